@@ -38,13 +38,17 @@ class Neutron:
     """Implements :class:`novasched.scheduler.prefilters.Network` with the service's own
     credentials.
 
-    :param provider_aggregates: Placement's aggregates of a provider; none if there is no provider.
+    :param provider_aggregates: Placement's aggregates of a provider; none if there is
+        no provider.
     """
 
     def __init__(
-        self, http: adapter.Adapter, provider_aggregates: Callable[[str], frozenset[str]]
+        self,
+        http: adapter.Adapter,
+        provider_aggregates: Callable[[str], frozenset[str]],
     ) -> None:
-        self.http, self.provider_aggregates = http, provider_aggregates
+        self.http = http
+        self.provider_aggregates = provider_aggregates
 
     def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
         """All of them by one GET."""
@@ -78,7 +82,9 @@ class Neutron:
         for segment in sorted({x.segment_id for x in subnets if x.segment_id}):
             aggregates = self.provider_aggregates(segment)
             if not aggregates:
-                raise NetworkUnavailable(f'segment {segment} has no aggregate in Placement')
+                raise NetworkUnavailable(
+                    f'segment {segment} has no aggregate in Placement'
+                )
             all_aggregates |= aggregates
         return all_aggregates
 
@@ -88,12 +94,19 @@ class Neutron:
         query = urlencode(parameters, doseq=True)
         try:
             response = self.http.get(f'/v2.0/{resource}?{query}', raise_exc=False)
-        except (ks_exc.ClientException, OSError) as error:  # the latter of the files of TLS
+        except (
+            ks_exc.ClientException,
+            OSError,
+        ) as error:  # the latter of the files of TLS
             raise NetworkUnavailable(f'Neutron: {hide(error)}') from None
         if response.status_code != 200:
-            raise NetworkUnavailable(f'Neutron answers {response.status_code} for its {resource}')
+            raise NetworkUnavailable(
+                f'Neutron answers {response.status_code} for its {resource}'
+            )
         try:
             answer = msgspec.json.decode(response.content, type=dict[str, msgspec.Raw])
             return msgspec.json.decode(answer.get(resource, b''), type=list[shape])  # type: ignore[valid-type]
         except msgspec.DecodeError as error:
-            raise NetworkUnavailable(f'Neutron sends what is not understood: {error}') from None
+            raise NetworkUnavailable(
+                f'Neutron sends what is not understood: {error}'
+            ) from None

@@ -22,23 +22,24 @@ NUMERIC_KEYS: Mapping[str, type[int] | type[float]] = {
     'max_io_ops_per_host': int,
     'ram_allocation_ratio': float,
 }
-"""Metadata that overrides options of filters. As in nova, weighers warn of theirs themselves."""
+"""Metadata that overrides options of filters. As in nova, weighers warn of theirs
+themselves."""
 
 AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateState:
-    """The aggregates at one moment. ``by_host`` has those of each host name, oldest first; hosts
-    with the same aggregates share the tuple."""
+    """The aggregates at one moment. ``by_host`` has those of each host name, oldest
+    first; hosts with the same aggregates share the tuple."""
 
     aggregates: Sequence[Aggregate]
     by_host: AggregatesByHost
 
 
 class AggregateReader:
-    """Reads aggregates from the API database; changes are seen without a cast. Implements
-    :class:`novasched.scheduler.prefilters.Aggregates`.
+    """Reads aggregates from the API database; changes are seen without a cast.
+    Implements :class:`novasched.scheduler.prefilters.Aggregates`.
 
     ``since`` is the moment (monotonic seconds) than which an answer must not be older.
 
@@ -47,7 +48,9 @@ class AggregateReader:
 
     def __init__(self, api: Database) -> None:
         self.api = api
-        self._records = ChangeTrackedTable(api, 'aggregates', ('uuid', 'name'), plain_row)
+        self._records = ChangeTrackedTable(
+            api, 'aggregates', ('uuid', 'name'), plain_row
+        )
         self._metadata = ChangeTrackedTable(
             api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'), plain_row
         )
@@ -70,7 +73,8 @@ class AggregateReader:
         return self._flights.at_least(since)
 
     def _refresh(self) -> AggregateState:
-        """Read the aggregates. They change rarely: if the database is away the former ones do."""
+        """Read the aggregates. They change rarely: if the database is away the former
+        ones do."""
         failure = None
         try:
             self.api.read(self._read)
@@ -84,7 +88,8 @@ class AggregateReader:
             LOG.info('Aggregates can be read again.')
         self.failing = failure is not None
         if self._state is None or (self._stale and not failure):
-            self._state, self._stale = self._built(), False
+            self._state = self._built()
+            self._stale = False
         return self._state
 
     def _read(self, connection: sa.Connection) -> None:
@@ -110,7 +115,9 @@ class AggregateReader:
         by_host = {}
         for host, found in members.items():
             ids = tuple(sorted(found))
-            by_host[host] = shared.setdefault(ids, tuple(aggregates[each] for each in ids))
+            by_host[host] = shared.setdefault(
+                ids, tuple(aggregates[each] for each in ids)
+            )
         return AggregateState(tuple(aggregates.values()), by_host)
 
     def _check(self, aggregate: int, key: str, value: str) -> None:
@@ -120,7 +127,9 @@ class AggregateReader:
         except ValueError:
             if (aggregate, key, value) not in self._warned:
                 self._warned.add((aggregate, key, value))
-                LOG.warning("Could not decode %s: '%s' of aggregate %d", key, value, aggregate)
+                LOG.warning(
+                    "Could not decode %s: '%s' of aggregate %d", key, value, aggregate
+                )
 
 
 def _by_id(table: ChangeTrackedTable[Row]) -> list[Row]:

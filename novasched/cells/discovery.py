@@ -28,8 +28,8 @@ SERVICE_COLUMNS = ('id', 'host', 'forced_down')
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
-    The cells are read each time: hosts of new cells are mapped before SIGHUP lets instances go
-    there. Hosts of disabled cells are mapped, too.
+    The cells are read each time: hosts of new cells are mapped before SIGHUP lets
+    instances go there. Hosts of disabled cells are mapped, too.
     """
 
     cells: Cells
@@ -39,7 +39,8 @@ class Discovery:
     utcnow: Callable[[], datetime]
 
     def run(self) -> None:
-        """Map new hosts if this scheduler leads; failures are logged, and repeated next time."""
+        """Map new hosts if this scheduler leads; failures are logged, and repeated next
+        time."""
         try:
             leader = self._leader()
             if leader != self.host:
@@ -61,7 +62,9 @@ class Discovery:
         """The first host, by name, whose scheduler is up and enabled."""
 
         def look(connection: sa.Connection) -> list[str]:
-            select = self.own.select('services', SERVICE_COLUMNS, binary=SCHEDULER, disabled=False)
+            select = self.own.select(
+                'services', SERVICE_COLUMNS, binary=SCHEDULER, disabled=False
+            )
             select = select.add_columns(self.group.late(self.own.table('services')))
             rows = connection.execute(select, self.group.moment(self.utcnow()))
             services: Mapping[int, Any] = {row.id: row for row in rows}
@@ -78,8 +81,13 @@ class Discovery:
         """
         api = self.cells.api
         try:
-            rows = cell.database.rows('compute_nodes', ('id', 'host'), lambda c: c.mapped < 1)
-            first = {row.host: row.id for row in sorted(rows, key=attrgetter('id'), reverse=True)}
+            rows = cell.database.rows(
+                'compute_nodes', ('id', 'host'), lambda c: c.mapped < 1
+            )
+            first = {
+                row.host: row.id
+                for row in sorted(rows, key=attrgetter('id'), reverse=True)
+            }
             if not first:
                 return
             mapped = api.rows('host_mappings', ('host',), lambda c: c.host.in_(first))
@@ -92,16 +100,24 @@ class Discovery:
 
     def _map(self, cell: Cell, host: str, node: int) -> bool:
         """Map a host, and mark its node; False if another process was faster."""
-        api, base, now = self.cells.api, cell.database, self.utcnow()
+        api = self.cells.api
+        base = cell.database
+        now = self.utcnow()
         mapping = {'created_at': now, 'cell_id': cell.id, 'host': host}
 
         def mark(connection: sa.Connection) -> None:
             nodes = base.table('compute_nodes')
             values = {'mapped': 1, 'updated_at': now}
-            connection.execute(sa.update(nodes).where(nodes.c.id == node).values(values))
+            connection.execute(
+                sa.update(nodes).where(nodes.c.id == node).values(values)
+            )
 
         try:
-            api.write(lambda c: c.execute(sa.insert(api.table('host_mappings')).values(mapping)))
+            api.write(
+                lambda c: c.execute(
+                    sa.insert(api.table('host_mappings')).values(mapping)
+                )
+            )
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False

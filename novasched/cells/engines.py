@@ -27,14 +27,18 @@ MYSQL_DRIVERS = ('pymysql', 'mysqldb')
 MAX_CONNECT_TIMEOUT_S = 10
 FILES = ('ssl_ca', 'ssl_cert', 'ssl_key')
 """Parameters of URLs for TLS."""
-VERIFY_CERT, VERIFY_IDENTITY = 'ssl_verify_cert', 'ssl_verify_identity'
+VERIFY_CERT = 'ssl_verify_cert'
+VERIFY_IDENTITY = 'ssl_verify_identity'
 HOSTNAME = 'ssl_check_hostname'
 OF_SQLALCHEMY = ('ssl_capath', 'ssl_cipher', HOSTNAME)
 OFF = ('0', 'false', 'no', 'none', '')
 ENGINE_OPTIONS = (
-    'connection_recycle_time', 'max_retries', 'retry_interval', 'connection_debug',
+    'connection_recycle_time',
+    'max_retries',
+    'retry_interval',
+    'connection_debug',
     'mysql_sql_mode',
-)  # fmt: skip
+)
 POOL_OPTIONS = ('max_pool_size', 'max_overflow', 'pool_timeout')
 """SQLite has no pool."""
 LOG = logging.getLogger('nova.objects.cell_mapping')
@@ -47,17 +51,21 @@ def connect(
     wait: bool = False,
     patience: float = math.inf,
 ) -> Database:
-    """A database with the pool and retry options of ``[database]`` or ``[api_database]``.
+    """A database with the pool and retry options of ``[database]`` or
+    ``[api_database]``.
 
     :param name: its name in errors and logs; never the URL, which holds a password.
-    :param wait: try to reach it, ``max_retries`` times every ``retry_interval`` seconds.
+    :param wait: try to reach it, ``max_retries`` times every ``retry_interval``
+        seconds.
     :param patience: seconds that an operation may wait for its answer.
     :raises ConfigError: the URL cannot be used.
     :raises DatabaseUnavailable: it cannot be reached.
     """
     learn([url])
-    names = ENGINE_OPTIONS if url.startswith('sqlite') else ENGINE_OPTIONS + POOL_OPTIONS
-    options = {name: group[name] for name in names}
+    options = {name: group[name] for name in ENGINE_OPTIONS}
+    if not url.startswith('sqlite'):
+        options |= {name: group[name] for name in POOL_OPTIONS}
+
     if not wait or url.startswith('postgresql'):
         options['max_retries'] = 0
     try:
@@ -73,16 +81,23 @@ def connect(
         return Database(engine, name, patience)
     except ImportError as error:
         extra = '[postgresql]' if str(error.name).startswith('psycopg') else ''
-        why = f'install {error.name}' + (f' (pip install novasched{extra})' if extra else '')
+        why = f'install {error.name}' + (
+            f' (pip install novasched{extra})' if extra else ''
+        )
         raise ConfigError(name, '(not shown)', f'unusable: {why}') from None
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError) as error:
-        raise ConfigError(name, '(not shown)', f'unusable: {type(error).__name__}') from None
+        raise ConfigError(
+            name, '(not shown)', f'unusable: {type(error).__name__}'
+        ) from None
     except DATABASE_ERRORS as error:
         raise DatabaseUnavailable(f'{name}: {reason(error)}') from None
 
 
-def _wait_for_postgresql(engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, name: str) -> None:
-    """Wait as oslo.db does for MySQL. It knows only the messages of libpq before version 14.
+def _wait_for_postgresql(
+    engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, name: str
+) -> None:
+    """Wait as oslo.db does for MySQL. It knows only the messages of libpq before
+    version 14.
 
     :raises DBAPIError: there is no database, or it refuses us.
     """
@@ -101,14 +116,16 @@ def _wait_for_postgresql(engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, nam
 
 
 def _with_patience(url: str, seconds: float) -> str:
-    """The URL with timeouts of the driver, unless it has its own: a thread that waits for ever
-    would also keep the process from ending."""
+    """The URL with timeouts of the driver, unless it has its own: a thread that waits
+    for ever would also keep the process from ending."""
     if seconds == math.inf:
         return url
     parsed = sa.engine.make_url(url)
     limit = max(1, math.ceil(seconds))
     if parsed.get_driver_name() in MYSQL_DRIVERS:
-        limits = dict.fromkeys(('connect_timeout', 'read_timeout', 'write_timeout'), limit)
+        limits = dict.fromkeys(
+            ('connect_timeout', 'read_timeout', 'write_timeout'), limit
+        )
     elif parsed.get_driver_name() in LIBPQ_DRIVERS:
         limits = {  # by which libpq notices a host that has vanished
             'keepalives_idle': max(1, limit // 2),
@@ -123,24 +140,30 @@ def _with_patience(url: str, seconds: float) -> str:
     else:
         return url
     limits['connect_timeout'] = min(limit, MAX_CONNECT_TIMEOUT_S)
-    missing = {name: str(each) for name, each in limits.items() if name not in parsed.query}
+    missing = {
+        name: str(each) for name, each in limits.items() if name not in parsed.query
+    }
     return parsed.update_query_dict(missing).render_as_string(hide_password=False)
 
 
 def filled(template: str, own: str | None, name: str) -> str:
     """A cell's connection URL whose ``{username}`` and the like are taken from ours.
 
-    nova lets cell mappings hold such templates, so that each host has its own credentials. They are
-    those of Python's ``str.format``, names alone: a template comes from a database, and is not to
-    reach into objects or to make texts of any length. ``{path}`` comes without its leading slash;
-    where our own URL names several hosts, ``{hostname2}`` is the second, and so on with what else
-    is theirs. A template that cannot be filled stays as it is, with an error in the log.
+    nova lets cell mappings hold such templates, so that each host has its own
+    credentials. They are those of Python's ``str.format``, names alone: a template
+    comes from a database, and is not to reach into objects or to make texts of any
+    length. ``{path}`` comes without its leading slash; where our own URL names several
+    hosts, ``{hostname2}`` is the second, and so on with what else is theirs. A template
+    that cannot be filled stays as it is, with an error in the log.
 
     :param name: the name of the cell's URL in the log.
     """
     if not own:
         if '{' in template:
-            LOG.error('The URL of %s is a template, and [database] connection is not set', name)
+            LOG.error(
+                'The URL of %s is a template, and [database] connection is not set',
+                name,
+            )
         return template
     try:
         for _, field, spec, conversion in string.Formatter().parse(template):
@@ -160,7 +183,9 @@ def _parts(own: str) -> dict[str, object]:
     url = urlsplit(own)
     hosts = url.netloc.split(',') if ',' in url.netloc else []
     names = ('scheme', 'username', 'password', 'hostname', 'port', 'query', 'fragment')
-    values = {name: getattr(url, name) for name in names} | {'path': url.path.lstrip('/')}
+    values = {name: getattr(url, name) for name in names} | {
+        'path': url.path.lstrip('/')
+    }
     for number, each in enumerate(hosts, 1):
         who, at, where = each.partition('@')
         username, colon, password = (who if at else '').partition(':')
@@ -176,35 +201,41 @@ def checked(url: str, name: str) -> str:
     """The URL as the driver understands it, with its TLS files checked.
 
     :param name: the name of the URL in errors.
-    :raises ConfigError: a file that it names cannot be used, or the driver does not know a
-        parameter.
+    :raises ConfigError: a file that it names cannot be used, or the driver does not
+        know a parameter.
     :raises ArgumentError: it is no URL.
     """
     parsed = sa.engine.make_url(url)
     driver = parsed.get_driver_name()
     if driver not in MYSQL_DRIVERS:
         return url
-    query = {key: value for key, value in parsed.query.items() if isinstance(value, str)}
+    query = {
+        key: value for key, value in parsed.query.items() if isinstance(value, str)
+    }
     if 'ssl_key_password' not in query:
         tls.check_files({f'{key} of {name}': query.get(key) for key in FILES})
     if driver == 'pymysql':
-        known = inspect.signature(parsed.get_dialect().import_dbapi().Connection).parameters
+        known = inspect.signature(
+            parsed.get_dialect().import_dbapi().Connection
+        ).parameters
         for key in query:
             if key.startswith('ssl_') and key not in (*known, *OF_SQLALCHEMY):
                 raise ConfigError(name, '(not shown)', f'there is no parameter {key}')
         if changes := _translated(query):
             parsed = parsed.difference_update_query([VERIFY_CERT, VERIFY_IDENTITY])
-            return parsed.update_query_dict(changes).render_as_string(hide_password=False)
+            return parsed.update_query_dict(changes).render_as_string(
+                hide_password=False
+            )
     return url
 
 
 def _translated(query: Mapping[str, str]) -> dict[str, str]:
-    """Parameters that have the effect of ``ssl_verify_cert`` and ``ssl_verify_identity`` beside
-    ``ssl_ca``.
+    """Parameters that have the effect of ``ssl_verify_cert`` and
+    ``ssl_verify_identity`` beside ``ssl_ca``.
 
-    SQLAlchemy hands ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` over in a form that PyMySQL drops
-    when it is also told to verify: it then knows another authority, or none. ``ssl_ca`` alone
-    has it verify the certificate and the name.
+    SQLAlchemy hands ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` over in a form that
+    PyMySQL drops when it is also told to verify: it then knows another authority, or
+    none. ``ssl_ca`` alone has it verify the certificate and the name.
     """
     if 'ssl_ca' not in query or not query.keys() & {VERIFY_CERT, VERIFY_IDENTITY}:
         return {}

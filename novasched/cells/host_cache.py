@@ -33,8 +33,8 @@ class _Merged(NamedTuple):
 
 
 def is_freer(host: Host, before: Host | None) -> bool:
-    """True if a host may take what it did not take before: it is new, has more left, or its
-    service has changed."""
+    """True if a host may take what it did not take before: it is new, has more left, or
+    its service has changed."""
     return before is None or (
         host.service != before.service
         or host.free_ram_mb > before.free_ram_mb
@@ -45,18 +45,19 @@ def is_freer(host: Host, before: Host | None) -> bool:
 
 
 def lowest_version(records: Iterable[Any]) -> int:
-    """The lowest version in rows of the services table, by nova's rule: services that are forced
-    down do not count, nor do versions that are no number. 0 where there is none."""
+    """The lowest version in rows of the services table, by nova's rule: services that
+    are forced down do not count, nor do versions that are no number. 0 where there is
+    none."""
     versions = [row.version for row in records if not row.forced_down]
     return min((each for each in versions if isinstance(each, int)), default=0)
 
 
 class CellHostCache:
-    """Keeps the hosts of a cell up to date. A host is the same object as long as nothing about
-    it changes, and so is the mapping of all hosts.
+    """Keeps the hosts of a cell up to date. A host is the same object as long as
+    nothing about it changes, and so is the mapping of all hosts.
 
-    :ivar minimum_version: the lowest version of nova-compute, without those that are forced down;
-        0 where there is none.
+    :ivar minimum_version: the lowest version of nova-compute, without those that are
+        forced down; 0 where there is none.
     """
 
     def __init__(self, cell: Cell, settings: Settings, group: ServiceGroup) -> None:
@@ -93,8 +94,9 @@ class CellHostCache:
     def refresh(
         self, now: datetime, pending: Collection[str] = ()
     ) -> tuple[Mapping[str, Any], int]:
-        """Bring the hosts up to date: the rows of the instances with these UUIDs, also of those
-        that are deleted, and the number of rows that were new, changed or gone.
+        """Bring the hosts up to date: the rows of the instances with these UUIDs, also
+        of those that are deleted, and the number of rows that were new, changed or
+        gone.
 
         :raises DatabaseUnavailable: the cell does not answer.
         :raises TimeoutError: an earlier refresh still waits for it.
@@ -102,19 +104,23 @@ class CellHostCache:
         if not self._refreshing.acquire(blocking=False):
             raise TimeoutError(self.cell.uuid)
         try:
-            # Before the nodes: an instance that is seen on its host is included in what is read
-            # of that host afterwards.
-            instances = self._read_instances(pending) if pending else {}
+            # Before the nodes: an instance that is seen on its host is included in what
+            # is read of that host afterwards.
+            if pending:
+                instances = self._read_instances(pending)
+            else:
+                instances = {}
             self._base.read(lambda connection: self._read(connection, now))
             self._rebuild()
-            changes, self._changes = self._changes, 0
+            changes = self._changes
+            self._changes = 0
             return instances, changes
         finally:
             self._refreshing.release()
 
     def hosts(self, aggregates: AggregatesByHost) -> Mapping[str, Host]:
-        """The hosts of the last refresh with their aggregates, by compute node UUID, without
-        instances."""
+        """The hosts of the last refresh with their aggregates, by compute node UUID,
+        without instances."""
         last = self._merged
         if last.bare is self._hosts and last.aggregates is aggregates:
             return last.hosts
@@ -130,8 +136,10 @@ class CellHostCache:
         return hosts
 
     def freed(self) -> Collection[str]:
-        """The hosts of which :func:`is_freer` was true in the last refreshes, told once."""
-        freed, self._freed = self._freed, set()
+        """The hosts of which :func:`is_freer` was true in the last refreshes, told
+        once."""
+        freed = self._freed
+        self._freed = set()
         return freed
 
     def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
@@ -156,11 +164,16 @@ class CellHostCache:
         self._changes += len(changed)
         self._changed_nodes.update(changed)
 
-    def _update_services(self, records: Mapping[int, Any], down: frozenset[int]) -> None:
-        before, self._down, self._records_changed = self._services, down, False
+    def _update_services(
+        self, records: Mapping[int, Any], down: frozenset[int]
+    ) -> None:
+        before = self._services
+        self._down = down
+        self._records_changed = False
         self.minimum_version = lowest_version(records.values())
         self._services = {
-            row.host: rows.service(row, up=row.id not in down) for row in records.values()
+            row.host: rows.service(row, up=row.id not in down)
+            for row in records.values()
         }
         names = before.keys() | self._services.keys()
         self._changed_services |= {
@@ -171,9 +184,12 @@ class CellHostCache:
         stale = set(self._changed_nodes)
         if self._changed_services:
             nodes = self._nodes.values.items()
-            stale |= {id for id, node in nodes if node and node.host in self._changed_services}
+            stale |= {
+                id for id, node in nodes if node and node.host in self._changed_services
+            }
         if stale:
-            before, hosts = self._hosts, dict(self._hosts)
+            before = self._hosts
+            hosts = dict(self._hosts)
             for id in stale & self._uuids.keys():
                 hosts.pop(self._uuids.pop(id), None)
             for id in stale & self._nodes.values.keys():
@@ -184,15 +200,20 @@ class CellHostCache:
                         self._freed.add(node.uuid)
                     self._uuids[id] = node.uuid
                 elif node:
-                    LOG.warning('No compute service record found for host %s', node.host)
+                    LOG.warning(
+                        'No compute service record found for host %s', node.host
+                    )
             self._hosts = hosts
         self._changed_nodes.clear()
         self._changed_services.clear()
 
     def _host(self, row: Any) -> Host | None:
-        """A compute node as a host without its service; None if there is nothing to read."""
+        """A compute node as a host without its service; None if there is nothing to
+        read."""
         try:
             return rows.host(row, self.cell.uuid, NO_SERVICE, self.settings)
         except (TypeError, ValueError, RecursionError) as error:
-            LOG.warning('Compute node %s cannot be read: %s', row.hypervisor_hostname, error)
+            LOG.warning(
+                'Compute node %s cannot be read: %s', row.hypervisor_hostname, error
+            )
             return None

@@ -33,12 +33,21 @@ from novasched.scheduler.ports import InstanceState
 READING_THREADS = 64
 
 NAMES_PER_QUERY = 1000
-"""Names in one statement. For more hosts than that, reading all instances is cheaper."""
+"""Names in one statement. For more hosts than that, reading all instances is
+cheaper."""
 ROWS_PER_FETCH = 1000
 """Rows in memory while a table is read."""
-FINISHED_MIGRATIONS = ('done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled')
-"""Statuses of migrations that are over. An evacuation resets the instance's task before it sets
-its host, and ends its migration only after that."""
+FINISHED_MIGRATIONS = (
+    'done',
+    'completed',
+    'confirmed',
+    'reverted',
+    'failed',
+    'error',
+    'cancelled',
+)
+"""Statuses of migrations that are over. An evacuation resets the instance's task before
+it sets its host, and ends its migration only after that."""
 SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 """Columns of flavors in which null stands for 0."""
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
@@ -97,7 +106,9 @@ class HostInstances:
     """Adds instances to hosts. Hosts of cells that fail are left out."""
 
     def __init__(self, cells: Cells, timeout: float, pool: futures.Executor) -> None:
-        self._cells, self._timeout, self._pool = cells, timeout, pool
+        self._cells = cells
+        self._timeout = timeout
+        self._pool = pool
         self._reading_pool = futures.ThreadPoolExecutor(READING_THREADS, 'instances')
         self._readers: dict[tuple[Cell, InstanceDetail], InstanceReader] = {}
         self._merging = threading.Lock()
@@ -112,7 +123,9 @@ class HostInstances:
         """Forget cells that are gone."""
         self._readers = {}
 
-    def add_named(self, hosts: Mapping[str, Host], uuids: Collection[str]) -> Mapping[str, Host]:
+    def add_named(
+        self, hosts: Mapping[str, Host], uuids: Collection[str]
+    ) -> Mapping[str, Host]:
         """The hosts, with the named instances that are on them. Instances that a host
         has already stay there.
 
@@ -173,7 +186,8 @@ class HostInstances:
     def hosts_of(
         self, uuids: Collection[str], cells: Mapping[str, Mapping[str, Host]]
     ) -> dict[str, Host]:
-        """The host that each of the instances with these UUIDs is on, of the hosts of cells.
+        """The host that each of the instances with these UUIDs is on, of the hosts of
+        cells.
 
         :raises DatabaseUnavailable: no cell answers.
         """
@@ -245,9 +259,12 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
         return {}
 
     def work(connection: sa.Connection) -> InstancesByHost:
-        select, uuid = _select_on_hosts(base), base.table('instances').c.uuid
+        select = _select_on_hosts(base)
+        uuid = base.table('instances').c.uuid
         chunks = _chunks(valid, NAMES_PER_QUERY)
-        return _instances(connection, (select.where(uuid.in_(chunk)) for chunk in chunks))
+        return _instances(
+            connection, (select.where(uuid.in_(chunk)) for chunk in chunks)
+        )
 
     return base.read(work)
 
@@ -268,8 +285,8 @@ class InstanceReader:
         self._flights = SingleFlight(self._read)
 
     def on(self, hosts: Set[str], moment: float) -> InstanceReading:
-        """The instances on these hosts, and perhaps on others, as they were at that moment
-        (monotonic seconds) or later.
+        """The instances on these hosts, and perhaps on others, as they were at that
+        moment (monotonic seconds) or later.
 
         :raises DatabaseUnavailable: the cell does not answer.
         """
@@ -308,7 +325,8 @@ class InstanceReader:
 
 
 def _may_be_uuid(text: str) -> bool:
-    """False for texts that no row can hold: hints are free text, of which databases refuse some."""
+    """False for texts that no row can hold: hints are free text, of which databases
+    refuse some."""
     return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
 
 
@@ -333,32 +351,41 @@ def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
 def _instances(
     connection: sa.Connection, selects: Iterable[sa.Select[Any]]
 ) -> dict[str, dict[str, Instance]]:
-    """Read instances row after row, so that few rows are in memory at the same time. Equal
-    names and numbers are the same object."""
+    """Read instances row after row, so that few rows are in memory at the same time.
+    Equal names and numbers are the same object."""
     by_host: dict[str, dict[str, Instance]] = {}
     interned: dict[Any, Any] = {}
     for select in selects:
-        found = connection.execute(select, execution_options={'yield_per': ROWS_PER_FETCH})
+        found = connection.execute(
+            select, execution_options={'yield_per': ROWS_PER_FETCH}
+        )
         for uuid, host, project, flavor in found:
             by_host.setdefault(host, {})[uuid] = Instance(
-                uuid, interned.setdefault(project, project), interned.setdefault(flavor, flavor)
+                uuid,
+                interned.setdefault(project, project),
+                interned.setdefault(flavor, flavor),
             )
     return by_host
 
 
 def _add_images(
-    connection: sa.Connection, base: Database, by_host: Mapping[str, dict[str, Instance]]
+    connection: sa.Connection,
+    base: Database,
+    by_host: Mapping[str, dict[str, Instance]],
 ) -> None:
-    """Give the instances the properties of their images; equal ones are the same object."""
+    """Give the instances the properties of their images; equal ones are the same
+    object."""
     table = base.table('instance_system_metadata')
-    select = base.select('instance_system_metadata', rows.SYSTEM_METADATA_COLUMNS).where(
-        table.c.key.startswith('image_', autoescape=True)
-    )
+    select = base.select(
+        'instance_system_metadata', rows.SYSTEM_METADATA_COLUMNS
+    ).where(table.c.key.startswith('image_', autoescape=True))
     interned: dict[Any, Mapping[str, Any]] = {}
     pairs = ((instances, uuid) for instances in by_host.values() for uuid in instances)
     for chunk in _chunks(pairs, NAMES_PER_QUERY):
         metadata: dict[str, dict[str, str]] = {uuid: {} for _, uuid in chunk}
-        for row in connection.execute(select.where(table.c.instance_uuid.in_(metadata))):
+        for row in connection.execute(
+            select.where(table.c.instance_uuid.in_(metadata))
+        ):
             if row.instance_uuid in metadata:
                 metadata[row.instance_uuid][row.key] = row.value
         for instances, uuid in chunk:
@@ -366,7 +393,9 @@ def _add_images(
                 content = frozenset(texts.items())
                 if content not in interned:
                     interned[content] = from_system_metadata(texts)
-                instances[uuid] = replace(instances[uuid], image_properties=interned[content])
+                instances[uuid] = replace(
+                    instances[uuid], image_properties=interned[content]
+                )
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -377,9 +406,9 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
-    """Reads one instance as it is at one moment, before its allocations are deleted in Placement.
-    Implements :class:`novasched.scheduler.ports.Instances`; an instance that is mapped to a cell
-    which lacks its row cannot be told, either."""
+    """Reads one instance as it is at one moment, before its allocations are deleted in
+    Placement. Implements :class:`novasched.scheduler.ports.Instances`; an instance that
+    is mapped to a cell which lacks its row cannot be told, either."""
 
     cells: Cells
 
@@ -399,19 +428,30 @@ class InstanceStates:
         base = cell.database
 
         def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
-            table, nodes = base.table('instances'), base.table('compute_nodes')
+            table = base.table('instances')
+            nodes = base.table('compute_nodes')
             names = ('host', 'task_state', 'vm_state', 'deleted', 'hidden')
-            columns = [table.c[x] if x in table.c else sa.null().label(x) for x in names]
-            row = connection.execute(sa.select(*columns).where(table.c.uuid == uuid)).first()
+            columns = [
+                table.c[x] if x in table.c else sa.null().label(x) for x in names
+            ]
+            row = connection.execute(
+                sa.select(*columns).where(table.c.uuid == uuid)
+            ).first()
             migrations = base.select('migrations', ('status',), instance_uuid=uuid)
-            hosts = base.select('compute_nodes', ('host',)).where(nodes.c.uuid.in_(providers))
+            hosts = base.select('compute_nodes', ('host',)).where(
+                nodes.c.uuid.in_(providers)
+            )
             return row, [*connection.execute(migrations)], [*connection.execute(hosts)]
 
         row, migrations, hosts = base.read(read)
         if row is None:
             raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
-        unfinished = [x.status for x in migrations if x.status not in FINISHED_MIGRATIONS]
-        migration = 'cross-cell migration' if row.hidden else next(iter(unfinished), None)
+        unfinished = [
+            x.status for x in migrations if x.status not in FINISHED_MIGRATIONS
+        ]
+        migration = next(iter(unfinished), None)
+        if row.hidden:
+            migration = 'cross-cell migration'
         return InstanceState(
             building=row.vm_state == 'building',
             gone=bool(row.deleted),
@@ -429,12 +469,16 @@ def find_flavor(api: Database, name: str) -> Flavor | None:
     for column in ('flavorid', 'name'):
         columns = ('id', 'name', 'flavorid', *SIZES)
         for row in api.rows('flavors', columns, **{column: name}):
-            extra_specs = api.rows('flavor_extra_specs', ('key', 'value'), flavor_id=row.id)
+            extra_specs = api.rows(
+                'flavor_extra_specs', ('key', 'value'), flavor_id=row.id
+            )
             return Flavor(
                 id=row.id,
                 name=row.name,
                 flavorid=row.flavorid,
-                extra_specs={x.key: x.value for x in extra_specs if x.value is not None},
+                extra_specs={
+                    x.key: x.value for x in extra_specs if x.value is not None
+                },
                 **{size: getattr(row, size) or 0 for size in SIZES},
             )
     return None

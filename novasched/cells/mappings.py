@@ -24,8 +24,8 @@ CELL0 = '00000000-0000-0000-0000-000000000000'
 Answer = TypeVar('Answer')
 
 LOOKUP_INTERVAL_S = 5.0
-"""Seconds between two readings of the mappings for requests that name a cell which is not known:
-one that is wrong, in each request, does not read them each time."""
+"""Seconds between two readings of the mappings for requests that name a cell which is
+not known: one that is wrong, in each request, does not read them each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,20 @@ class Cell:
     @property
     def identity(self) -> str:
         """The cell as nova's logs name it."""
-        return f'{self.uuid}({self.name})' if self.name else self.uuid
+        if self.name:
+            return f'{self.uuid}({self.name})'
+        return self.uuid
 
 
 class Cells:
-    """The cells, read anew by :meth:`refresh` (SIGHUP) and when a request names an unknown one."""
+    """The cells, read anew by :meth:`refresh` (SIGHUP) and when a request names an
+    unknown one."""
 
     def __init__(
-        self, api: Database, options: cfg.ConfigOpts.GroupAttr, patience: float = math.inf
+        self,
+        api: Database,
+        options: cfg.ConfigOpts.GroupAttr,
+        patience: float = math.inf,
     ) -> None:
         """The options are those of ``[database]``; a cell's database may be silent for
         ``patience`` seconds while it is asked."""
@@ -66,15 +72,17 @@ class Cells:
         self.use(self.read())
 
     def read(self) -> Mapping[str, Cell]:
-        """The cells by UUID as they are now; databases whose URL stays keep their connections. A
-        cell whose URL cannot be used is logged and left out.
+        """The cells by UUID as they are now; databases whose URL stays keep their
+        connections. A cell whose URL cannot be used is logged and left out.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
         known = {(cell.uuid, cell.url): cell.database for cell in self.all()}
         cells = {}
         columns = ('id', 'uuid', 'name', 'disabled', 'database_connection')
-        for row in sorted(self.api.rows('cell_mappings', columns), key=attrgetter('id')):
+        for row in sorted(
+            self.api.rows('cell_mappings', columns), key=attrgetter('id')
+        ):
             if row.uuid == CELL0:
                 continue
             name = f'cell {row.name or row.uuid}'
@@ -86,12 +94,15 @@ class Cells:
             except ConfigError as error:
                 LOG.error('A cell is left out: %s', error)
                 continue
-            cells[row.uuid] = Cell(row.id, row.uuid, row.name, bool(row.disabled), database, url)
+            cells[row.uuid] = Cell(
+                row.id, row.uuid, row.name, bool(row.disabled), database, url
+            )
         return cells
 
     def use(self, cells: Mapping[str, Cell]) -> None:
         """Use these cells. Operations on a database that is gone may go on."""
-        before, self._cells = self._cells, cells
+        before = self._cells
+        self._cells = cells
         if cells != before:
             self.changed = time.monotonic()
         self.release(before)
@@ -100,8 +111,11 @@ class Cells:
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
 
     def release(self, cells: Mapping[str, Cell]) -> None:
-        """Close the databases of cells that are not used, but for those that are in use."""
-        for base in {x.database for x in cells.values()}.difference(x.database for x in self.all()):
+        """Close the databases of cells that are not used, but for those that are in
+        use."""
+        for base in {x.database for x in cells.values()}.difference(
+            x.database for x in self.all()
+        ):
             base.close()
 
     def all(self) -> Sequence[Cell]:
@@ -120,7 +134,8 @@ class Cells:
     def get(self, uuid: str) -> Cell | None:
         """The cell of that UUID, disabled or not; looked up if it is not known.
 
-        :raises DatabaseUnavailable: it is not known, and the API database does not answer.
+        :raises DatabaseUnavailable: it is not known, and the API database does not
+            answer.
         """
         if uuid not in self._cells:
             self._look_up()
@@ -149,15 +164,21 @@ class Cells:
         self.refresh()
         for cell in self.all():
             if cell.uuid not in before:
-                LOG.info('Cell %s is used from now on, as a request needs it', cell.identity)
+                LOG.info(
+                    'Cell %s is used from now on, as a request needs it', cell.identity
+                )
 
 
 def scatter_gather(
-    pool: futures.Executor, cells: Sequence[Cell], ask: Callable[[Cell], Answer], timeout: float
+    pool: futures.Executor,
+    cells: Sequence[Cell],
+    ask: Callable[[Cell], Answer],
+    timeout: float,
 ) -> list[tuple[Cell, Answer]]:
     """Ask all cells in parallel; cells that fail or are late are logged and left out.
 
-    The circuit of a database that is late is opened, so that no other request waits for it.
+    The circuit of a database that is late is opened, so that no other request waits for
+    it.
     """
     began = time.monotonic()
     asked = [(cell, pool.submit(ask, cell)) for cell in cells]
@@ -166,12 +187,16 @@ def scatter_gather(
         error: BaseException | None
         try:
             # An error raised here would refer to the futures, and these to the error.
-            error = future.exception(timeout=max(0.0, began + timeout - time.monotonic()))
+            error = future.exception(
+                timeout=max(0.0, began + timeout - time.monotonic())
+            )
         except futures.TimeoutError:
             error = TimeoutError()
             if not (future.cancel() or future.done()):
                 cell.database.breaker.failed(f'no answer within {timeout:g} s', began)
-        if isinstance(error, TimeoutError):  # an earlier reading of the cell may still wait
+        if isinstance(
+            error, TimeoutError
+        ):  # an earlier reading of the cell may still wait
             LOG.warning('Timeout getting computes for cell %s', cell.uuid)
         elif isinstance(error, DatabaseUnavailable):
             LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)
@@ -183,4 +208,6 @@ def scatter_gather(
 def no_answer(cells: Sequence[Cell]) -> DatabaseUnavailable:
     """The error of a request that needs one of these cells, which do not answer."""
     names = ', '.join(cell.identity for cell in cells)
-    return DatabaseUnavailable(f'no answer of cell {names}', cells[0].database.breaker.wait_closed)
+    return DatabaseUnavailable(
+        f'no answer of cell {names}', cells[0].database.breaker.wait_closed
+    )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache of ``[cache]``, read without running what may have been put there.
 
-Clients of memcached pickle values, and a pickle can call whatever is installed: whoever can
-write to memcached, which has no passwords as a rule, could run code in all of its readers
-(https://docs.python.org/3/library/pickle.html, "not secure"; dogpile.cache, python-memcached
-and pymemcache offer no option against it). nova's values are a time in dogpile's wrapper, and
-the safe unpickler here makes nothing else.
+Clients of memcached pickle values, and a pickle can call whatever is installed: whoever
+can write to memcached, which has no passwords as a rule, could run code in all of its
+readers (https://docs.python.org/3/library/pickle.html, "not secure"; dogpile.cache,
+python-memcached and pymemcache offer no option against it). nova's values are a time in
+dogpile's wrapper, and the safe unpickler here makes nothing else.
 """
 
 import io
@@ -22,7 +22,8 @@ from novasched.conf.redaction import hide
 LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 PACKAGES = {'bmemcached': 'python-binary-memcached', 'memcache': 'python-memcached'}
-"""Modules that the backends of oslo.cache import, and their packages if these have other names."""
+"""Modules that the backends of oslo.cache import, and their packages if these have
+other names."""
 PICKLED_FLAG = 1
 """The flag with which python-memcached and pymemcache mark pickled values."""
 ALLOWED_NAMES = {
@@ -32,7 +33,8 @@ ALLOWED_NAMES = {
     ('__builtin__', 'tuple'),
     ('_codecs', 'encode'),
 }
-"""The modules and names in pickles of nova's values; the last three are of protocols below 3."""
+"""The modules and names in pickles of nova's values; the last three are of protocols
+below 3."""
 
 
 def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
@@ -49,7 +51,10 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
         raise ConfigError('[DEFAULT] servicegroup_driver', 'mc', install) from None
     core.configure(conf)
     try:
-        options = {name: conf.cache[name] for name in ('enabled', 'backend', 'memcache_servers')}
+        options = {
+            name: conf.cache[name]
+            for name in ('enabled', 'backend', 'memcache_servers')
+        }
     except cfg.ConfigSourceValueError as error:
         raise ConfigError('[cache]', 'unusable', hide(error)) from None
     unset = {'enabled': False, 'backend': 'dogpile.cache.null', 'memcache_servers': []}
@@ -71,7 +76,8 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Loads the values that nova writes; anything else is None, which clients take for no value."""
+    """Loads the values that nova writes; anything else is None, which clients take for
+    no value."""
 
     def load(self) -> Any:
         try:
@@ -90,7 +96,8 @@ class SafeUnpickler(pickle.Unpickler):
 def use_safe_unpickler(region: Any) -> None:
     """Let a cache region load values by :class:`SafeUnpickler` alone.
 
-    dogpile has no option for the client's unpickler, so each client is changed once made.
+    dogpile has no option for the client's unpickler, so each client is changed once
+    made.
     """
     backend = region.actual_backend
     if region.deserializer is pickle.loads:
@@ -115,18 +122,24 @@ def _loads(data: bytes) -> Any:
 
 
 def _with_safe_unpickler(create: Callable[[], Any]) -> Callable[[], Any]:
-    """A factory of clients that unpickle safely, where they have an attribute for it."""
+    """A factory of clients that unpickle safely, where they have an attribute for
+    it."""
 
     def create_client() -> Any:
         client = create()
         # python-binary-memcached has an unpickler in each of its servers.
-        readers = [x for x in (client, *getattr(client, 'servers', ())) if hasattr(x, 'unpickler')]
+        readers = [
+            x
+            for x in (client, *getattr(client, 'servers', ()))
+            if hasattr(x, 'unpickler')
+        ]
         for reader in readers:
             reader.unpickler = SafeUnpickler
         if not readers:
             LOG.warning(
-                'The client of memcached that [cache] backend chooses cannot be kept from '
-                'unpickling whatever it reads: who can write to memcached can run code here.'
+                'The client of memcached that [cache] backend chooses cannot be kept'
+                ' from unpickling whatever it reads: who can write to memcached can run'
+                ' code here.'
             )
         return client
 

@@ -23,12 +23,30 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 
 Value = TypeVar('Value')
 COMPUTE_NODE_COLUMNS = (
-    'uuid', 'host', 'hypervisor_hostname', 'vcpus', 'vcpus_used', 'memory_mb',
-    'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least',
-    'hypervisor_type', 'hypervisor_version', 'cpu_info', 'host_ip', 'supported_instances',
-    'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
-    'numa_topology', 'pci_stats',
-)  # fmt: skip
+    'uuid',
+    'host',
+    'hypervisor_hostname',
+    'vcpus',
+    'vcpus_used',
+    'memory_mb',
+    'free_ram_mb',
+    'local_gb',
+    'local_gb_used',
+    'free_disk_gb',
+    'disk_available_least',
+    'hypervisor_type',
+    'hypervisor_version',
+    'cpu_info',
+    'host_ip',
+    'supported_instances',
+    'metrics',
+    'stats',
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+    'numa_topology',
+    'pci_stats',
+)
 SERVICE_COLUMNS = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
 INSTANCE_COLUMNS = ('uuid', 'host', 'project_id', 'instance_type_id')
 PENDING_INSTANCE_COLUMNS = ('uuid', 'host', 'node', 'vm_state', 'task_state', 'deleted')
@@ -36,16 +54,20 @@ SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 
 class LazyColumn(Generic[Value]):
-    """A long column of compute_nodes that few requests look at, parsed on demand and once for
-    all hosts with the same text, which share the value for as long as one of them is in memory.
-    A text that cannot be parsed counts as absent, and the log names the first host with it.
+    """A long column of compute_nodes that few requests look at, parsed on demand and
+    once for all hosts with the same text, which share the value for as long as one of
+    them is in memory. A text that cannot be parsed counts as absent, and the log names
+    the first host with it.
     """
 
-    def __init__(self, column: str, parse: Callable[[str], Value], absent: Value) -> None:
+    def __init__(
+        self, column: str, parse: Callable[[str], Value], absent: Value
+    ) -> None:
         self.column = column
         self.parse = parse
         self.absent = absent
-        # By length and hash, which Python salts: the texts would take most of the memory.
+        # By length and hash, which Python salts: the texts would take most of the
+        # memory.
         self._values: WeakValueDictionary[tuple[int, int], _LazyValue[Value]]
         self._values = WeakValueDictionary()
 
@@ -77,8 +99,11 @@ class _LazyValue(Generic[Value]):
             try:
                 self._value = self._column.parse(text)
             except (ValueError, RecursionError) as error:
-                name, node = self._column.column, self._node
-                LOG.warning('Column %s of compute node %s cannot be read: %s', name, node, error)
+                name = self._column.column
+                node = self._node
+                LOG.warning(
+                    'Column %s of compute node %s cannot be read: %s', name, node, error
+                )
             self._text = None
         return self._value
 
@@ -136,7 +161,9 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         failed_builds=_number(stats, 'failed_builds'),
         host_ip=str(row.host_ip) if row.host_ip else None,
         hypervisor_type=row.hypervisor_type,
-        hypervisor_version=None if row.hypervisor_version is None else number('hypervisor_version'),
+        hypervisor_version=(
+            None if row.hypervisor_version is None else number('hypervisor_version')
+        ),
         hypervisor_hostname=row.hypervisor_hostname,
         cpu_info=row.cpu_info and sys.intern(row.cpu_info),
         supported_instances=_supported(row),
@@ -164,7 +191,8 @@ def _free_disk_gb(row: Any) -> int:
 
 
 def _supported(row: Any) -> Triples:
-    """Triples (architecture, hypervisor type, VM mode); one object for hosts with the same."""
+    """Triples (architecture, hypervisor type, VM mode); one object for hosts with the
+    same."""
     text = row.supported_instances
     if text not in _triples_by_text:
         if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
@@ -181,12 +209,14 @@ def _supported(row: Any) -> Triples:
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
     """Statistics as texts, as nova has them, whatever nova-compute counts in them."""
     return {
-        sys.intern(name): None if value is None else str(value) for name, value in stats.items()
+        sys.intern(name): None if value is None else str(value)
+        for name, value in stats.items()
     }
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:
-    """The host's ratio; 0.0 and null stand for our options, with and without ``initial_``."""
+    """The host's ratio; 0.0 and null stand for our options, with and without
+    ``initial_``."""
     option = f'{name}_allocation_ratio'
     value = getattr(row, option) or getattr(settings, option)
     ratio = float(value or getattr(settings, f'initial_{option}'))
@@ -206,7 +236,9 @@ def _decoded(row: Any, column: str, kind: type) -> Any:
         value = None
     if isinstance(value, kind):
         return value
-    LOG.warning('Column %s of compute node %s cannot be read', column, row.hypervisor_hostname)
+    LOG.warning(
+        'Column %s of compute node %s cannot be read', column, row.hypervisor_hostname
+    )
     return kind()
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Liveness of services, as ``[DEFAULT] servicegroup_driver`` says.
 
-With ``db`` each service counts up in its row of the services table. With ``mc`` each service
-keeps a key in memcached, which nova's services and ours read and write through oslo.cache.
+With ``db`` each service counts up in its row of the services table. With ``mc`` each
+service keeps a key in memcached, which nova's services and ours read and write through
+oslo.cache.
 """
 
 import contextlib
@@ -31,7 +32,8 @@ MEMCACHED_LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 Answer = TypeVar('Answer')
 
-COMPUTE, SCHEDULER = 'nova-compute', 'nova-scheduler'
+COMPUTE = 'nova-compute'
+SCHEDULER = 'nova-scheduler'
 
 
 class DatabaseServiceGroup:
@@ -41,13 +43,16 @@ class DatabaseServiceGroup:
         self._down_time = timedelta(seconds=service_down_time)
 
     def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
-        """Tells whether a service has not reported in time, for the moment of :meth:`moment`.
+        """Tells whether a service has not reported in time, for the moment of
+        :meth:`moment`.
 
-        A service that has never reported is as old as its row. The clocks of hosts differ, so
-        a report from the near future counts, too.
+        A service that has never reported is as old as its row. The clocks of hosts
+        differ, so a report from the near future counts, too.
         """
         seen = sa.func.coalesce(services.c.last_seen_up, services.c.created_at)
-        first, last = (sa.bindparam(name, type_=sa.DateTime) for name in ('first', 'last'))
+        first, last = (
+            sa.bindparam(name, type_=sa.DateTime) for name in ('first', 'last')
+        )
         return sa.or_(seen.is_(None), seen < first, seen > last).label('late')
 
     def moment(self, now: datetime) -> Mapping[str, datetime]:
@@ -63,12 +68,15 @@ class DatabaseServiceGroup:
 
 
 class MemcachedServiceGroup:
-    """Services are up while their keys ``topic:host`` are younger than ``service_down_time``.
+    """Services are up while their keys ``topic:host`` are younger than
+    ``service_down_time``.
 
-    One thread alone asks memcached: each thread has a client of its own, which remembers for
-    minutes which servers are dead, so several would contradict each other after an outage.
+    One thread alone asks memcached: each thread has a client of its own, which
+    remembers for minutes which servers are dead, so several would contradict each other
+    after an outage.
 
-    :param region: a dogpile cache region, which mangles keys and hides values that are too old.
+    :param region: a dogpile cache region, which mangles keys and hides values that are
+        too old.
     """
 
     def __init__(self, region: Any, host: str, utcnow: Callable[[], datetime]) -> None:
@@ -81,7 +89,8 @@ class MemcachedServiceGroup:
         self._is_failing = False
 
     def report_state(self) -> None:
-        """Renew our own key and read it back: clients of memcached hide failed writes."""
+        """Renew our own key and read it back: clients of memcached hide failed
+        writes."""
 
         def write() -> bool:
             self._region.set(self._own_key, self._utcnow())
@@ -102,18 +111,23 @@ class MemcachedServiceGroup:
         return {}
 
     def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
-        """The ids of the services without a key; of all while memcached does not answer."""
+        """The ids of the services without a key; of all while memcached does not
+        answer."""
         if not services:
             return frozenset()
         keys = [service_key(binary, row.host) for row in services.values()]
         none = [False] * (len(keys) + 1)
-        own_exists, *exist = self._ask(lambda: self._exist([self._own_key, *keys]), none)
+        own_exists, *exist = self._ask(
+            lambda: self._exist([self._own_key, *keys]), none
+        )
         if self._has_reported and not own_exists and not any(exist):
             self._set_failing('it has no key of any service')
         for key, exists in zip(keys, exist, strict=True):
             if not exists:
                 MEMCACHED_LOG.debug('Seems service %s is down', key)
-        return frozenset(id for id, exists in zip(services, exist, strict=True) if not exists)
+        return frozenset(
+            id for id, exists in zip(services, exist, strict=True) if not exists
+        )
 
     def _exist(self, keys: Sequence[str]) -> list[bool]:
         from oslo_cache import core
@@ -123,18 +137,21 @@ class MemcachedServiceGroup:
     def _ask(self, ask: Callable[[], Answer], default: Answer) -> Answer:
         try:
             return self._thread.submit(ask).result()
-        except Exception as error:  # each client of oslo.cache has exceptions of its own
+        except (
+            Exception
+        ) as error:  # each client of oslo.cache has exceptions of its own
             self._set_failing(f'{type(error).__name__}: {hide(error)}')
             return default
 
     def _set_failing(self, why: str | None) -> None:
         """Log the first failure, and the first success after it."""
         with self._lock:
-            before, self._is_failing = self._is_failing, why is not None
+            before = self._is_failing
+            self._is_failing = why is not None
         if why is not None and not before:
             MEMCACHED_LOG.warning(
-                'Lost connection to memcache server for reporting service status: %s. All '
-                'services count as down.',
+                'Lost connection to memcache server for reporting service status: %s.'
+                ' All services count as down.',
                 why,
             )
         elif why is None and before:
@@ -145,11 +162,11 @@ class MemcachedServiceGroup:
 
 @dataclass
 class Heartbeat:
-    """The scheduler's own row in the services table of ``[database] connection``, which all
-    workers of a host write to.
+    """The scheduler's own row in the services table of ``[database] connection``, which
+    all workers of a host write to.
 
-    :ivar memcached: where it reports, with ``[DEFAULT] servicegroup_driver = mc``, once it has
-        the row.
+    :ivar memcached: where it reports, with ``[DEFAULT] servicegroup_driver = mc``, once
+        it has the row.
     """
 
     own: Database
@@ -165,7 +182,8 @@ class Heartbeat:
 
         :raises DatabaseUnavailable: the database does not answer.
         """
-        version, now = self._deployment_version(), self.utcnow()
+        version = self._deployment_version()
+        now = self.utcnow()
         row = {
             'uuid': str(uuid.uuid4()),
             'host': self.host,
@@ -190,13 +208,16 @@ class Heartbeat:
             self.memcached.report_state()
 
     def report_state(self) -> None:
-        """Count up and note the time; log the first failure, and the first success after it."""
+        """Count up and note the time; log the first failure, and the first success
+        after it."""
         if self.memcached:
             self.memcached.report_state()
             return
 
         def count(connection: sa.Connection) -> bool:
-            return self._update(connection, {'report_count': self._table.c.report_count + 1})
+            return self._update(
+                connection, {'report_count': self._table.c.report_count + 1}
+            )
 
         try:
             if not self.own.write(count):
@@ -244,8 +265,13 @@ class Heartbeat:
     ) -> bool:
         """Update the row; False if no row exists, or the row does not meet the
         conditions."""
-        now, table = self.utcnow(), self._table
-        own = table.c.host == self.host, table.c.binary == SCHEDULER, table.c.deleted == 0
+        now = self.utcnow()
+        table = self._table
+        own = (
+            table.c.host == self.host,
+            table.c.binary == SCHEDULER,
+            table.c.deleted == 0,
+        )
         values = self._existing({**values, 'last_seen_up': now, 'updated_at': now})
         statement = sa.update(table).where(*own, *where).values(values)
         return connection.execute(statement).rowcount > 0
@@ -257,15 +283,17 @@ class Heartbeat:
     def _deployment_version(self) -> int:
         """The newest version that another service reports, 0 if there is none.
 
-        nova takes the lowest version of all services as the capability of the deployment, so
-        a version of our own could hold it back or raise it too far. Cells that do not answer
-        are left out, and do not prevent the start.
+        nova takes the lowest version of all services as the capability of the
+        deployment, so a version of our own could hold it back or raise it too far.
+        Cells that do not answer are left out, and do not prevent the start.
         """
         cells = self.cells()
         self._silent_cells &= {cell.uuid for cell in cells}
         # In parallel, so that several cells that do not answer cost one timeout.
         with futures.ThreadPoolExecutor(max(1, len(cells)), 'version') as pool:
-            return max([self._newest_version(self.own), *pool.map(self._newest_of_cell, cells)])
+            return max(
+                [self._newest_version(self.own), *pool.map(self._newest_of_cell, cells)]
+            )
 
     def _newest_of_cell(self, cell: Cell) -> int:
         try:
@@ -317,4 +345,6 @@ def service_group(
     """
     if settings.servicegroup_driver != 'mc':
         return DatabaseServiceGroup(settings.service_down_time)
-    return MemcachedServiceGroup(cache_region(conf, settings.service_down_time), host, utcnow)
+    return MemcachedServiceGroup(
+        cache_region(conf, settings.service_down_time), host, utcnow
+    )

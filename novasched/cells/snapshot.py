@@ -40,8 +40,9 @@ class CellsSnapshot:
 
     :ivar cells: the hosts of each cell by compute node UUID.
     :ivar host_snapshot: the hosts of all cells.
-    :ivar complete: the moment (monotonic seconds) when all of it had been read. Instances on
-        hosts are read after that: an instance that a host shows is no pending claim any more.
+    :ivar complete: the moment (monotonic seconds) when all of it had been read.
+        Instances on hosts are read after that: an instance that a host shows is no
+        pending claim any more.
     """
 
     cells: Mapping[str, Mapping[str, Host]]
@@ -80,10 +81,11 @@ class _Regrouped:
 class HostReader:
     """Implements :class:`novasched.scheduler.ports.Hosts`.
 
-    Requests that arrive while the cells are being read share the next reading, so each of them
-    sees the cells as they are when it arrives, or later.
+    Requests that arrive while the cells are being read share the next reading, so each
+    of them sees the cells as they are when it arrives, or later.
 
-    :ivar refreshed: the number of rows that were new, changed or gone when they were read.
+    :ivar refreshed: the number of rows that were new, changed or gone when they were
+        read.
     """
 
     settings: Settings
@@ -97,7 +99,9 @@ class HostReader:
     def __post_init__(self) -> None:
         self._pool = futures.ThreadPoolExecutor(CELL_THREADS, 'cell')
         self._prefetches = futures.ThreadPoolExecutor(1, 'snapshot')
-        self._instances = HostInstances(self.cells, self.settings.cell_timeout, self._pool)
+        self._instances = HostInstances(
+            self.cells, self.settings.cell_timeout, self._pool
+        )
         self._caches: dict[Cell, CellHostCache] = {}
         self._last = CellsSnapshot({}, HostSnapshot({}))
         self._freed: Mapping[str, float] = {}
@@ -123,11 +127,16 @@ class HostReader:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def aimed(self, request: Request) -> Request:
-        """If there is one such node, Placement is asked for that provider's tree alone. If a host
-        has several, it is asked without a limit, as a query cannot name them all."""
+        """If there is one such node, Placement is asked for that provider's tree alone.
+        If a host has several, it is asked without a limit, as a query cannot name them
+        all."""
         destination = request.requested_destination
-        host = (destination and destination.host) or next(iter(request.force_hosts), None)
-        name = (destination and destination.node) or next(iter(request.force_nodes), None)
+        host = (destination and destination.host) or next(
+            iter(request.force_hosts), None
+        )
+        name = (destination and destination.node) or next(
+            iter(request.force_nodes), None
+        )
         if not host and not name:
             return request
         cell_uuid = destination.cell_uuid if destination else None
@@ -149,12 +158,15 @@ class HostReader:
         return last.host_snapshot.minimum_version
 
     def _minimum_version(self, versions: Sequence[int]) -> int:
-        """The lowest version of nova-compute: of those of the enabled cells, and of the disabled
-        ones. Cells that do not answer, or in which a service reports 0, do not count."""
+        """The lowest version of nova-compute: of those of the enabled cells, and of the
+        disabled ones. Cells that do not answer, or in which a service reports 0, do not
+        count."""
 
         def lowest(cell: Cell) -> int:
             return lowest_version(
-                cell.database.rows('services', ('version', 'forced_down'), binary=COMPUTE)
+                cell.database.rows(
+                    'services', ('version', 'forced_down'), binary=COMPUTE
+                )
             )
 
         disabled = [cell for cell in self.cells.all() if cell.disabled]
@@ -184,19 +196,25 @@ class HostReader:
     ) -> HostSnapshot:
         """See :class:`novasched.scheduler.ports.Hosts`.
 
-        :raises DatabaseUnavailable: the API database does not answer, or no cell does that may
-        have a host for the request.
-        :raises Outdated: the request goes by another version of nova-compute than is there.
+        :raises DatabaseUnavailable: the API database does not answer, or no cell does
+            that may have a host for the request.
+        :raises Outdated: the request goes by another version of nova-compute than is
+            there.
         """
         destination = request.requested_destination
         cell_uuid = destination.cell_uuid if destination else None
         if cell_uuid:
-            self.cells.get(cell_uuid)  # a new cell is looked up, and read with the others
+            self.cells.get(
+                cell_uuid
+            )  # a new cell is looked up, and read with the others
         snapshot = self._flights.at_least(max(request.read_since, self.cells.changed))
         cells = self.cells.enabled()
-        whole, by_cell = snapshot.host_snapshot, snapshot.cells
+        whole = snapshot.host_snapshot
+        by_cell = snapshot.cells
         if request.minimum_version not in (None, whole.minimum_version):
-            raise Outdated(f'the minimum version of nova-compute is {whole.minimum_version}')
+            raise Outdated(
+                f'the minimum version of nova-compute is {whole.minimum_version}'
+            )
         hosts = whole.hosts
         if destination and cell_uuid and not destination.allow_cross_cell_move:
             cells = [cell for cell in cells if cell.uuid == cell_uuid]
@@ -217,7 +235,9 @@ class HostReader:
             hosts = self._instances.add_named(hosts, named)
         on = self._instances.hosts_of(located, by_cell) if located else {}
         total = len(whole.hosts)
-        return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
+        return replace(
+            whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts
+        )
 
     def _without_misplaced(
         self,
@@ -252,20 +272,28 @@ class HostReader:
         answers = self._scatter_gather([cell], lambda _: cache.refresh(self.utcnow()))
         if not answers:
             raise no_answer([cell])
-        return cache.hosts(self.aggregates.state(snapshot.host_snapshot.read_at).by_host)
+        return cache.hosts(
+            self.aggregates.state(snapshot.host_snapshot.read_at).by_host
+        )
 
     def renew(self) -> None:
-        """Read the cell mappings and every cell anew, and use them from the next request on.
+        """Read the cell mappings and every cell anew, and use them from the next
+        request on.
 
-        No request waits: until all is read, the former values are used. Those of cells that do
-        not answer stay.
+        No request waits: until all is read, the former values are used. Those of cells
+        that do not answer stay.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        mapped, before = self.cells.read(), self._caches
+        mapped = self.cells.read()
+        before = self._caches
         enabled = [cell for cell in mapped.values() if not cell.disabled]
-        caches = {cell: CellHostCache(cell, self.settings, self.group) for cell in enabled}
-        answers = self._scatter_gather(enabled, lambda cell: caches[cell].refresh(self.utcnow()))
+        caches = {
+            cell: CellHostCache(cell, self.settings, self.group) for cell in enabled
+        }
+        answers = self._scatter_gather(
+            enabled, lambda cell: caches[cell].refresh(self.utcnow())
+        )
         self.cells.use(mapped)
         answered = {cell for cell, _ in answers}
         self.refreshed += sum(changes for _, (_, changes) in answers)
@@ -277,8 +305,10 @@ class HostReader:
 
     def _refresh(self) -> CellsSnapshot:
         """Read every cell and the aggregates in parallel."""
-        began, now = time.monotonic(), self.utcnow()
-        caches, cells = self._caches, self.cells.enabled()
+        began = time.monotonic()
+        now = self.utcnow()
+        caches = self._caches
+        cells = self.cells.enabled()
         for cell in cells:
             if cell not in caches:
                 caches[cell] = CellHostCache(cell, self.settings, self.group)
@@ -286,7 +316,10 @@ class HostReader:
             LOG.warning('No cells were found')
         reading = self._pool.submit(self.aggregates.state, began)
         answers = self._scatter_gather(
-            cells, lambda cell: caches[cell].refresh(now, self.pending_claims.awaited(cell.uuid))
+            cells,
+            lambda cell: caches[cell].refresh(
+                now, self.pending_claims.awaited(cell.uuid)
+            ),
         )
         aggregates = self._await_aggregates(reading, began)
         hosts = {}
@@ -298,7 +331,9 @@ class HostReader:
                 self._freed = {**self._freed, **dict.fromkeys(freed, began)}
         if aggregates is not self._aggregates:
             self._regroup(aggregates, began)
-        version = self._minimum_version([caches[cell].minimum_version for cell, _ in answers])
+        version = self._minimum_version(
+            [caches[cell].minimum_version for cell, _ in answers]
+        )
         self._last = self._merged(hosts, began, version)
         return self._last
 
@@ -339,15 +374,20 @@ class HostReader:
     def _merged(
         self, cells: Mapping[str, Mapping[str, Host]], began: float, version: int
     ) -> CellsSnapshot:
-        """The snapshot of these cells; its hosts are the same mapping if nothing has changed."""
+        """The snapshot of these cells; its hosts are the same mapping if nothing has
+        changed."""
         last = self._last
         all_hosts = last.host_snapshot.hosts
         if last.cells.keys() != cells.keys() or any(
             last.cells[uuid] is not hosts for uuid, hosts in cells.items()
         ):
-            all_hosts = {uuid: host for hosts in cells.values() for uuid, host in hosts.items()}
+            all_hosts = {
+                uuid: host for hosts in cells.values() for uuid, host in hosts.items()
+            }
         if len(self._freed) > len(all_hosts):  # some are gone
-            self._freed = {x: moment for x, moment in self._freed.items() if x in all_hosts}
+            self._freed = {
+                x: moment for x, moment in self._freed.items() if x in all_hosts
+            }
         snapshot = HostSnapshot(
             all_hosts,
             began,
@@ -357,7 +397,9 @@ class HostReader:
         )
         return CellsSnapshot(cells, snapshot, time.monotonic())
 
-    def _nodes(self, host: str | None, name: str | None, cell: Cell | None) -> Sequence[Any]:
+    def _nodes(
+        self, host: str | None, name: str | None, cell: Cell | None
+    ) -> Sequence[Any]:
         """The compute nodes of that host and name, in the first cell that has any."""
         if host and cell is None:
             cell = self.cells.of_host(host)

@@ -24,7 +24,8 @@ DAEMON_NAME = 'novasched'
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; whatever an operator must mend ends it with one line and 1."""
-    conf, logged = None, False
+    conf = None
+    logged = False
     try:
         args = sys.argv[1:] if argv is None else argv
         conf = loading.load(args, DAEMON_NAME, runtime.version())
@@ -49,13 +50,21 @@ def _begin_to_log(conf: cfg.ConfigOpts) -> None:
     try:
         logging.setup(conf, loading.PROJECT)
     except logging.LogConfigError as error:
-        name, value, why = 'log_config_append', conf.log_config_append, hide(error.err_msg)
+        name = 'log_config_append'
+        value = conf.log_config_append
+        why = hide(error.err_msg)
     except OSError as error:
-        name, value, why = 'log_file', error.filename, error.strerror or ''
+        name = 'log_file'
+        value = error.filename
+        why = error.strerror or ''
     except TypeError as error:
-        name, value, why = 'syslog_log_facility', conf.syslog_log_facility, str(error)
+        name = 'syslog_log_facility'
+        value = conf.syslog_log_facility
+        why = str(error)
     except ValueError as error:
-        name, value, why = 'default_log_levels', ','.join(conf.default_log_levels), str(error)
+        name = 'default_log_levels'
+        value = ','.join(conf.default_log_levels)
+        why = str(error)
     else:
         return
     raise ConfigError(f'[DEFAULT] {name}', value, why)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's tool: ``novaschedctl COMMAND``.
 
-A command is a module with a docstring of one line or more, ``add_arguments(parser)`` and
-``run(arguments)``, whose answer is the exit status.
+A command is a module with a docstring of one line or more, ``add_arguments(parser)``
+and ``run(arguments)``, whose answer is the exit status.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from novasched.conf.errors import NovaschedError
 
 TOOL_NAME = 'novaschedctl'
 COMMANDS = 'check', 'explain', 'health', 'sandbox', 'shadow', 'simulate', 'status'
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
+INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
         module = import_module(f'novasched.tools.{name}')
         summary, _, details = (module.__doc__ or '').partition('\n')
-        added = commands.add_parser(name, help=summary, description=summary, epilog=details)
+        added = commands.add_parser(
+            name, help=summary, description=summary, epilog=details
+        )
         module.add_arguments(added)
         added.set_defaults(run=module.run)
     arguments = parser.parse_args(argv)

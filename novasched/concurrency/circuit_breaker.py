@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A circuit breaker: a service that does not answer is not asked until a probe is answered."""
+"""A circuit breaker: a service that does not answer is not asked until a probe is
+answered."""
 
 import math
 import threading
@@ -9,14 +10,15 @@ from dataclasses import dataclass
 
 from novasched.concurrency import backoff
 
-FIRST_PROBE_S, LAST_PROBE_S = 1.0, 5.0
+FIRST_PROBE_S = 1.0
+LAST_PROBE_S = 5.0
 """Seconds between probes, at first and in the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Calls without an answer, none of which had one between: the moments of the first and of the
-    last (monotonic seconds), and why the last had none."""
+    """Calls without an answer, none of which had one between: the moments of the first
+    and of the last (monotonic seconds), and why the last had none."""
 
     since: float
     last: float
@@ -26,13 +28,13 @@ class Trouble:
 class CircuitBreaker:
     """Tells callers whether the circuit to a service is open, and why.
 
-    One slow answer does not open it while others are answered: it opens if no call was answered
-    since the failed one began, or if none is while a probe fails. A thread probes then, with
-    back-off, and closes it at the first answer.
+    One slow answer does not open it while others are answered: it opens if no call was
+    answered since the failed one began, or if none is while a probe fails. A thread
+    probes then, with back-off, and closes it at the first answer.
 
     :ivar reason: the failure for which the circuit is open; None while it is closed.
-    :ivar trouble: the calls without an answer since the last one that had one, also those that
-        failed too soon to open the circuit; None if there are none.
+    :ivar trouble: the calls without an answer since the last one that had one, also
+        those that failed too soon to open the circuit; None if there are none.
     """
 
     def __init__(
@@ -43,14 +45,18 @@ class CircuitBreaker:
         last: float = LAST_PROBE_S,
         on_change: Callable[[str | None], object] = lambda reason: None,
     ) -> None:
-        """:param probe: asks for something small, and raises one of ``errors`` while there is
-        no answer.
-        :param on_change: called with the reason when the circuit opens, with None when it closes.
+        """Begin with a closed circuit.
+
+        :param probe: asks for something small, and raises one of ``errors`` while there
+            is no answer.
+        :param on_change: called with the reason when the circuit opens, with None when
+            it closes.
         """
         self._probe = probe
         self._errors = errors
         self._on_change = on_change
-        self._first, self._last = first, last
+        self._first = first
+        self._last = last
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._closed = threading.Event()
@@ -71,7 +77,8 @@ class CircuitBreaker:
 
     def missed(self, why: str) -> None:
         """Note that a call got no answer, however soon it failed."""
-        now, before = time.monotonic(), self.trouble
+        now = time.monotonic()
+        before = self.trouble
         self.trouble = Trouble(before.since if before else now, now, why)
 
     def failed(self, reason: str, began: float) -> None:
@@ -83,7 +90,10 @@ class CircuitBreaker:
             self._probing = True
         self._open_unless_succeeded(reason, began)
         threading.Thread(
-            target=self._probe_until_answered, args=(reason,), name='breaker', daemon=True
+            target=self._probe_until_answered,
+            args=(reason,),
+            name='breaker',
+            daemon=True,
         ).start()
 
     def stop(self) -> None:

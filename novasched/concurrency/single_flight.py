@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single flight: one call serves all who wait for its result, and none gets one that is too old."""
+"""Single flight: one call serves all who wait for its result, and none gets one that is
+too old."""
 
 import contextlib
 import math
@@ -16,7 +17,8 @@ Result = TypeVar('Result')
 FROM_NOW = math.inf
 """The moment of a caller that accepts only a flight which begins after the call."""
 STUCK_AFTER_S = 5.0
-"""Seconds after which a flight to Placement without a result is overtaken by the next."""
+"""Seconds after which a flight to Placement without a result is overtaken by the
+next."""
 
 
 @dataclass(slots=True)
@@ -34,9 +36,10 @@ class _Flight(Generic[Result]):
 class SingleFlight(Generic[Result]):
     """Runs work one flight after the other.
 
-    A caller gets the result of a flight that began at its moment or later: the current one, the
-    last one, or the next, which all share who came too late for the current one. So work that
-    takes long is done no more often than it must. Two fly at a time only where one is stuck.
+    A caller gets the result of a flight that began at its moment or later: the current
+    one, the last one, or the next, which all share who came too late for the current
+    one. So work that takes long is done no more often than it must. Two fly at a time
+    only where one is stuck.
     """
 
     def __init__(
@@ -45,9 +48,12 @@ class SingleFlight(Generic[Result]):
         gather: Callable[[], None] = lambda: None,
         stuck_after: float | None = None,
     ) -> None:
-        """:param gather: waits, before a flight begins, for others who are about to want it.
-        :param stuck_after: seconds from the beginning of a flight after which the next no longer
-            waits for its end; None waits for ever.
+        """Begin without a flight.
+
+        :param gather: waits, before a flight begins, for others who are about to want
+            it.
+        :param stuck_after: seconds from the beginning of a flight after which the next
+            no longer waits for its end; None waits for ever.
         """
         self._work = work
         self._gather = gather
@@ -58,9 +64,11 @@ class SingleFlight(Generic[Result]):
         self._flight.result.set_exception(RuntimeError('before the first flight'))
 
     def at_least(self, moment: float = FROM_NOW) -> Result:
-        """Return the result of a flight that began at that moment (monotonic seconds) or later.
+        """Return the result of a flight that began at that moment (monotonic seconds)
+        or later.
 
-        An error of the work is raised to all who share the flight, and is not kept for others.
+        An error of the work is raised to all who share the flight, and is not kept for
+        others.
         """
         moment = min(moment, time.monotonic())
         with self._lock:
@@ -77,7 +85,8 @@ class SingleFlight(Generic[Result]):
             self._gather()
             with self._lock:
                 flight.began = time.monotonic()
-                self._flight, self._next = flight, None
+                self._flight = flight
+                self._next = None
             try:
                 flight.result.set_result(self._work())
             except BaseException as error:  # also for the others, whatever it is
@@ -85,7 +94,10 @@ class SingleFlight(Generic[Result]):
         try:
             return flight.result.result()
         finally:
-            del flight, before  # else the error leads to this frame, and the frame to the error
+            del (
+                flight,
+                before,
+            )  # else the error leads to this frame, and the frame to the error
 
     @property
     def idle(self) -> bool:

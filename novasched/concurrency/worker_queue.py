@@ -30,7 +30,9 @@ class WorkerQueue(Generic[Item]):
         describe: Callable[[Item], str],
         capacity: int,
     ) -> None:
-        self._work, self._name, self._describe = work, name, describe
+        self._work = work
+        self._name = name
+        self._describe = describe
         self._waiting: queue.Queue[Item | None] = queue.Queue(capacity)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -48,7 +50,8 @@ class WorkerQueue(Generic[Item]):
         return True
 
     def close(self) -> None:
-        """Do what waits, for up to :data:`CLOSE_TIMEOUT_S`; a later item starts a new thread."""
+        """Do what waits, for up to :data:`CLOSE_TIMEOUT_S`; a later item starts a new
+        thread."""
         if (thread := self._thread) is not None:
             with contextlib.suppress(queue.Full):
                 self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
@@ -64,14 +67,18 @@ class WorkerQueue(Generic[Item]):
         with self._lock:
             if self._thread is None:
                 # Not earlier: a thread does not survive a fork.
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name=self._name, daemon=True
+                )
                 self._thread.start()
 
     def _run(self) -> None:
         while (item := self._waiting.get()) is not None:
             try:
                 self._work(item)
-            except Exception:  # One that cannot be done must not keep the others from it.
+            except (
+                Exception
+            ):  # One that cannot be done must not keep the others from it.
                 LOG.exception('Cannot %s', self._describe(item))
             # Otherwise the thread would keep the last item, such as a large decision,
             # in memory until the next item comes.

@@ -16,5 +16,8 @@ class ConfigError(NovaschedError):
 
 
 def safe_text(error: BaseException) -> str:
-    """An error's text without secrets; that of our own had them hidden where it was made."""
-    return str(error) if isinstance(error, NovaschedError) else hide(error)
+    """An error's text without secrets; that of our own had them hidden where it was
+    made."""
+    if isinstance(error, NovaschedError):
+        return str(error)
+    return hide(error)

@@ -30,9 +30,11 @@ _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
 _VARIABLE = re.compile(r'\AOS_(?=\w+\Z)\w+?__(\w+)')
 """A variable of the environment that oslo.config takes for an option."""
 GRACEFUL_SHUTDOWN_S = 180
-"""``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of it."""
+"""``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of
+it."""
 HTTP_TIMEOUT_S = 60
-"""``timeout`` unless set: seconds for an answer to begin, and as many for the rest of it."""
+"""``timeout`` unless set: seconds for an answer to begin, and as many for the rest of
+it."""
 CLIENTS: Mapping[str, Mapping[str, Any]] = {
     group: {
         'service_type': service_type,
@@ -53,7 +55,9 @@ BAD_REFERENCE = (
     cfg.TemplateSubstitutionError,
     RecursionError,
 )
-WHY_DOLLAR = 'a $ in it names no option or leads back; a $ that is meant as such is written $$'
+WHY_DOLLAR = (
+    'a $ in it names no option or leads back; a $ that is meant as such is written $$'
+)
 MAX_INTEGER = 2**31 - 1
 """No whole number means anything beyond: in seconds it is longer than a life."""
 LOG = logging.getLogger('nova.scheduler.utils')
@@ -88,7 +92,8 @@ def set_defaults() -> None:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """The options declared here, for oslo-config-generator. ``[database]`` is oslo.db's own."""
+    """The options declared here, for oslo-config-generator. ``[database]`` is oslo.db's
+    own."""
     groups: dict[str, list[cfg.Opt]] = {}
     for group, option in OPTIONS:
         groups.setdefault(group, []).append(option)
@@ -116,7 +121,9 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
     try:
         conf(args, project=PROJECT, prog=prog, version=version)
     except cfg.ConfigFilesNotFoundError as error:
-        raise ConfigError('--config-file', ', '.join(error.config_files), 'not found') from None
+        raise ConfigError(
+            '--config-file', ', '.join(error.config_files), 'not found'
+        ) from None
     except cfg.ConfigFileParseError as error:
         # The broken line may hold anything, so it is not shown.
         cause: Any = error.__context__
@@ -124,10 +131,14 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
         why = f'line {cause.lineno}: {cause.msg}' if is_line else hide(error.msg)
         raise ConfigError('--config-file', error.config_file, why) from None
     except OSError as error:
-        raise ConfigError('--config-file', error.filename, error.strerror or '') from None
+        raise ConfigError(
+            '--config-file', error.filename, error.strerror or ''
+        ) from None
     except UnicodeDecodeError as error:
         files = ', '.join(_files(args, prog))
-        raise ConfigError('--config-file', files, f'it is no UTF-8: {error.reason}') from None
+        raise ConfigError(
+            '--config-file', files, f'it is no UTF-8: {error.reason}'
+        ) from None
     except RecursionError:
         raise _bad_reference(merged(map(parsed, _files(args, prog)))) from None
     except cfg.Error as error:
@@ -138,11 +149,14 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
 
 
 def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
-    """The line that tells the operator of an error that ends the start. One of oslo.config's own
-    is that of an option of a library, which has a ``$``: it quotes a part of the value."""
+    """The line that tells the operator of an error that ends the start. One of
+    oslo.config's own is that of an option of a library, which has a ``$``: it quotes a
+    part of the value."""
     if conf is not None and isinstance(error, BAD_REFERENCE):
         error = _bad_reference(_written(conf))
-    return redact(str(error)) if isinstance(error, NovaschedError) else hide(error)
+    if isinstance(error, NovaschedError):
+        return redact(str(error))
+    return hide(error)
 
 
 def _files(args: Sequence[str], prog: str) -> list[str]:
@@ -169,7 +183,8 @@ def _written(conf: cfg.ConfigOpts) -> Written:
 
 
 def _folders(conf: cfg.ConfigOpts) -> list[str]:
-    """The folders that are read: oslo.config's own option has but the last ``--config-dir``."""
+    """The folders that are read: oslo.config's own option has but the last
+    ``--config-dir``."""
     return list(conf.config_dirs or conf.config_dir or [])
 
 
@@ -183,14 +198,18 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         _, bad = parse_ratios(values[name])
         if bad:
             LOG.warning(
-                'Ignoring the invalid elements of the option %s: %s', option, ', '.join(bad)
+                'Ignoring the invalid elements of the option %s: %s',
+                option,
+                ', '.join(bad),
             )
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
-    seconds, interval = values['service_down_time'], values['report_interval']
+    seconds = values['service_down_time']
+    interval = values['report_interval']
     if seconds <= interval:  # which no service's heartbeats could keep
         values['service_down_time'] = int(2.5 * interval)
         LOG.warning(
-            'service_down_time (%d s) must be more than report_interval (%d s); taking %d s for it',
+            'service_down_time (%d s) must be more than report_interval (%d s); taking'
+            ' %d s for it',
             seconds,
             interval,
             values['service_down_time'],
@@ -211,7 +230,9 @@ def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
     return ServiceSettings(**values)
 
 
-def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dict[str, Any]:
+def _values(
+    conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]
+) -> dict[str, Any]:
     """The value of each field of the settings.
 
     :raises ConfigError: a value is not valid, or is empty and must not be.
@@ -234,7 +255,9 @@ def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dic
             raise ConfigError(shown, value, f'is not within {MAX_INTEGER}')
         if value is None and kind is ServiceSettings:
             continue
-        if value is None and option.default is not None:  # so oslo.config reads a number
+        if (
+            value is None and option.default is not None
+        ):  # so oslo.config reads a number
             raise ConfigError(shown, '', 'it is empty')
         values[name] = tuple(value) if isinstance(value, list) else value
     return values
@@ -245,7 +268,9 @@ def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
     error."""
     plain = cfg.ConfigOpts()
     section = None if group == 'DEFAULT' else group
-    plain.register_opt(cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section)
+    plain.register_opt(
+        cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section
+    )
     files = conf.config_file or []
     plain([], default_config_files=files, default_config_dirs=_folders(conf))
     written = (plain[section] if section else plain)[option.dest]
@@ -271,7 +296,8 @@ def parsed(path: str) -> Written:
 
 
 def merged(files: Iterable[Written]) -> Written:
-    """The options of several files, values of later ones behind those of earlier ones."""
+    """The options of several files, values of later ones behind those of earlier
+    ones."""
     groups: dict[str, dict[str, list[str]]] = {}
     for sections in files:
         for section, options in sections.items():
@@ -291,6 +317,9 @@ def secret_values(written: Written) -> Iterator[str]:
 
 
 def environment() -> Written:
-    """The options that variables of the environment set, all in one group ``environment``."""
+    """The options that variables of the environment set, all in one group
+    ``environment``."""
     named = ((_VARIABLE.match(name), value) for name, value in os.environ.items())
-    return {'environment': {found[1].lower(): [value] for found, value in named if found}}
+    return {
+        'environment': {found[1].lower(): [value] for found, value in named if found}
+    }

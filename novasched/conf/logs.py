@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process's log, in which libraries tell of hosts and URLs as they understood them."""
+"""The process's log, in which libraries tell of hosts and URLs as they understood
+them."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from novasched.conf.errors import NovaschedError, safe_text
 from novasched.conf.redaction import hide, printable, printable_lines, redact
 
 OUR_LOGGERS = ('nova', 'novasched')
-"""Ours and those below them: what they say is text of our own, but for errors of others."""
+"""Ours and those below them: what they say is text of our own, but for errors of
+others."""
 FROM_RECORD = ('msg', 'args', 'exc_info')
-"""Attributes of a record that keep their values when a formatter has changed the others."""
+"""Attributes of a record that keep their values when a formatter has changed the
+others."""
 LOG = logging.getLogger('novasched')
 
 
@@ -35,7 +38,8 @@ class Hiding(logging.Formatter):
         self.inner = inner
 
     def format(self, record: logging.LogRecord) -> Any:
-        original, record = record, without_secrets(record)
+        original = record
+        record = without_secrets(record)
         line = self.inner.format(record)
         # Handlers read more of the record than this line; the journal's takes exc_text.
         kept = {name: getattr(original, name) for name in FROM_RECORD}
@@ -57,22 +61,27 @@ def without_secrets(record: logging.LogRecord) -> logging.LogRecord:
         if isinstance(record.args, tuple):
             hidden.args = tuple(map(_argument, record.args))
     if record.exc_info and record.exc_info[0]:
-        hidden.exc_info, hidden.exc_text = _error_without_secrets(record.exc_info), None
+        hidden.exc_info = _error_without_secrets(record.exc_info)
+        hidden.exc_text = None
     return hidden
 
 
 def hide_secrets() -> None:
-    """Let no handler that there is by now write a secret, nor a thread that an error ends."""
+    """Let no handler that there is by now write a secret, nor a thread that an error
+    ends."""
     every = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    for handler in {each for logger in (logging.root, *every) for each in logger.handlers}:
+    for handler in {
+        each for logger in (logging.root, *every) for each in logger.handlers
+    }:
         if not isinstance(handler.formatter, Hiding):
             handler.setFormatter(Hiding(handler.formatter or logging.Formatter()))
     threading.excepthook = _tell
 
 
 def _is_option(record: logging.LogRecord) -> bool:
-    """True for an option's value, which oslo.config logs by whatever logger it is given: the
-    value of an option that is no secret is none, even if the two are alike."""
+    """True for an option's value, which oslo.config logs by whatever logger it is
+    given: the value of an option that is no secret is none, even if the two are
+    alike."""
     return (record.module, record.funcName) == ('cfg', 'log_opt_values')
 
 
@@ -93,8 +102,9 @@ def _argument(value: Any) -> Any:
 
 
 def _printable_lines(text: str) -> str:
-    """A text of several lines without known secrets, in which escapes stand for characters
-    that print nothing. A secret behind an escape, or cut, would not be found in the line."""
+    """A text of several lines without known secrets, in which escapes stand for
+    characters that print nothing. A secret behind an escape, or cut, would not be found
+    in the line."""
     if text.isprintable():
         return text
     return printable_lines(redact(text))
@@ -110,7 +120,8 @@ def _error_without_secrets(found: logging._SysExcInfoType) -> Any:
 
 
 def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseException:
-    """An error to be printed in place of another, and so for those that it came from."""
+    """An error to be printed in place of another, and so for those that it came
+    from."""
     if id(error) in seen:
         return seen[id(error)]
     kind = type(error)
@@ -119,7 +130,8 @@ def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseExceptio
         _printable_lines(safe_text(error))
     )
     seen[id(error)] = shown
-    cause, context = error.__cause__, error.__context__
+    cause = error.__cause__
+    context = error.__context__
     shown.__cause__ = _shown(cause, seen) if cause else None
     shown.__context__ = _shown(context, seen) if context else None
     shown.__suppress_context__ = error.__suppress_context__
@@ -130,11 +142,16 @@ def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseExceptio
 
 
 def _error_in_hand(record: logging.LogRecord) -> str:
-    """The error that is handled while something else is logged: oslo.log adds its first line."""
+    """The error that is handled while something else is logged: oslo.log adds its first
+    line."""
     error = sys.exc_info()[1]
     if error is None or record.exc_info or isinstance(error, NovaschedError):
         return ''
-    return traceback.format_exception_only(type(error), error)[0].partition('\n')[0].rstrip()
+    return (
+        traceback.format_exception_only(type(error), error)[0]
+        .partition('\n')[0]
+        .rstrip()
+    )
 
 
 def _redacted(line: Any, library_text: str) -> Any:
@@ -153,4 +170,6 @@ def _redacted(line: Any, library_text: str) -> Any:
 def _tell(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_type is not SystemExit:
         error = failed.exc_value or failed.exc_type()
-        LOG.critical('A thread ends', exc_info=(failed.exc_type, error, failed.exc_traceback))
+        LOG.critical(
+            'A thread ends', exc_info=(failed.exc_type, error, failed.exc_traceback)
+        )

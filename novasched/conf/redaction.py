@@ -2,18 +2,21 @@
 """Keeps passwords out of texts without taking words out of them.
 
 Errors of libraries quote what they could not read: a host name that is half a password,
-since somebody forgot to encode its ``@``, or a URL with credentials. A password may also be
-a word, as ``nova`` is in many a test cloud, and words stand in loggers' names, in options and
-in every other line that operators search for. So it depends on who has made a text:
+since somebody forgot to encode its ``@``, or a URL with credentials. A password may
+also be a word, as ``nova`` is in many a test cloud, and words stand in loggers' names,
+in options and in every other line that operators search for. So it depends on who has
+made a text:
 
-* Text of a library (:func:`hide`): each known secret goes, as a whole token, and so do the
-  pieces of it that a wrong parse gives.
-* Text of our own (:func:`redact`): a known secret goes where it stands as one, in a URL, in a
-  header, as the value of an option; elsewhere only if it is random (:func:`is_random`).
+* Text of a library (:func:`hide`): each known secret goes, as a whole token, and so do
+  the pieces of it that a wrong parse gives.
+* Text of our own (:func:`redact`): a known secret goes where it stands as one, in a
+  URL, in a header, as the value of an option; elsewhere only if it is random
+  (:func:`is_random`).
 
-What is known is the process's, as its log is: nova.conf says a part, and the databases of
-the cells are told later. Whoever takes a secret in hand lets this module :func:`learn` it,
-and whoever makes a text of a library's error has it :func:`hide` them.
+What is known is the process's, as its log is: nova.conf says a part, and the databases
+of the cells are told later. Whoever takes a secret in hand lets this module
+:func:`learn` it, and whoever makes a text of a library's error has it :func:`hide`
+them.
 """
 
 import json
@@ -32,7 +35,8 @@ MAX_SEARCHED_CHARACTERS = 10 * MAX_LINE_CHARACTERS
 """The length to which a text is cut before it is searched for secrets. The length
 exceeds that of a line, since a hidden secret makes the text shorter."""
 _TELLING = re.compile(
-    r'(passw(or)?d|passphrase|secret|token|credentials?|connection|_key)$', re.IGNORECASE
+    r'(passw(or)?d|passphrase|secret|token|credentials?|connection|_key)$',
+    re.IGNORECASE,
 )
 _PLAIN = ('true', 'false', 'none')
 _CUTS = re.compile(r'[:@/#?$]')
@@ -52,10 +56,14 @@ _HEADER = re.compile(
 )
 _HEADER_HINTS = ('authorization', 'cookie', 'x-')
 _NAMED_HINTS = ('passw', 'passphrase', 'secret', 'token', 'credential', '_key')
-_NAMED = r'((?:passw(?:or)?d|passphrase|secret|token|credentials?|_key)[\'"]?\s*[:=]\s*[\[({\'"]*)'
+_NAMED = (
+    r'((?:passw(?:or)?d|passphrase|secret|token|credentials?|_key)'
+    r'[\'"]?\s*[:=]\s*[\[({\'"]*)'
+)
 _PLACE_IN_FILE = re.compile(r'\bat (?:line |\S+:)\d+, ')
 _QUOTE = re.compile(r': (?=[\'"])')
-_TOKEN_BEGINS, _TOKEN_ENDS = r'(?<![\w-])(?<!\w\.)', r'(?![\w-])(?!\.\w)'
+_TOKEN_BEGINS = r'(?<![\w-])(?<!\w\.)'
+_TOKEN_ENDS = r'(?![\w-])(?!\.\w)'
 """A token is no part of a dotted name, nor of a name with hyphens."""
 
 
@@ -67,8 +75,8 @@ class Secrets:
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
-        """Never again show values that are secret as a whole, or hold credentials if they are
-        URLs."""
+        """Never again show values that are secret as a whole, or hold credentials if
+        they are URLs."""
         words = self.words.union(*map(_words, values)) - {''}
         if words == self.words:
             return
@@ -82,8 +90,8 @@ class Secrets:
         self.words = words
 
     def hide(self, text: object) -> str:
-        """A library's text, or its error's, without them, in capitals or not: a host's name is
-        often made small."""
+        """A library's text, or its error's, without them, in capitals or not: a host's
+        name is often made small."""
         text = self._token.sub(HIDDEN, self.redact(str(text)))
         text = _USERINFO.sub(rf'\1{HIDDEN}@', text)
         return '\n'.join(map(_without_quoted_line, text.split('\n')))
@@ -133,24 +141,32 @@ def is_telling(name: str, value: str) -> bool:
 
 
 def is_random(word: str) -> bool:
-    """True for a secret that stands in no text by chance, so that it may be taken out wherever
-    it is.
+    """True for a secret that stands in no text by chance, so that it may be taken out
+    wherever it is.
 
-    Shorter ones, and those that are made of words, are names of something in some line that
-    somebody searches for. One of 12 characters that change their kind (small, capital, digit,
-    other) once in four or more often, and of which words are less than two thirds, has some 40
-    bits that nobody chose: it is in no other text by chance.
+    Shorter ones, and those that are made of words, are names of something in some line
+    that somebody searches for. One of 12 characters that change their kind (small,
+    capital, digit, other) once in four or more often, and of which words are less than
+    two thirds, has some 40 bits that nobody chose: it is in no other text by chance.
     """
     changes = sum(one != other for one, other in pairwise(map(_kind, word)))
     in_words = sum(map(len, _WORD.findall(word)))
     size = len(word)
-    return size >= MIN_RANDOM_CHARACTERS and 4 * changes >= size and 3 * in_words < 2 * size
+    return (
+        size >= MIN_RANDOM_CHARACTERS
+        and 4 * changes >= size
+        and 3 * in_words < 2 * size
+    )
 
 
 def _kind(character: str) -> int:
     if character.isdigit():
         return 0
-    return 1 if character.islower() else 2 if character.isupper() else 3
+    if character.islower():
+        return 1
+    if character.isupper():
+        return 2
+    return 3
 
 
 def _forms(word: str) -> set[str]:
@@ -160,13 +176,15 @@ def _forms(word: str) -> set[str]:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """A pattern for each of the words, the longest first; of none it matches nothing."""
+    """A pattern for each of the words, the longest first; of none it matches
+    nothing."""
     longest_first = sorted(words, key=lambda word: (-len(word), word))
     return f'(?:{"|".join(map(re.escape, longest_first)) or _NOTHING})'
 
 
 def _words(value: str) -> Iterator[str]:
-    """The passwords in a URL, whatever is wrong with it; of several hosts there are several."""
+    """The passwords in a URL, whatever is wrong with it; of several hosts there are
+    several."""
     _, found, rest = value.partition('://')
     if not found:
         yield value
@@ -183,7 +201,8 @@ def _words(value: str) -> Iterator[str]:
 
 
 def _password(host: str) -> Iterator[str]:
-    """The text between user and host; of a host cut off in the middle, all that could be it."""
+    """The text between user and host; of a host cut off in the middle, all that could
+    be it."""
     credentials, at, _ = host.rpartition('@')
     user, colon, password = (credentials if at else host).partition(':')
     if at:
@@ -198,7 +217,9 @@ def _password(host: str) -> Iterator[str]:
 
 KNOWN = Secrets()
 """The secrets that the process has met."""
-learn, hide, redact = KNOWN.learn, KNOWN.hide, KNOWN.redact
+learn = KNOWN.learn
+hide = KNOWN.hide
+redact = KNOWN.redact
 
 
 def cut(text: str, most: int) -> str:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of TLS that options name, looked at before a library needs them.
 
-Libraries open them anew for each connection, and tell neither the option nor always the file.
+Libraries open them anew for each connection, and tell neither the option nor always the
+file.
 """
 
 import ssl
@@ -14,18 +15,21 @@ from novasched.conf.errors import ConfigError
 
 
 def check_group(conf: cfg.ConfigOpts, group: str, *options: str) -> None:
-    """Check the files that options of a group of nova.conf name: see :func:`check_files`."""
+    """Check the files that options of a group of nova.conf name: see
+    :func:`check_files`."""
     check_files({f'[{group}] {option}': conf[group][option] for option in options})
 
 
 def check_files(files: Mapping[str, str | None]) -> None:
-    """See that files can be read and hold what they should; those that are not named are left.
+    """See that files can be read and hold what they should; those that are not named
+    are left.
 
-    :param files: by what an operator calls them, the paths of the authorities, of our certificate
-        and of its key, in this order.
+    :param files: by what an operator calls them, the paths of the authorities, of our
+        certificate and of its key, in this order.
     :raises ConfigError: one cannot be used.
     """
-    names, (authority, certificate, key) = [*files], files.values()
+    names = [*files]
+    authority, certificate, key = files.values()
     for name, path in files.items():
         try:
             # A directory of authorities is for OpenSSL to read.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus. Imported only where nova.conf enables them.
 
-Workers write to files of a shared directory, which the process that serves HTTP reads. A request
-pays next to nothing: decisions are added up afterwards, and other values sampled once a second.
+Workers write to files of a shared directory, which the process that serves HTTP reads.
+A request pays next to nothing: decisions are added up afterwards, and other values
+sampled once a second.
 """
 
 import importlib.metadata
@@ -28,15 +29,31 @@ from novasched.rpc.oslo_messaging_internals import MessageCounts, RpcServer
 from novasched.scheduler.decision import RESULTS, STEPS, Decision
 from novasched.scheduler.model.host import HostSnapshot
 
-COUNTER, GAUGE, HISTOGRAM = 'counter', 'gauge', 'histogram'
+COUNTER = 'counter'
+GAUGE = 'gauge'
+HISTOGRAM = 'histogram'
 MAX: Final = 'livemax'
-"""One gauge of several workers is the maximum of theirs, not the sum; those that have ended do not
-count in either."""
+"""One gauge of several workers is the maximum of theirs, not the sum; those that have
+ended do not count in either."""
 
 SECONDS = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
     60.0,
-)  # fmt: skip
+)
 """The upper bounds of histograms' buckets."""
 
 
@@ -51,11 +68,13 @@ class Metric:
     mode: Literal['livesum', 'livemax'] = 'livesum'
 
 
-_counter, _gauge, _histogram = (partial(Metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM))
+_counter, _gauge, _histogram = (
+    partial(Metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM)
+)
 REQUESTS = _counter(
     'novasched_requests_total',
-    'Requests for hosts: placed, refused since no host is valid, or failed for a reason that '
-    'an operator must mend.',
+    'Requests for hosts: placed, refused since no host is valid, or failed for a reason'
+    ' that an operator must mend.',
     ('result',),
 )
 INSTANCES = _counter('novasched_instances_placed_total', 'Instances that got a host.')
@@ -64,10 +83,16 @@ REQUEST_SECONDS = _histogram(
     'Seconds from when a request was begun until it was decided.',
 )
 STEP_SECONDS = _histogram(
-    'novasched_step_duration_seconds', 'Seconds of a request in a step of the decision.', ('step',)
+    'novasched_step_duration_seconds',
+    'Seconds of a request in a step of the decision.',
+    ('step',),
 )
-HOSTS_IN = _counter('novasched_filter_hosts_in_total', 'Hosts that came to a filter.', ('filter',))
-HOSTS_OUT = _counter('novasched_filter_hosts_out_total', 'Hosts that passed a filter.', ('filter',))
+HOSTS_IN = _counter(
+    'novasched_filter_hosts_in_total', 'Hosts that came to a filter.', ('filter',)
+)
+HOSTS_OUT = _counter(
+    'novasched_filter_hosts_out_total', 'Hosts that passed a filter.', ('filter',)
+)
 FILTER_SECONDS = _counter(
     'novasched_filter_seconds_total', 'Seconds spent in a filter.', ('filter',)
 )
@@ -82,49 +107,66 @@ CANDIDATES_OUTDATED = _counter(
     'novasched_remembered_candidates_outdated_total',
     'Requests for which such an answer did not do, so that Placement was asked.',
 )
-CLAIMS_REFUSED = _counter('novasched_claims_refused_total', 'Claims that Placement refused.')
+CLAIMS_REFUSED = _counter(
+    'novasched_claims_refused_total', 'Claims that Placement refused.'
+)
 HOST_REFUSALS = _counter(
     'novasched_host_refusals_total',
-    'Instances that a host refused: a claim, though it seemed to have room, or a build.',
+    'Instances that a host refused: a claim, though it seemed to have room, or a'
+    ' build.',
     ('kind',),
 )
 REFUSING_HOSTS = _gauge(
     'novasched_refusing_hosts',
-    'Hosts that refused many instances of late; tried last if refusing_host_limit is set.',
+    'Hosts that refused many instances of late; tried last if refusing_host_limit is'
+    ' set.',
     mode=MAX,
 )
 MESSAGE_WAIT = _histogram(
     'novasched_message_wait_seconds',
     'Seconds from when a message came from the broker until it was begun.',
 )
-MESSAGES_WAITING = _gauge('novasched_messages_waiting', 'Messages that wait for a thread.')
-MESSAGES_IN_PROGRESS = _gauge('novasched_messages_in_progress', 'Messages that have a thread.')
+MESSAGES_WAITING = _gauge(
+    'novasched_messages_waiting', 'Messages that wait for a thread.'
+)
+MESSAGES_IN_PROGRESS = _gauge(
+    'novasched_messages_in_progress', 'Messages that have a thread.'
+)
 MESSAGES_DROPPED = _counter(
     'novasched_messages_dropped_total',
     'Messages that were not begun, since the caller no longer waited for the answer.',
 )
 CASTS = _counter(
-    'novasched_casts_total', 'Announcements of other services, handled or ignored.', ('outcome',)
+    'novasched_casts_total',
+    'Announcements of other services, handled or ignored.',
+    ('outcome',),
 )
 SNAPSHOT_AGE = _gauge(
     'novasched_snapshot_age_seconds',
     'Seconds since the hosts were last read, which requests have done.',
     mode=MAX,
 )
-SNAPSHOT_HOSTS = _gauge('novasched_snapshot_hosts', 'Hosts that are known, of all cells.', mode=MAX)
+SNAPSHOT_HOSTS = _gauge(
+    'novasched_snapshot_hosts', 'Hosts that are known, of all cells.', mode=MAX
+)
 ROWS_REFRESHED = _counter(
     'novasched_snapshot_rows_refreshed_total',
-    'Rows of compute nodes and services that were new, changed or gone when they were read.',
+    'Rows of compute nodes and services that were new, changed or gone when they were'
+    ' read.',
 )
 PENDING_CLAIMS = _gauge(
-    'novasched_pending_claims', 'Instances that got a host which does not report them yet.'
+    'novasched_pending_claims',
+    'Instances that got a host which does not report them yet.',
 )
 PEERS = _gauge(
-    'novasched_peers', 'Other schedulers with which pending claims are shared.', mode=MAX
+    'novasched_peers',
+    'Other schedulers with which pending claims are shared.',
+    mode=MAX,
 )
 PEER_MESSAGES_MISSED = _counter(
     'novasched_peer_messages_missed_total',
-    'Messages of other schedulers that did not come, after which one asked for all their claims.',
+    'Messages of other schedulers that did not come, after which one asked for all'
+    ' their claims.',
 )
 PEERS_LATE = _counter(
     'novasched_peers_late_total',
@@ -136,8 +178,8 @@ CLAIMS_GIVEN_BACK = _counter(
 )
 BREAKER_OPEN = _gauge(
     'novasched_breaker_open',
-    '1 while a worker asks nothing of a target that did not answer: placement, database, '
-    'api_database, or a cell.',
+    '1 while a worker asks nothing of a target that did not answer: placement,'
+    ' database, api_database, or a cell.',
     ('target', 'cell'),
     MAX,
 )
@@ -146,7 +188,8 @@ CLEANUPS = _gauge(
     'Allocations that are still to be deleted in Placement.',
 )
 RECORDS_DROPPED = _counter(
-    'novasched_records_dropped_total', 'Decision records that were not kept, since too many waited.'
+    'novasched_records_dropped_total',
+    'Decision records that were not kept, since too many waited.',
 )
 NOTIFICATIONS_DROPPED = _counter(
     'novasched_notifications_dropped_total',
@@ -166,28 +209,33 @@ Samples: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 class Instruments:
-    """Metrics in files. Counters go on from those of the worker that had the same number before;
-    workers that run at the same time have different ones."""
+    """Metrics in files. Counters go on from those of the worker that had the same
+    number before; workers that run at the same time have different ones."""
 
     def __init__(self, number: int) -> None:
         values.ValueClass = values.MultiProcessValue(lambda: number)
         self._instruments = {metric: _instrument(metric) for metric in METRICS}
 
     def of(self, metric: Metric, *labels: str) -> Any:
-        """The counter, gauge or histogram of a metric and its labels, which is exposed from then
-        on: a rate needs the 0 that a counter rises from."""
+        """The counter, gauge or histogram of a metric and its labels, which is exposed
+        from then on: a rate needs the 0 that a counter rises from."""
         instrument = self._instruments[metric]
-        return instrument.labels(*labels) if labels else instrument
+        if labels:
+            return instrument.labels(*labels)
+        return instrument
 
 
 def _instrument(metric: Metric) -> Any:
-    """A metric of prometheus_client, in no registry: it is read from the files alone."""
+    """A metric of prometheus_client, in no registry: it is read from the files
+    alone."""
     arguments = (metric.name, metric.help, metric.labels)
     if metric.kind == COUNTER:
         return prometheus_client.Counter(*arguments, registry=None)
     if metric.kind == HISTOGRAM:
         return prometheus_client.Histogram(*arguments, registry=None, buckets=SECONDS)
-    return prometheus_client.Gauge(*arguments, registry=None, multiprocess_mode=metric.mode)
+    return prometheus_client.Gauge(
+        *arguments, registry=None, multiprocess_mode=metric.mode
+    )
 
 
 class DecisionCounters:
@@ -209,7 +257,8 @@ class DecisionCounters:
             self.instruments.of(WEIGHER_SECONDS, name)
 
     def __call__(self, decision: Decision) -> None:
-        """Add a decision. Filters, weighers and claims are those of the last attempt."""
+        """Add a decision. Filters, weighers and claims are those of the last
+        attempt."""
         of = self.instruments.of
         of(REQUESTS, decision.result).inc()
         of(INSTANCES).inc(len(decision.selections))
@@ -232,10 +281,11 @@ class DecisionCounters:
 
 @dataclass
 class Sampler:
-    """Exposes values that are kept elsewhere, as they are each time that it is called; by one
-    thread at a time.
+    """Exposes values that are kept elsewhere, as they are each time that it is called;
+    by one thread at a time.
 
-    :param sources: functions that return the value of a metric, or its values by labels.
+    :param sources: functions that return the value of a metric, or its values by
+        labels.
     :param waits: seconds that messages waited, taken from here.
     """
 
@@ -260,11 +310,14 @@ class Sampler:
                 self.instruments.of(metric, *labels).set(value)
             return
         for labels, value in samples.items():
-            self.instruments.of(metric, *labels).inc(max(0, value - before.get(labels, 0)))
+            self.instruments.of(metric, *labels).inc(
+                max(0, value - before.get(labels, 0))
+            )
 
 
 class WorkerMetrics:
-    """All metrics of a worker: its decisions, its messages, and samples of its other parts."""
+    """All metrics of a worker: its decisions, its messages, and samples of its other
+    parts."""
 
     def __init__(self, number: int) -> None:
         self._instruments = Instruments(number)
@@ -283,14 +336,18 @@ class WorkerMetrics:
         server: RpcServer,
     ) -> loopingcall.FixedIntervalLoopingCall:
         peers = hosts.pending_claims.peers
-        messages, version = self.messages, importlib.metadata.version('novasched')
+        messages = self.messages
+        version = importlib.metadata.version('novasched')
         sources: dict[Metric, Callable[[], float | Samples]] = {
             WORKERS: lambda: 1,
             BUILD: lambda: {(version,): 1},
             MESSAGES_WAITING: lambda: server.waiting,
             MESSAGES_IN_PROGRESS: lambda: server.in_progress,
             MESSAGES_DROPPED: lambda: messages.dropped,
-            CASTS: lambda: {('handled',): messages.handled, ('ignored',): messages.ignored},
+            CASTS: lambda: {
+                ('handled',): messages.handled,
+                ('ignored',): messages.ignored,
+            },
             SNAPSHOT_AGE: lambda: _age(hosts.host_snapshot),
             SNAPSHOT_HOSTS: lambda: len(hosts.host_snapshot.hosts),
             ROWS_REFRESHED: lambda: hosts.refreshed,
@@ -299,7 +356,9 @@ class WorkerMetrics:
             PEER_MESSAGES_MISSED: lambda: peers.missed if peers else 0,
             PEERS_LATE: lambda: peers.late if peers else 0,
             CLAIMS_GIVEN_BACK: lambda: hosts.pending_claims.given_back,
-            HOST_REFUSALS: lambda: {(kind,): number for kind, number in refusals.counts.items()},
+            HOST_REFUSALS: lambda: {
+                (kind,): number for kind, number in refusals.counts.items()
+            },
             REFUSING_HOSTS: lambda: len(refusals.refusing()),
             BREAKER_OPEN: lambda: _open_breakers(hosts, placement, own),
             CLEANUPS: lambda: placement.pending_deletions,
@@ -315,10 +374,14 @@ class WorkerMetrics:
 def _age(host_snapshot: HostSnapshot) -> Samples:
     """Seconds since hosts were read; nothing before that."""
     age = time.monotonic() - host_snapshot.read_at
-    return {(): age} if age < math.inf else {}
+    if age < math.inf:
+        return {(): age}
+    return {}
 
 
-def _open_breakers(hosts: HostReader, placement: PlacementClient, own: Database) -> Samples:
+def _open_breakers(
+    hosts: HostReader, placement: PlacementClient, own: Database
+) -> Samples:
     cells = hosts.cells
     return {
         ('placement', ''): placement.circuit_open,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that refuse again and again, counted from decisions.
 
-A host refuses an instance when Placement refuses the claim though the host had room for it as far
-as could be seen, and when its build fails there, so that nova-conductor asks for another host.
+A host refuses an instance when Placement refuses the claim though the host had room for
+it as far as could be seen, and when its build fails there, so that nova-conductor asks
+for another host.
 """
 
 import logging
@@ -17,25 +18,30 @@ from novasched.scheduler.decision import Decision, HostRefusal
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
-CLAIM, BUILD = 'claim', 'build'
+CLAIM = 'claim'
+BUILD = 'build'
 KINDS = CLAIM, BUILD
 REPORTED_LIMIT = 10
-"""Instances that a host refuses until the log tells of it, where no option says how many."""
+"""Instances that a host refuses until the log tells of it, where no option says how
+many."""
 REMEMBERED = 10_000
-"""The newest refusals, each of which counts once: a request names every host that it failed on."""
+"""The newest refusals, each of which counts once: a request names every host that it
+failed on."""
 
 HostKey = tuple[str, str]
 """The name of a host and of its node."""
 
 
 class HostRefusals:
-    """The hosts that refused many instances of late. Each process counts for itself, from its
-    start on. Thread-safe.
+    """The hosts that refused many instances of late. Each process counts for itself,
+    from its start on. Thread-safe.
 
     :ivar counts: refusals, of each kind.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.counts = dict.fromkeys(KINDS, 0)
         self._is_used = settings.refusing_host_limit > 0
         self._limit = settings.refusing_host_limit or REPORTED_LIMIT
@@ -43,7 +49,8 @@ class HostRefusals:
         self._clock = clock
         self._lock = threading.Lock()
         self._remembered: dict[HostRefusal, None] = {}
-        # Moment and kind of the refusals of each host, which are in the order of its last one.
+        # Moment and kind of the refusals of each host, which are in the order of its
+        # last one.
         self._recent: dict[HostKey, deque[tuple[float, str]]] = {}
         self._until: dict[HostKey, float] = {}
 
@@ -59,15 +66,17 @@ class HostRefusals:
                     self._count(kind, refusal[0])
 
     def refusing(self) -> Collection[HostKey]:
-        """The hosts that have refused as many instances as the limit says within the period, until
-        it has passed again."""
+        """The hosts that have refused as many instances as the limit says within the
+        period, until it has passed again."""
         if not self._until:
             return ()
         with self._lock:
             now = self._clock()
             for key in [key for key, until in self._until.items() if until <= now]:
                 del self._until[key]
-                LOG.info('Host %s is no longer one that refuses many servers', _text(key))
+                LOG.info(
+                    'Host %s is no longer one that refuses many servers', _text(key)
+                )
             return frozenset(self._until)
 
     def lines(self) -> list[str]:
@@ -79,7 +88,9 @@ class HostRefusals:
     def _count(self, kind: str, key: HostKey) -> None:
         """Count one; the lock is held."""
         now = self._clock()
-        while self._recent and not self._within(now, next(iter(self._recent.values()))[-1]):
+        while self._recent and not self._within(
+            now, next(iter(self._recent.values()))[-1]
+        ):
             del self._recent[next(iter(self._recent))]
         recent = self._recent[key] = self._recent.pop(key, deque())
         recent.append((now, kind))
@@ -96,8 +107,12 @@ class HostRefusals:
         return refusal[0] > now - self._period
 
     def _line(self, key: HostKey) -> str:
-        kinds, left = Counter(kind for _, kind in self._recent[key]), self._until[key]
-        what = f' and is tried last for {left - self._clock():.0f} s' if self._is_used else ''
+        kinds = Counter(kind for _, kind in self._recent[key])
+        left = self._until[key]
+        if self._is_used:
+            what = f' and is tried last for {left - self._clock():.0f} s'
+        else:
+            what = ''
         return (
             f'{_text(key)} refused {kinds.total()} servers within {self._period:g} s '
             f'({kinds[CLAIM]} claims, {kinds[BUILD]} builds){what}'

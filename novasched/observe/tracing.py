@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions as spans of OpenTelemetry, sent to a collector by OTLP over HTTP.
 
-A span for each request and below it one for each step, made of its decision after the request
-has been answered. A collector that is away, or hangs, costs spans and one warning: spans wait in
-a bounded queue for a thread of their own, and no request and no record waits for that.
+A span for each request and below it one for each step, made of its decision after the
+request has been answered. A collector that is away, or hangs, costs spans and one
+warning: spans wait in a bounded queue for a thread of their own, and no request and no
+record waits for that.
 """
 
 import logging
@@ -43,8 +44,8 @@ MAX_NAMES = 10
 
 @dataclass
 class DecisionExporter:
-    """Sends the spans of decisions; to be called by one thread. No thread or connection begins
-    before the first decision, since neither survives a fork.
+    """Sends the spans of decisions; to be called by one thread. No thread or connection
+    begins before the first decision, since neither survives a fork.
 
     :param host: the name of this scheduler.
     :param processor: makes the receiver of spans; once, in the process that makes them.
@@ -63,7 +64,10 @@ class DecisionExporter:
         tracer = self._provider.get_tracer(SERVICE_NAME, self.version)
         whole, *steps = spans_of(decision, record)
         origin = decision.request.origin
-        caller = {'traceparent': origin.traceparent} if origin and origin.traceparent else {}
+        if origin and origin.traceparent:
+            caller = {'traceparent': origin.traceparent}
+        else:
+            caller = {}
         context = TraceContextTextMapPropagator().extract(caller)
         parent = _send(tracer, whole, context, trace.SpanKind.SERVER)
         below = trace.set_span_in_context(parent)
@@ -75,7 +79,9 @@ class DecisionExporter:
         if self._provider is None:
             return
         # The library waits longer than those who wait for this process to end.
-        closing = threading.Thread(target=self._provider.shutdown, name='traces', daemon=True)
+        closing = threading.Thread(
+            target=self._provider.shutdown, name='traces', daemon=True
+        )
         closing.start()
         closing.join(SHUTDOWN_TIMEOUT_S)
         self._provider = None
@@ -97,20 +103,21 @@ class DecisionExporter:
 
 
 def batches(endpoint: str) -> SpanProcessor:
-    """A processor that sends many spans at a time to a collector. The headers that the environment
-    has for it are treated as secrets."""
+    """A processor that sends many spans at a time to a collector. The headers that the
+    environment has for it are treated as secrets."""
     for name in HEADERS:
         learn(each.partition('=')[2] for each in os.environ.get(name, '').split(','))
     return BatchSpanProcessor(QuietExporter(endpoint), max_queue_size=MAX_WAITING_SPANS)
 
 
 class QuietExporter(OTLPSpanExporter):
-    """Logs a failure once, until it succeeds again. Nothing else of OpenTelemetry gets into the
-    log."""
+    """Logs a failure once, until it succeeds again. Nothing else of OpenTelemetry gets
+    into the log."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(endpoint=endpoint, timeout=COLLECTOR_TIMEOUT_S)
-        self._place, self._succeeds = redact(endpoint), True
+        self._place = redact(endpoint)
+        self._succeeds = True
         self._library = LastMessage()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -130,7 +137,8 @@ class QuietExporter(OTLPSpanExporter):
 
 
 class LastMessage(logging.Handler):
-    """Keeps the last message of OpenTelemetry; in the log it would stand again with every batch."""
+    """Keeps the last message of OpenTelemetry; in the log it would stand again with
+    every batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +166,8 @@ class Span:
 
 
 def spans_of(decision: Decision, record: Record) -> list[Span]:
-    """The span of a decision that is over, and those of its steps one behind the other."""
+    """The span of a decision that is over, and those of its steps one behind the
+    other."""
     steps = decision.steps
     moments = [decision.began, *(step.ended for step in steps)]
     times = [record.at + moment - decision.began for moment in moments]
@@ -181,7 +190,8 @@ def _send(
     context: Context,
     kind: trace.SpanKind = trace.SpanKind.INTERNAL,
 ) -> trace.Span:
-    values, start = described.values, int(described.start * 10**9)
+    values = described.values
+    start = int(described.start * 10**9)
     span = tracer.start_span(described.name, context, kind, values, start_time=start)
     if described.failure is not None:
         span.set_status(trace.Status(trace.StatusCode.ERROR, described.failure))
@@ -190,7 +200,9 @@ def _send(
 
 
 def _whole(record: Record, name: str) -> Values:
-    asked, result, offer = record.asked, record.result, record.offer
+    asked = record.asked
+    result = record.result
+    offer = record.offer
     values: dict[str, AttributeValue | None] = {
         'openstack.request_id': record.request_id and one_line(record.request_id),
         'openstack.global_request_id': record.global_request_id
@@ -210,16 +222,27 @@ def _whole(record: Record, name: str) -> Values:
         values['novasched.candidates'] = offer.candidates
         values['novasched.hosts.offered'] = offer.hosts
         values['novasched.hosts.total'] = offer.total
-    return {name: value for name, value in values.items() if value is not None and value != []}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and value != []
+    }
 
 
 def _values(step: Step, record: Record, latest: bool) -> Values:
     """The attributes of a step. Placement's offer is that of the last attempt."""
-    offer, attempt = record.offer, step.attempt
+    offer = record.offer
+    attempt = step.attempt
     if step.name == PLACEMENT and latest and offer is not None:
-        return {'novasched.candidates': offer.candidates, 'novasched.providers': offer.providers}
+        return {
+            'novasched.candidates': offer.candidates,
+            'novasched.providers': offer.providers,
+        }
     if step.name == HOSTS and latest and offer is not None:
-        return {'novasched.hosts.offered': offer.hosts, 'novasched.hosts.total': offer.total}
+        return {
+            'novasched.hosts.offered': offer.hosts,
+            'novasched.hosts.total': offer.total,
+        }
     if step.refused is not None:
         return {'novasched.refused': step.refused}
     if attempt is None:

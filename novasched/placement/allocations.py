@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and the allocations that they come to, as values and as Placement's JSON (``PUT
-/allocations/{consumer_uuid}`` at microversion 1.36 in the Placement API reference)."""
+"""Claims and the allocations that they come to, as values and as Placement's JSON
+(``PUT /allocations/{consumer_uuid}`` at microversion 1.36 in the Placement API
+reference)."""
 
 import math
 import time
@@ -15,7 +16,8 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
 CLAIM_LIMIT_S = 600.0
-"""Seconds from its arrival in which a request may claim: Placement may refuse very many, slowly."""
+"""Seconds from its arrival in which a request may claim: Placement may refuse very
+many, slowly."""
 Body = Mapping[str, Any]
 Resources = Mapping[str, Mapping[str, int]]
 """Provider UUID to resource class to amount."""
@@ -37,13 +39,19 @@ class Allocations(msgspec.Struct):
 
     @property
     def generation(self) -> int:
-        """The generation of a consumer that Placement knows. Where a provider of a claim is gone it
-        leaves consumers without allocations, in their first generation, and does not tell."""
-        return (self.consumer_generation or 0) if self.allocations else 0
+        """The generation of a consumer that Placement knows. Where a provider of a
+        claim is gone it leaves consumers without allocations, in their first
+        generation, and does not tell."""
+        if self.allocations:
+            return self.consumer_generation or 0
+        return 0
 
 
 def held_by(
-    api: PlacementApi, consumer: str, trace_id: str | None = None, retry_s: float | None = None
+    api: PlacementApi,
+    consumer: str,
+    trace_id: str | None = None,
+    retry_s: float | None = None,
 ) -> Allocations:
     """Read the allocations of an instance.
 
@@ -51,7 +59,9 @@ def held_by(
     :raises PlacementUnavailable: Placement does not answer.
     """
     path = f'/allocations/{consumer}'
-    answer = api.send('GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s)
+    answer = api.send(
+        'GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s
+    )
     return answer.decode(Allocations)
 
 
@@ -59,11 +69,12 @@ def held_by(
 class Claim:
     """Allocations for an instance; ``before`` is what it held, None for nothing.
 
-    An instance that ``moves`` was in a cell before. ``generation`` is the consumer's once the
-    claim is made: each change adds one. Where the outcome is unknown the claim may be made,
-    or be made yet, and what equals it may be another's. ``earlier`` are claims for the same
-    instance that were given up, and may be made even now. After ``until`` (monotonic seconds) it
-    is not begun, and after ``retry_until`` not repeated while Placement is away.
+    An instance that ``moves`` was in a cell before. ``generation`` is the consumer's
+    once the claim is made: each change adds one. Where the outcome is unknown the claim
+    may be made, or be made yet, and what equals it may be another's. ``earlier`` are
+    claims for the same instance that were given up, and may be made even now. After
+    ``until`` (monotonic seconds) it is not begun, and after ``retry_until`` not
+    repeated while Placement is away.
     """
 
     uuid: str
@@ -88,7 +99,8 @@ class Claim:
             candidate,
             owner,
             request.trace_id,
-            # nova keeps to an instance's cell, which only one that is there already has.
+            # nova keeps to an instance's cell, which only one that is there already
+            # has.
             moves=bool(aim and aim.cell_uuid),
             until=request.arrived + CLAIM_LIMIT_S,
             retry_until=request.retry_until,
@@ -100,19 +112,21 @@ class Claim:
         return max(0.0, self.retry_until - time.monotonic())
 
     def beside(self, held: Allocations) -> 'Claim':
-        """Return the same for an instance that holds something, which it keeps; but what comes
-        of an earlier claim it does not keep."""
+        """Return the same for an instance that holds something, which it keeps; but
+        what comes of an earlier claim it does not keep."""
         late = next((claim for claim in self.earlier if claim.equals(held)), None)
         before = held.resources if late is None else late.before or {}
         return replace(self, before=before, generation=held.generation + 1)
 
     def wanted(self) -> Resources:
-        """Amounts that the instance holds once this is claimed. A provider that serves both
-        source and destination of a move, such as shared storage, is not taken from twice."""
+        """Amounts that the instance holds once this is claimed. A provider that serves
+        both source and destination of a move, such as shared storage, is not taken from
+        twice."""
         return {**self.candidate.resources(), **(self.before or {})}
 
     def equals(self, held: Allocations) -> bool:
-        """True if an instance holds what it would hold if this was made, by any request."""
+        """True if an instance holds what it would hold if this was made, by any
+        request."""
         return held.resources == self.wanted()
 
     def added(self) -> Resources:

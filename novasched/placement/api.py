@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's API as it is on the wire: requests, their retries, and what failures mean.
+"""Placement's API as it is on the wire: requests, their retries, and what failures
+mean.
 
-A failure is classified by who must act, and by whether Placement may have done the request:
+A failure is classified by who must act, and by whether Placement may have done the
+request:
 
 ====================  ==================================================================
 response              result
@@ -31,7 +33,11 @@ import urllib3
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
 
-from novasched.concurrency.circuit_breaker import FIRST_PROBE_S, LAST_PROBE_S, CircuitBreaker
+from novasched.concurrency.circuit_breaker import (
+    FIRST_PROBE_S,
+    LAST_PROBE_S,
+    CircuitBreaker,
+)
 from novasched.conf.redaction import hide
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 
@@ -43,14 +49,18 @@ READ_MICROVERSION = '1.28'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 CONFLICT_ATTEMPTS = 4
 """Tries of a write while others write to the same providers."""
-RETRY_PAUSE_S, RETRY_LIMIT_S = 0.1, 5.0
-"""Seconds after which a request is first sent again, and in which it is: a restart takes less."""
+RETRY_PAUSE_S = 0.1
+RETRY_LIMIT_S = 5.0
+"""Seconds after which a request is first sent again, and in which it is: a restart
+takes less."""
 LONGEST_PAUSE_S = 1.0
 PROBE = '/resource_providers?name=novasched'
 """Something small that Placement asks its database for."""
 PROBE_TIMEOUT_S = 5.0
-TRANSIENT_STATUSES, TIMEOUT_STATUS = (429, 502, 503), 504
-"""What a proxy answers while no Placement takes requests, and when one took too long."""
+TRANSIENT_STATUSES = (429, 502, 503)
+TIMEOUT_STATUS = 504
+"""What a proxy answers while no Placement takes requests, and when one took too
+long."""
 REFUSAL_STATUSES = (401, 403, 406)
 NO_ANSWER_ERRORS = (ks_exc.ClientException, ValueError, OSError)
 """The last of them of keystoneauth1 that cannot read the files of TLS."""
@@ -97,8 +107,8 @@ class _ErrorList(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of Placement. ``repeated``: the request may have been sent, and done, before, so
-    that Placement says no to what it has said yes to."""
+    """An answer of Placement. ``repeated``: the request may have been sent, and done,
+    before, so that Placement says no to what it has said yes to."""
 
     status_code: int
     content: bytes
@@ -116,7 +126,10 @@ class Response:
     @property
     def is_generation_conflict(self) -> bool:
         """True if a consumer is not as the writer thought."""
-        return self.status_code == 409 and 'consumer generation conflict' in self._error.detail
+        return (
+            self.status_code == 409
+            and 'consumer generation conflict' in self._error.detail
+        )
 
     @property
     def is_contended(self) -> bool:
@@ -127,14 +140,17 @@ class Response:
     def decode(self, kind: type[Body]) -> Body:
         """Decode the body of an answer.
 
-        :raises PlacementUnavailable: the body is no such thing, or no answer to the question.
+        :raises PlacementUnavailable: the body is no such thing, or no answer to the
+            question.
         """
         if self.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {self}')
         try:
             return msgspec.json.decode(self.content, type=kind)
         except (ValueError, RecursionError) as error:
-            raise PlacementUnavailable(f'Placement sends what cannot be read: {error}') from None
+            raise PlacementUnavailable(
+                f'Placement sends what cannot be read: {error}'
+            ) from None
 
     @property
     def _error(self) -> _Error:
@@ -143,7 +159,9 @@ class Response:
             errors = msgspec.json.decode(self.content, type=_ErrorList).errors
         except (ValueError, RecursionError):
             return _Error()
-        return errors[0] if errors else _Error()
+        if errors:
+            return errors[0]
+        return _Error()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +169,8 @@ class _Failure:
     """One try without an answer.
 
     :ivar error: is raised, unless Placement has perhaps done the request.
-    :ivar retry: for failures that may be over soon, how often nova.conf has the request sent
-        again, and after how many seconds; None for what it does not say.
+    :ivar retry: for failures that may be over soon, how often nova.conf has the request
+        sent again, and after how many seconds; None for what it does not say.
     """
 
     why: str
@@ -162,7 +180,8 @@ class _Failure:
 
 
 class PlacementApi:
-    """Sends requests; sessions, tokens and the reuse of connections are keystoneauth1's."""
+    """Sends requests; sessions, tokens and the reuse of connections are
+    keystoneauth1's."""
 
     def __init__(
         self,
@@ -172,8 +191,12 @@ class PlacementApi:
         retry_limit: float = RETRY_LIMIT_S,
     ) -> None:
         """:param pause: seconds before a request is sent again, about; they double."""
-        self.http, self._pause, self._retry_limit = http, pause, retry_limit
-        self.breaker = CircuitBreaker(self._probe, PlacementUnavailable, *probes, _log_circuit)
+        self.http = http
+        self._pause = pause
+        self._retry_limit = retry_limit
+        self.breaker = CircuitBreaker(
+            self._probe, PlacementUnavailable, *probes, _log_circuit
+        )
         self._authorized: bool | None = None  # until there is an answer
 
     def send(
@@ -186,20 +209,28 @@ class PlacementApi:
         retry_s: float | None = None,
         once: bool = False,
     ) -> Response:
-        """Send a request until there is an answer, be it yes or no. A write says what it replaces,
-        so that it may be sent again, also while others write to the same providers.
+        """Send a request until there is an answer, be it yes or no. A write says what
+        it replaces, so that it may be sent again, also while others write to the same
+        providers.
 
         :param retry_s: seconds in which it is sent again, if fewer than usual.
         :param once: it is sent once, whatever nova.conf says.
         :raises PlacementUnauthorized: Placement does not accept the credentials.
-        :raises OutcomeUnknown: there is no answer, or one that leaves open what it has done.
+        :raises OutcomeUnknown: there is no answer, or one that leaves open what it has
+            done.
         :raises PlacementUnavailable: there is none, and it has done nothing.
         """
-        limit = self._retry_limit if retry_s is None else min(retry_s, self._retry_limit)
+        if retry_s is None:
+            limit = self._retry_limit
+        else:
+            limit = min(retry_s, self._retry_limit)
         data = None if body is None else msgspec.json.encode(body)
         headers = {'X-Openstack-Request-Id': trace_id} if trace_id else {}
         headers |= {} if data is None else {'Content-Type': 'application/json'}
-        maybe_done, failures, conflicts, start = False, 0, 0, time.monotonic()
+        maybe_done = False
+        failures = 0
+        conflicts = 0
+        start = time.monotonic()
         failure: _Failure | None
         while True:
             if reason := self.breaker.reason:
@@ -210,54 +241,83 @@ class PlacementApi:
             began = time.monotonic()
             try:
                 response = self.http.request(
-                    path, method, data=data, headers=headers, microversion=microversion,
+                    path,
+                    method,
+                    data=data,
+                    headers=headers,
+                    microversion=microversion,
                     # Done here: what is written twice is not to go unnoticed.
-                    raise_exc=False, connect_retries=0, status_code_retries=0,
-                )  # fmt: skip
+                    raise_exc=False,
+                    connect_retries=0,
+                    status_code_retries=0,
+                )
             except NO_ANSWER_ERRORS as error:
                 failure = self._without_answer(error, began)
             else:
                 answer = Response(
-                    response.status_code, response.content, response.reason or '', maybe_done
+                    response.status_code,
+                    response.content,
+                    response.reason or '',
+                    maybe_done,
                 )
                 failure = self._judged(answer, began)
                 if failure is None:
-                    if once or not answer.is_contended or conflicts == CONFLICT_ATTEMPTS - 1:
+                    if (
+                        once
+                        or not answer.is_contended
+                        or conflicts == CONFLICT_ATTEMPTS - 1
+                    ):
                         return answer
                     pause = _backoff(self._pause / 2, conflicts)
-                    conflicts, failures, start = conflicts + 1, 0, time.monotonic()
+                    conflicts = conflicts + 1
+                    failures = 0
+                    start = time.monotonic()
             if failure is not None:
                 self.breaker.missed(failure.why)
                 maybe_done |= failure.maybe_done
-                again = None if once else self._pause_after(failure, failures, start + limit)
+                if once:
+                    again = None
+                else:
+                    again = self._pause_after(failure, failures, start + limit)
                 if again is None:
                     raise (OutcomeUnknown if maybe_done else failure.error)(failure.why)
-                pause, failures = again, failures + 1
+                pause = again
+                failures = failures + 1
             time.sleep(pause)
 
-    def _pause_after(self, failure: _Failure, earlier: int, until: float) -> float | None:
+    def _pause_after(
+        self, failure: _Failure, earlier: int, until: float
+    ) -> float | None:
         """Seconds after which a request that failed is sent again; None if it is not.
 
         :param earlier: how many times it failed before.
-        :param until: when it is sent no more, unless nova.conf says after how many times.
+        :param until: when it is sent no more, unless nova.conf says after how many
+            times.
         """
         if failure.retry is None:
             return None
         retries, delay = failure.retry
         if time.monotonic() >= until if retries is None else earlier >= retries:
             return None
-        return _backoff(self._pause, earlier) if delay is None else delay
+        if delay is None:
+            return _backoff(self._pause, earlier)
+        return delay
 
     def _without_answer(self, error: Exception, began: float) -> _Failure:
-        why, cause = _one_line(error), error.__context__
+        why = _one_line(error)
+        cause = error.__context__
         if isinstance(error, (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin)):
             return self._unauthorized(why)
         if isinstance(error, ks_exc.ConnectTimeout):
             self.breaker.failed(why, began)
-            return _Failure(why, maybe_done=not isinstance(cause, requests.ConnectTimeout))
+            return _Failure(
+                why, maybe_done=not isinstance(cause, requests.ConnectTimeout)
+            )
         if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:  # keystone's
             return self._transient_status(why, maybe_done=False)
-        if isinstance(cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+        if isinstance(
+            cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
+        ):
             retry = self.http.connect_retries, self.http.connect_retry_delay
             # Without a connection there was none that could have taken the request.
             reason = getattr(next(iter(cause.args), None), 'reason', None)
@@ -291,8 +351,8 @@ class PlacementApi:
         return _Failure(why, maybe_done=maybe_done, retry=retry)
 
     def _unauthorized(self, why: str) -> _Failure:
-        """The failure of refused credentials. The log has the first after they were accepted; of
-        those that never were, the caller tells."""
+        """The failure of refused credentials. The log has the first after they were
+        accepted; of those that never were, the caller tells."""
         if self._authorized:
             self._authorized = False
             LOG.error('The credentials in [placement] are refused: %s', why)
@@ -302,7 +362,11 @@ class PlacementApi:
         """:raises PlacementUnavailable: Placement does not answer yet."""
         try:
             response = self.http.request(
-                PROBE, 'GET', microversion=MICROVERSION, raise_exc=False, timeout=PROBE_TIMEOUT_S
+                PROBE,
+                'GET',
+                microversion=MICROVERSION,
+                raise_exc=False,
+                timeout=PROBE_TIMEOUT_S,
             )
         except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin):
             pass

@@ -15,25 +15,29 @@ from novasched.placement.allocations import Claim
 from novasched.placement.api import OutcomeUnknown
 
 POST_TARGET_S = 1.0
-"""Seconds that a common POST may take, by what the last ones took: nobody waits for longer on
-account of others, and Placement's database holds its locks no longer."""
+"""Seconds that a common POST may take, by what the last ones took: nobody waits for
+longer on account of others, and Placement's database holds its locks no longer."""
 POST_MAX_CONSUMERS = 100
-"""Consumers in a common POST: what one second was enough for where this was measured."""
+"""Consumers in a common POST: what one second was enough for where this was
+measured."""
 MAX_BATCHES_IN_FLIGHT = 2
-"""Batches in flight. Of POSTs of 20 consumers, one Placement on two cores does 55 consumers a
-second one after the other, 64 two at once, and 66 four at once."""
+"""Batches in flight. Of POSTs of 20 consumers, one Placement on two cores does 55
+consumers a second one after the other, 64 two at once, and 66 four at once."""
 FIRST_CONSUMER_S = 0.02
-"""Seconds that a consumer is taken to cost before anything was measured: those of a PUT."""
-WINDOW_PER_REQUEST_S, WINDOW_S = 0.02, 0.06
-"""Seconds that a query waits for one request that is about to ask the same, and for all."""
+"""Seconds that a consumer is taken to cost before anything was measured: those of a
+PUT."""
+WINDOW_PER_REQUEST_S = 0.02
+WINDOW_S = 0.06
+"""Seconds that a query waits for one request that is about to ask the same, and for
+all."""
 
 
 class BatchWindow:
     """Waits for requests that are on their way to the same query.
 
-    Requests of a burst come within milliseconds. The first of them would ask alone, and the
-    others wait until it has its answer before they ask. A request that is alone does not wait,
-    and none waits for one that is late.
+    Requests of a burst come within milliseconds. The first of them would ask alone, and
+    the others wait until it has its answer before they ask. A request that is alone
+    does not wait, and none waits for one that is late.
     """
 
     def __init__(
@@ -42,7 +46,9 @@ class BatchWindow:
         longest: float = WINDOW_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._per_request, self._longest, self._clock = per_request, longest, clock
+        self._per_request = per_request
+        self._longest = longest
+        self._clock = clock
         self._expected: set[float] = set()
         self._changed = threading.Condition()
 
@@ -77,11 +83,11 @@ class BatchWindow:
 class Order:
     """The claims of a request, all or nothing; the outcome is None if they are refused.
 
-    :ivar lost: why nobody knows the outcome of the batch that the claims were in; None for new
-        ones. Such an order is written alone.
+    :ivar lost: why nobody knows the outcome of the batch that the claims were in; None
+        for new ones. Such an order is written alone.
     :ivar until: the moment (monotonic seconds) after which it is not begun.
-    :ivar others: what its thread is to write together with it; None where another thread does.
-        There is no such result before it is in a batch.
+    :ivar others: what its thread is to write together with it; None where another
+        thread does. There is no such result before it is in a batch.
     """
 
     claims: Sequence[Claim]
@@ -98,18 +104,21 @@ class Order:
 
 
 class Batches:
-    """Orders that wait, to be written together, first come, first served. A batch has as many
-    consumers as may be expected to take no longer than they may, by the time that the last ones
-    took.
+    """Orders that wait, to be written together, first come, first served. A batch has
+    as many consumers as may be expected to take no longer than they may, by the time
+    that the last ones took.
 
-    Of the batches in flight no two write the same instance or resource provider, and those that
-    are stuck count no more. An order that writes what is in flight waits, and with it whoever
-    comes later and writes the same as it does: so nobody overtakes it for ever.
+    Of the batches in flight no two write the same instance or resource provider, and
+    those that are stuck count no more. An order that writes what is in flight waits,
+    and with it whoever comes later and writes the same as it does: so nobody overtakes
+    it for ever.
     """
 
     def __init__(self) -> None:
         self.waiting: list[Order] = []
-        self._in_flight: dict[Order, tuple[float, Sequence[Order]]] = {}  # by the first of each
+        self._in_flight: dict[
+            Order, tuple[float, Sequence[Order]]
+        ] = {}  # by the first of each
         self._lock = threading.Lock()
         self._per_consumer = FIRST_CONSUMER_S
 
@@ -138,15 +147,18 @@ class Batches:
         return max(2, int(POST_TARGET_S / per_consumer))
 
     def batch_of(self, order: Order) -> Sequence[Order]:
-        """Wait until an order is in a batch. It is for the thread of the first in it to write that
-        and to :meth:`end` it; the others get nothing. So nobody is stuck with a batch of others."""
+        """Wait until an order is in a batch. It is for the thread of the first in it to
+        write that and to :meth:`end` it; the others get nothing. So nobody is stuck
+        with a batch of others."""
         with self._lock:
             self.waiting.append(order)
         while True:
             self.begin()
             with suppress(futures.TimeoutError):
                 others = order.others.result(STUCK_AFTER_S)
-                return () if others is None else (order, *others)
+                if others is None:
+                    return ()
+                return (order, *others)
 
     def begin(self) -> None:
         """Hand over the batches that may be written now."""
@@ -165,10 +177,12 @@ class Batches:
         self.begin()
 
     def _next(self) -> Sequence[Order]:
-        """The first orders that may be written together now. No batch has an instance twice, and
-        an order of unknown outcome is alone."""
+        """The first orders that may be written together now. No batch has an instance
+        twice, and an order of unknown outcome is alone."""
         since = time.monotonic() - STUCK_AFTER_S
-        in_flight = [batch for began, batch in self._in_flight.values() if began > since]
+        in_flight = [
+            batch for began, batch in self._in_flight.values() if began > since
+        ]
         batch: list[Order] = []
         if len(in_flight) >= MAX_BATCHES_IN_FLIGHT:
             return batch

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: allocations for instances, those of several requests in one POST, and their deletion.
+"""Claims: allocations for instances, those of several requests in one POST, and their
+deletion.
 
 Claims that come while others are written are the next batch, one POST: of one it takes
 40 ms, of ten 22 and of fifty 17 for each. Two batches are in flight at the most, and
@@ -11,8 +12,9 @@ takes several POSTs. If one POST fails, the claims of the other POSTs are delete
 Instances that move are few, and hold something: each is claimed for by itself, beside
 the batches.
 
-Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
-made; if not, it is refused, and what comes of it later is deleted if it can be no other request's.
+Where an answer gets lost, what the instances hold is read. If it is what was claimed,
+the claim is made; if not, it is refused, and what comes of it later is deleted if it
+can be no other request's.
 """
 
 import logging
@@ -25,7 +27,11 @@ from typing import Any
 from novasched.placement.allocations import CLAIM_LIMIT_S, Allocations, Claim, held_by
 from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi, Response
 from novasched.placement.batching import Batches, Order
-from novasched.placement.cleanup import FIRST_PAUSE_S, AllocationCleanup, AllocationDeleter
+from novasched.placement.cleanup import (
+    FIRST_PAUSE_S,
+    AllocationCleanup,
+    AllocationDeleter,
+)
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 from novasched.scheduler.ports import Instances
 
@@ -33,8 +39,9 @@ from novasched.scheduler.ports import Instances
 LOG = logging.getLogger('nova.scheduler.client.report')
 
 ALONE_LIMIT_S = 30.0
-"""Seconds after a common POST without an answer in which its requests begin to go on alone:
-Placement is asked again after one or two, and claims for a hundred of them in a few."""
+"""Seconds after a common POST without an answer in which its requests begin to go on
+alone: Placement is asked again after one or two, and claims for a hundred of them in a
+few."""
 
 
 class Claims:
@@ -47,20 +54,24 @@ class Claims:
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
         :param cleanup_pause: seconds between the first tries to delete allocations.
-        :param provider_gone: called where a claim is answered by 400: its provider is gone.
+        :param provider_gone: called where a claim is answered by 400: its provider is
+            gone.
         """
         self.api = api
         self._provider_gone = provider_gone
         self._deleter = AllocationDeleter(api, instances)
-        self.cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
+        self.cleanup = AllocationCleanup(
+            self._deleter.delete_unless_in_doubt, cleanup_pause
+        )
         self._batches = Batches()
 
     def allocate(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make claims for several instances, or none of them: None if they are refused. Only
-        then may another candidate be claimed for the same instances.
+        """Make claims for several instances, or none of them: None if they are refused.
+        Only then may another candidate be claimed for the same instances.
 
-        One instance may hold allocations already, since it is being evacuated: what it has
-        stays, and the candidate is added to it, as nova does until the move is over.
+        One instance may hold allocations already, since it is being evacuated: what it
+        has stays, and the candidate is added to it, as nova does until the move is
+        over.
 
         :raises ClaimFailed: another process changes the same instance's allocations.
         :raises PlacementUnavailable: Placement does not answer.
@@ -69,7 +80,10 @@ class Claims:
         tasks = self.cleanup.take([claim.uuid for claim in claims])
         earlier = [task.claim for task in tasks if not task.in_doubt]
         order = Order(
-            [replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid)) for x in claims]
+            [
+                replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid))
+                for x in claims
+            ]
         )
         made = None
         try:
@@ -81,7 +95,9 @@ class Claims:
                         self._write_batch(batch)
                     if error := order.outcome.exception():
                         order = self._alone(order, error)
-                        left = min(order.until - time.monotonic(), _retry_s(order.claims))
+                        left = min(
+                            order.until - time.monotonic(), _retry_s(order.claims)
+                        )
                         if not self.api.breaker.wait_closed(max(0.0, left)):
                             raise PlacementUnavailable(order.lost or '')
                 made = order.outcome.result()
@@ -97,12 +113,14 @@ class Claims:
             self.cleanup.put_back(tasks)
         # What may come of the same claim before may also come once this one is deleted.
         again = {task.claim.uuid for task in tasks if task.successor}
-        return made and [replace(x, outcome_unknown=True) if x.uuid in again else x for x in made]
+        return made and [
+            replace(x, outcome_unknown=True) if x.uuid in again else x for x in made
+        ]
 
     def delete(self, claim: Claim) -> None:
-        """Delete the allocations of a claim, now or as soon as Placement lets us; never raises.
-        A claim that had a certain answer, and is unchanged, is ours until the current request is
-        answered."""
+        """Delete the allocations of a claim, now or as soon as Placement lets us; never
+        raises. A claim that had a certain answer, and is unchanged, is ours until the
+        current request is answered."""
         if claim.outcome_unknown:
             self.cleanup.add(claim)
             return
@@ -132,8 +150,8 @@ class Claims:
         return Order(claims, str(error), time.monotonic() + ALONE_LIMIT_S)
 
     def _write_batch(self, orders: Sequence[Order]) -> None:
-        """Write orders together if that goes, or else the first half before the second, and see to
-        it that each has its outcome."""
+        """Write orders together if that goes, or else the first half before the second,
+        and see to it that each has its outcome."""
         parts = [orders]
         try:
             while parts:
@@ -143,10 +161,13 @@ class Claims:
                         half = len(part) // 2
                         parts += [part[half:], part[:half]]
                     continue
-                order, made = part[0], None
+                order = part[0]
+                made = None
                 try:
                     if time.monotonic() > order.until:
-                        raise PlacementUnavailable('it takes too long to claim for each by itself')
+                        raise PlacementUnavailable(
+                            'it takes too long to claim for each by itself'
+                        )
                     if order.lost is not None:
                         made = self._made_before(order.claims)
                     if not made and len(order.claims) > self._batches.max_consumers:
@@ -164,8 +185,8 @@ class Claims:
             self._batches.end(orders)
 
     def _write_together(self, orders: Sequence[Order]) -> bool:
-        """Write orders in one POST; False if it is refused. Without an answer the error is the
-        outcome of each, and each goes on alone."""
+        """Write orders in one POST; False if it is refused. Without an answer the error
+        is the outcome of each, and each goes on alone."""
         claims = [claim for order in orders for claim in order.claims]
         try:
             with self._batches.measure(len(claims)):
@@ -242,7 +263,9 @@ class Claims:
                 raise ClaimFailed(claims[0].uuid, why)
             is_known = True
 
-    def _looked_up(self, claims: Sequence[Claim], error: OutcomeUnknown) -> Sequence[Claim]:
+    def _looked_up(
+        self, claims: Sequence[Claim], error: OutcomeUnknown
+    ) -> Sequence[Claim]:
         """The claims of which nobody knows whether they are made, if they are.
 
         :raises PlacementUnavailable: this error. What comes of them is deleted.
@@ -253,7 +276,8 @@ class Claims:
             made = self._made_before(claims)
         except PlacementUnavailable as blind:
             LOG.warning(
-                'Unable to see whether allocations were made for %s: %s; it is looked at again',
+                'Unable to see whether allocations were made for %s: %s; it is looked'
+                ' at again',
                 [claim.uuid for claim in claims],
                 blind,
             )
@@ -267,18 +291,23 @@ class Claims:
     def _made_before(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
         """The claims if they have been made without an answer."""
         held = map(self._held, claims)
-        return claims if all(map(Claim.is_made, claims, held)) else None
+        if all(map(Claim.is_made, claims, held)):
+            return claims
+        return None
 
     def _safe_from_deletions(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """The claims, out of reach of a deletion whose answer was lost: it may be done even now,
-        and a consumer that holds something anew begins with the generation that it had before. So
-        those of such instances are written once more, in the next generation.
+        """The claims, out of reach of a deletion whose answer was lost: it may be done
+        even now, and a consumer that holds something anew begins with the generation
+        that it had before. So those of such instances are written once more, in the
+        next generation.
 
         :raises PlacementUnavailable: one of them cannot be; all are deleted.
         """
         self._deleter.forget_old_losses()
         try:
-            return [self._renewed(x) if x.uuid in self._deleter.lost else x for x in claims]
+            return [
+                self._renewed(x) if x.uuid in self._deleter.lost else x for x in claims
+            ]
         except PlacementUnavailable:
             for claim in claims:
                 self.cleanup.add(replace(claim, outcome_unknown=True))
@@ -287,7 +316,9 @@ class Claims:
     def _renewed(self, claim: Claim) -> Claim:
         held = self._held(claim)
         if not claim.is_made(held):
-            raise PlacementUnavailable(f'the claim for {claim.uuid} was undone by a late request')
+            raise PlacementUnavailable(
+                f'the claim for {claim.uuid} was undone by a late request'
+            )
         body = {**claim.body(), 'consumer_generation': held.generation}
         path = f'/allocations/{claim.uuid}'
         answer = self.api.send('PUT', path, claim.trace_id, body, once=True)
@@ -300,8 +331,8 @@ class Claims:
 
 
 def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str, Any]]:
-    """Method, path, id and body of the request that makes claims. A POST is for instances that
-    hold nothing, and a PUT for one, which may hold something."""
+    """Method, path, id and body of the request that makes claims. A POST is for
+    instances that hold nothing, and a PUT for one, which may hold something."""
     first = claims[0]
     if len(claims) == 1:
         return 'PUT', f'/allocations/{first.uuid}', first.trace_id, first.body()
@@ -321,8 +352,9 @@ def _check_limit(claims: Sequence[Claim]) -> None:
 
 
 def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:
-    """The claims if an answer says that they are made, None if it refuses them. A 400 is for the
-    author of the flavor; others than that and 409 do not depend on the candidate.
+    """The claims if an answer says that they are made, None if it refuses them. A 400
+    is for the author of the flavor; others than that and 409 do not depend on the
+    candidate.
 
     :raises OutcomeUnknown: it leaves open what Placement has done.
     :raises PlacementUnavailable: for any candidate it would be the same.

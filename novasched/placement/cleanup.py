@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes allocations that may come of claims without an answer, unless they may be another's.
+"""Deletes allocations that may come of claims without an answer, unless they may be
+another's.
 
-An allocation that equals a lost claim is no proof that it comes of it: another scheduler may have
-claimed the same for a repeated request. nova's API sets the instance's task before a scheduler is
-asked, and the instance's host before the task is over. So if the allocation is read first, the
-instance after it, and the instance has neither a task, nor a migration, nor the claim's host, then
-the allocation belongs to no request. In doubt it is left, and the log names the instance.
+An allocation that equals a lost claim is no proof that it comes of it: another
+scheduler may have claimed the same for a repeated request. nova's API sets the
+instance's task before a scheduler is asked, and the instance's host before the task is
+over. So if the allocation is read first, the instance after it, and the instance has
+neither a task, nor a migration, nor the claim's host, then the allocation belongs to no
+request. In doubt it is left, and the log names the instance.
 
 Placement may make a lost claim just before another scheduler claims for the instance on
 another host. The other scheduler keeps the allocations that it finds, as for a move.
@@ -30,17 +32,20 @@ from novasched.scheduler.ports import Instances, InstanceState
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 10.0
+FIRST_PAUSE_S = 1.0
+LAST_PAUSE_S = 10.0
 """Seconds between tries, at first and in the end."""
 LATE_CLAIM_S = 120.0
-"""Seconds after which Placement does no request: its database and web server have given up."""
+"""Seconds after which Placement does no request: its database and web server have given
+up."""
 CLEANUP_LIMIT_S = 300.0
-"""Seconds in which a deletion is tried: a claim that comes late, and then three minutes in which
-nova ends its work on the instance, or Placement is restarted. Allocations that are left after that
-are found by ``nova-manage placement audit``."""
+"""Seconds in which a deletion is tried: a claim that comes late, and then three minutes
+in which nova ends its work on the instance, or Placement is restarted. Allocations that
+are left after that are found by ``nova-manage placement audit``."""
 LOOK_LIMIT_S = 5.0
-"""Seconds from the look at an allocation to its end. A consumer that loses all and is claimed
-for anew has the generation it had, but for that a whole move has to begin and to end."""
+"""Seconds from the look at an allocation to its end. A consumer that loses all and is
+claimed for anew has the generation it had, but for that a whole move has to begin and
+to end."""
 MAX_TASKS = 1000
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
 
@@ -58,17 +63,18 @@ class Doubt(NamedTuple):
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
-"""Deletes the allocations of a claim if they are there, or says why they are left. The flag tells
-whether the current request is about the instance. Raises PlacementUnavailable if it cannot be
-told, or done."""
+"""Deletes the allocations of a claim if they are there, or says why they are left. The
+flag tells whether the current request is about the instance. Raises
+PlacementUnavailable if it cannot be told, or done."""
 
 
 class AllocationDeleter:
     """Deletes the allocations of one claim.
 
-    :param instances: tells whose allocations may be; without them every doubt stays, and so do
-        the allocations that were not deleted before the request was answered.
-    :ivar lost: by instance, until when (monotonic seconds) a lost deletion may still be done.
+    :param instances: tells whose allocations may be; without them every doubt stays,
+        and so do the allocations that were not deleted before the request was answered.
+    :ivar lost: by instance, until when (monotonic seconds) a lost deletion may still be
+        done.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:
@@ -77,12 +83,13 @@ class AllocationDeleter:
         self.lost: dict[str, float] = {}
 
     def delete(self, claim: Claim, held: Allocations) -> None:
-        """Take a claim from what an instance holds, if that is still what was seen. It is sent
-        once: what is sent twice may be done to another's claim the second time.
+        """Take a claim from what an instance holds, if that is still what was seen. It
+        is sent once: what is sent twice may be done to another's claim the second time.
 
         :raises PlacementUnavailable: it is not done, or perhaps not.
         """
-        path, body = f'/allocations/{claim.uuid}', claim.undo_body(held)
+        path = f'/allocations/{claim.uuid}'
+        body = claim.undo_body(held)
         try:
             answer = self._api.send('PUT', path, claim.trace_id, body, once=True)
         except OutcomeUnknown:
@@ -93,15 +100,20 @@ class AllocationDeleter:
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
     def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> Doubt | None:
-        """See :data:`Delete`. The allocations are read before the instance: see above."""
+        """See :data:`Delete`. The allocations are read before the instance: see
+        above."""
         began = time.monotonic()
-        held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)  # it is tried again
+        held = held_by(
+            self._api, claim.uuid, claim.trace_id, retry_s=0
+        )  # it is tried again
         is_part = claim.outcome_unknown and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
             return None
         doubt = self._doubt(claim, requested, is_part)
         if doubt is None and time.monotonic() - began > LOOK_LIMIT_S:
-            doubt = Doubt(f'it took more than {LOOK_LIMIT_S:.0f} s to look at it', is_part)
+            doubt = Doubt(
+                f'it took more than {LOOK_LIMIT_S:.0f} s to look at it', is_part
+            )
         if doubt is not None:
             return doubt
         self.delete(claim, held)
@@ -137,15 +149,20 @@ def why_in_doubt(
     is_part: bool = False,
     providers: int = 1,
 ) -> str | None:
-    """Why an allocation that equals a claim may be that of another request; None if it cannot.
+    """Why an allocation that equals a claim may be that of another request; None if it
+    cannot.
 
     :param moves: the claim was for an instance that was in a cell already.
-    :param requested: the current request is about the instance, and its task is this request's.
-    :param is_part: the instance holds more. Then the claim is known to be nobody's where the
-        instance is at rest, and none of the claim's providers, so many, is or serves its host.
+    :param requested: the current request is about the instance, and its task is this
+        request's.
+    :param is_part: the instance holds more. Then the claim is known to be nobody's
+        where the instance is at rest, and none of the claim's providers, so many, is or
+        serves its host.
     """
     if state is None:
-        return 'nova does not know it' if moves or is_part else None
+        if moves or is_part:
+            return 'nova does not know it'
+        return None
     if state.gone:
         return None
     if state.host is not None:
@@ -159,7 +176,9 @@ def why_in_doubt(
         return None
     if state.building:
         return 'its build has not ended'
-    return f'it has a task in progress: {state.task}' if state.task else None
+    if state.task:
+        return f'it has a task in progress: {state.task}'
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,10 +187,11 @@ class CleanupTask:
 
     :ivar final: from when on (monotonic seconds) nothing comes of it any more.
     :ivar until: when it is given up.
-    :ivar successor: a later claim for the same amounts, which had an answer. All is well
-        while the instance holds these amounts alone; beside others they may come of the lost
-        claim, after the caller has dropped the successor.
-    :ivar in_doubt: an allocation like it was there before the next claim for the instance.
+    :ivar successor: a later claim for the same amounts, which had an answer. All is
+        well while the instance holds these amounts alone; beside others they may come
+        of the lost claim, after the caller has dropped the successor.
+    :ivar in_doubt: an allocation like it was there before the next claim for the
+        instance.
     """
 
     claim: Claim
@@ -181,15 +201,17 @@ class CleanupTask:
     in_doubt: bool = False
 
     def after(self, made: Claim | None) -> 'CleanupTask':
-        """The rest of the task after another claim for its instance. A claim for the same
-        amounts is deleted only if nova says that the instance is gone, or at rest on another
-        host."""
+        """The rest of the task after another claim for its instance. A claim for the
+        same amounts is deleted only if nova says that the instance is gone, or at rest
+        on another host."""
         if made is None:
             return self
         if made.wanted() == self.claim.wanted():
             successor = replace(made, moves=True, outcome_unknown=True)
             return replace(self, successor=successor)
-        if made.candidate.allocations.keys().isdisjoint(self.claim.candidate.allocations):
+        if made.candidate.allocations.keys().isdisjoint(
+            self.claim.candidate.allocations
+        ):
             return self
         # What the instance holds there beside others is of that one.
         return replace(self, claim=replace(self.claim, outcome_unknown=False))
@@ -197,8 +219,9 @@ class CleanupTask:
     def after_look(self, doubt: Doubt | None) -> 'CleanupTask':
         """The task after a look at what the instance holds.
 
-        Once the instance was seen on the host of the successor, its allocations there are its
-        own, also beside others: an evacuated instance keeps those of its source.
+        Once the instance was seen on the host of the successor, its allocations there
+        are its own, also beside others: an evacuated instance keeps those of its
+        source.
         """
         if self.successor is None or doubt is None or not doubt.is_there:
             return self
@@ -206,8 +229,9 @@ class CleanupTask:
 
 
 class AllocationCleanup:
-    """A queue of deletions that are tried again, in a thread which is there only while there are
-    some. A claim waits for what is tried for its own instances, and for no other."""
+    """A queue of deletions that are tried again, in a thread which is there only while
+    there are some. A claim waits for what is tried for its own instances, and for no
+    other."""
 
     def __init__(
         self,
@@ -232,15 +256,15 @@ class AllocationCleanup:
         return len(self._tasks)
 
     def add(self, claim: Claim) -> None:
-        """Delete the allocations of a claim, now or as soon as possible. One whose outcome is
-        unknown may yet be made, or be made once more."""
+        """Delete the allocations of a claim, now or as soon as possible. One whose
+        outcome is unknown may yet be made, or be made once more."""
         now = self._clock()
         final = now + LATE_CLAIM_S if claim.outcome_unknown else now
         self.put_back([CleanupTask(claim, final, now + CLEANUP_LIMIT_S)])
 
     def take(self, uuids: Collection[str]) -> Sequence[CleanupTask]:
-        """Delete the allocations of lost claims before the instances get others. Tasks that may
-        come later, or are in doubt, are returned, to be put back in any case.
+        """Delete the allocations of lost claims before the instances get others. Tasks
+        that may come later, or are in doubt, are returned, to be put back in any case.
 
         :raises PlacementUnavailable: that cannot be told, or be done; all tasks stay.
         """
@@ -276,11 +300,14 @@ class AllocationCleanup:
                 else:
                     self._tasks.append(task)
             if self._tasks and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name='cleanup', daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name='cleanup', daemon=True
+                )
                 self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Try once more, and again for so many seconds; tasks that are left then are given up."""
+        """Try once more, and again for so many seconds; tasks that are left then are
+        given up."""
         until = time.monotonic() + seconds
         self._over.set()
         if (thread := self._thread) is not None:
@@ -357,10 +384,13 @@ class AllocationCleanup:
 def _leave(task: CleanupTask, doubt: Doubt | None = None) -> None:
     uuid = task.claim.uuid
     if doubt is None:
-        LOG.error('Unable to delete allocation for instance %s: given up. %s', uuid, ADVICE)
+        LOG.error(
+            'Unable to delete allocation for instance %s: given up. %s', uuid, ADVICE
+        )
         return
     LOG.warning(
-        'An allocation for instance %s is left, since it may be that of another request: %s. %s',
+        'An allocation for instance %s is left, since it may be that of another'
+        ' request: %s. %s',
         uuid,
         doubt.why,
         ADVICE,

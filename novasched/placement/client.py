@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Placement service: candidates, claims and allocations. Equal queries share an answer."""
+"""The Placement service: candidates, claims and allocations. Equal queries share an
+answer."""
 
 import functools
 import logging
@@ -47,7 +48,8 @@ NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
 
 
 class CandidatesOnly(msgspec.Struct):
-    """An answer to GET /allocation_candidates, of which few requests look at the summaries."""
+    """An answer to GET /allocation_candidates, of which few requests look at the
+    summaries."""
 
     allocation_requests: list[Candidate]
 
@@ -70,7 +72,9 @@ def parse(text: bytes, kind: type[Offer]) -> Offer:
     try:
         return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError) as error:
-        raise PlacementUnavailable(f'Placement sent no allocation candidates: {error}') from None
+        raise PlacementUnavailable(
+            f'Placement sent no allocation candidates: {error}'
+        ) from None
 
 
 class PlacementClient:
@@ -89,7 +93,9 @@ class PlacementClient:
         See :class:`novasched.placement.remembered.RememberedAnswers` for the others.
         """
         self.settings = settings
-        self._api = PlacementApi(http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience))
+        self._api = PlacementApi(
+            http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience)
+        )
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
@@ -123,7 +129,8 @@ class PlacementClient:
         return self._claims.cleanup.pending
 
     def close(self, seconds: float = 0.0) -> None:
-        """Ask no more, after so many seconds at the most for allocations that are to be deleted."""
+        """Ask no more, after so many seconds at the most for allocations that are to be
+        deleted."""
         self._remembered.close()
         self._claims.cleanup.close(seconds)
         self._api.breaker.stop()
@@ -158,15 +165,22 @@ class PlacementClient:
         self._window.expect(moment)
 
     def candidates(self, request: Request) -> Candidates:
-        """:raises PlacementUnavailable: no answer, or one that is no list of candidates."""
+        """The candidates that Placement offers for the request, by host.
+
+        :raises PlacementUnavailable: no answer, or one that is no list of candidates.
+        """
         first, *others = queries = query.build_all(request, self.settings)
         if request.from_memory:
-            self._window.arrived(request.arrived)  # it may wait for what the others do not need
+            self._window.arrived(
+                request.arrived
+            )  # it may wait for what the others do not need
             if remembered := self._remembered.offer(queries):
                 return remembered
         answers = [self._ask(first, request)]
         for fallback in others:
-            MANAGER.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')
+            MANAGER.debug(
+                'Requesting fallback allocation candidates with VCPU instead of PCPU'
+            )
             answers.append(self._ask(fallback, request))
         candidates = chain.from_iterable(candidates for candidates, _ in answers)
         return CandidateIndex(candidates, [text for _, text in answers])
@@ -179,7 +193,8 @@ class PlacementClient:
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
     def _ask(self, built: query.Query, request: Request) -> CandidatesText:
-        """The answer to a query, shared by requests that ask it and came before it was sent."""
+        """The answer to a query, shared by requests that ask it and came before it was
+        sent."""
         for warning in built.warnings:
             UTILS.warning(warning)
         self._window.arrived(request.arrived)
@@ -187,7 +202,9 @@ class PlacementClient:
             flight = self._queries.get(built.string)
             if flight is None:
                 get = functools.partial(self._get, built, request.trace_id)
-                flight = SingleFlight(get, gather=self._window.wait, stuck_after=STUCK_AFTER_S)
+                flight = SingleFlight(
+                    get, gather=self._window.wait, stuck_after=STUCK_AFTER_S
+                )
                 self._queries[built.string] = flight
         try:
             return flight.at_least(request.arrived)
@@ -206,8 +223,11 @@ class PlacementClient:
         path = f'/allocation_candidates?{built.string}'
         answer = self._api.send('GET', path, trace_id, retry_s=0)
         if answer.status_code == 400:
-            # The query is at fault: an extra spec may name what Placement does not know.
-            LOG.warning('Placement refuses the query %s: %s', built.string, answer.detail)
+            # The query is at fault: an extra spec may name what Placement does not
+            # know.
+            LOG.warning(
+                'Placement refuses the query %s: %s', built.string, answer.detail
+            )
             return NO_CANDIDATES
         if answer.status_code != 200:
             raise PlacementUnavailable(
@@ -226,13 +246,17 @@ class PlacementClient:
         self._remembered.refused([*candidate.allocations])
         return None
 
-    def claim_together(self, claims: Sequence[tuple[Request, Candidate]]) -> Sequence[Claim] | None:
+    def claim_together(
+        self, claims: Sequence[tuple[Request, Candidate]]
+    ) -> Sequence[Claim] | None:
         """:raises ClaimFailed: see :meth:`claim`.
         :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
         """
         made = self._claims.allocate([Claim.of(*claim) for claim in claims])
         if not made:
-            self._remembered.refused([rp for _, each in claims for rp in each.allocations])
+            self._remembered.refused(
+                [rp for _, each in claims for rp in each.allocations]
+            )
         return made
 
     def delete_allocations(self, claim: Claim) -> None:

@@ -29,11 +29,20 @@ class _Bounded(TCPKeepAliveAdapter):
         self._max_answer_mib = max_answer_mib
 
     def send(
-        self, request: Any, stream: bool = False, timeout: Any = None, *args: Any, **how: Any
+        self,
+        request: Any,
+        stream: bool = False,
+        timeout: Any = None,
+        *args: Any,
+        **how: Any,
     ) -> requests.Response:
-        """Send a request, and bound the reading of the answer; 0 is no timeout (keystoneauth1)."""
+        """Send a request, and bound the reading of the answer; 0 is no timeout
+        (keystoneauth1)."""
         seconds = float(timeout or 0) or math.inf
-        timeouts: Any = (min(seconds, CONNECT_TIMEOUT_S), None if seconds == math.inf else seconds)
+        timeouts: Any = (
+            min(seconds, CONNECT_TIMEOUT_S),
+            None if seconds == math.inf else seconds,
+        )
         response = super().send(request, stream, timeouts, *args, **how)
         response.raw = _Body(response.raw, seconds, self._max_answer_mib)
         return response
@@ -54,7 +63,8 @@ class _Body:
         """The pieces as they come: an answer that trickles runs into the time, too."""
         # urllib3 before 2 has no read1, and fills each piece.
         read = getattr(self._raw, 'read1', self._raw.read)
-        until, size = time.monotonic() + self._seconds, 0
+        until = time.monotonic() + self._seconds
+        size = 0
         try:
             while piece := read(CHUNK_BYTES, decode_content=decode_content):
                 size += len(piece)
@@ -64,7 +74,9 @@ class _Body:
                         ' ([novasched] max_answer_size)'
                     )
                 if time.monotonic() > until:
-                    raise requests.ReadTimeout(f'no end of the answer within {self._seconds} s')
+                    raise requests.ReadTimeout(
+                        f'no end of the answer within {self._seconds} s'
+                    )
                 yield piece
         except urllib3.exceptions.ReadTimeoutError as error:
             raise requests.ReadTimeout(error) from None

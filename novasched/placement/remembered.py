@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of Placement about all hosts, remembered for the requests that come soon after.
+"""Answers of Placement about all hosts, remembered for the requests that come soon
+after.
 
-Most requests ask for resources that each host gives by itself (:class:`query.FlatQuery`). One base
-query then does for all of them: how much each host has left of these resources, and its traits.
-Amounts and traits are compared in memory. An answer is only ever used to accept: where it offers
-nothing, or a claim is refused, Placement is asked the real query.
+Most requests ask for resources that each host gives by itself
+(:class:`query.FlatQuery`). One base query then does for all of them: how much each host
+has left of these resources, and its traits. Amounts and traits are compared in memory.
+An answer is only ever used to accept: where it offers nothing, or a claim is refused,
+Placement is asked the real query.
 
-Answers are asked for behind the requests, one at a time, and only while requests come. The first
-requests after a pause come too early for one: they wait for it, but for the very first.
+Answers are asked for behind the requests, one at a time, and only while requests come.
+The first requests after a pause come too early for one: they wait for it, but for the
+very first.
 """
 
 import logging
@@ -30,16 +33,17 @@ from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 LOG = logging.getLogger(__name__)
 
 MAX_AGE_PER_HOST_S = 0.0032
-"""Seconds for which an answer is used, for each host in it, unless an option says how long: what
-nova-scheduler claims on is 16 s old among 5,000 hosts."""
+"""Seconds for which an answer is used, for each host in it, unless an option says how
+long: what nova-scheduler claims on is 16 s old among 5,000 hosts."""
 MAX_AGE_S = 60.0
 """Maximum age of an answer in seconds, unless an option sets the age."""
 SHARE = 0.25
-"""Of the time of one of Placement's workers, for all that is asked behind requests. An answer is
-asked for again when it is half as old as it may be."""
+"""Of the time of one of Placement's workers, for all that is asked behind requests. An
+answer is asked for again when it is half as old as it may be."""
 MAX_ANSWERS = 8
 SOON_S = 10.0
-"""Seconds in which a second request has to come, for an answer to be worth the first time."""
+"""Seconds in which a second request has to come, for an answer to be worth the first
+time."""
 UNFIT_S = 60.0
 """Seconds after an answer that cannot be used in which it is not asked for again."""
 MAX_FAILURES = 2
@@ -48,8 +52,9 @@ CUSTOM = 'CUSTOM_'
 """Traits of that prefix may be unknown to Placement, which then refuses a query."""
 
 Taken = Callable[[float, int | None], TakenAmounts]
-"""Amounts of claims that Placement may not have had at a moment (monotonic seconds), since the
-change of that number; all of them for None. See :meth:`PendingClaims.taken`."""
+"""Amounts of claims that Placement may not have had at a moment (monotonic seconds),
+since the change of that number; all of them for None. See
+:meth:`PendingClaims.taken`."""
 
 
 class _Allocations(msgspec.Struct):
@@ -68,25 +73,34 @@ class _Answer(msgspec.Struct):
 
 
 class RememberedAnswer:
-    """An answer in columns: capacity that hosts had left when Placement was asked, and traits.
+    """An answer in columns: capacity that hosts had left when Placement was asked, and
+    traits.
 
     :ivar sent: when it was asked (monotonic seconds).
     """
 
     def __init__(self, text: bytes, sent: float) -> None:
-        """:raises ValueError: it is no list of candidates, or not each is a host's own."""
+        """Parse an answer of Placement that was asked for at the moment ``sent``.
+
+        :raises ValueError: it is no list of candidates, or not each is a host's own.
+        """
         answer = msgspec.json.decode(text, type=_Answer)
         summaries = answer.provider_summaries
-        uuids = [uuid for each in answer.allocation_requests for uuid in each.allocations]
+        uuids = [
+            uuid for each in answer.allocation_requests for uuid in each.allocations
+        ]
         self.row_of = {uuid: row for row, uuid in enumerate(uuids)}
         if not len(self.row_of) == len(uuids) == len(answer.allocation_requests):
             raise ValueError('hosts share providers, or offer several')
         if any(summaries[uuid].root_provider_uuid != uuid for uuid in uuids):
             raise ValueError('hosts offer what nested providers have')
-        self.sent, self.uuids = sent, uuids
+        self.sent = sent
+        self.uuids = uuids
         hosts = [summaries[uuid] for uuid in uuids]
         self._answered = {
-            name: np.array([x.resources[name].capacity - x.resources[name].used for x in hosts])
+            name: np.array(
+                [x.resources[name].capacity - x.resources[name].used for x in hosts]
+            )
             for name in (hosts[0].resources if hosts else ())
             if all(name in each.resources for each in hosts)
         }
@@ -96,9 +110,12 @@ class RememberedAnswer:
         # Many hosts have the same traits, in a few orders.
         numbers: dict[bytes, int] = {}
         self._traits_of = np.array(
-            [numbers.setdefault(bytes(each.traits), len(numbers)) for each in hosts], np.intp
+            [numbers.setdefault(bytes(each.traits), len(numbers)) for each in hosts],
+            np.intp,
         )
-        self._traits = [frozenset(msgspec.json.decode(text, type=list[str])) for text in numbers]
+        self._traits = [
+            frozenset(msgspec.json.decode(text, type=list[str])) for text in numbers
+        ]
         self._known = frozenset[str]().union(*self._traits)
         self._refused = np.zeros(len(uuids), bool)
 
@@ -106,7 +123,9 @@ class RememberedAnswer:
         """Leave out what was claimed since. For one thread at a time."""
         self._change, is_all, amounts = taken(self.sent, self._change)
         if is_all:
-            self._left = {name: column.copy() for name, column in self._answered.items()}
+            self._left = {
+                name: column.copy() for name, column in self._answered.items()
+            }
         for uuid in amounts.keys() & self.row_of.keys():
             row = self.row_of[uuid]
             for name in amounts[uuid].keys() & self._left.keys():
@@ -114,12 +133,17 @@ class RememberedAnswer:
 
     def refuse(self, providers: Sequence[str]) -> None:
         """Offer no more what Placement has refused."""
-        self._refused[[self.row_of[uuid] for uuid in providers if uuid in self.row_of]] = True
+        self._refused[
+            [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
+        ] = True
 
     def offer(self, asked: FlatQuery) -> Offer | None:
         """The hosts that serve a query; None if that cannot be told."""
         unknown = asked.forbidden - self._known
-        if any(name.startswith(CUSTOM) for name in unknown) or asked.amounts.keys() - self._left:
+        if (
+            any(name.startswith(CUSTOM) for name in unknown)
+            or asked.amounts.keys() - self._left
+        ):
             return None
         has_traits = [
             asked.required <= traits and traits.isdisjoint(asked.forbidden)
@@ -160,10 +184,11 @@ class _Base:
 class RememberedAnswers:
     """The answers to the base queries that requests need.
 
-    :param max_age: seconds for which an answer is used; 0 for no answers at all, None for what
-        nova-scheduler takes among as many hosts.
+    :param max_age: seconds for which an answer is used; 0 for no answers at all, None
+        for what nova-scheduler takes among as many hosts.
     :param get: asks Placement a query. Raises PlacementUnavailable.
-    :param processes: that do the same, and share the time that this may take of Placement's.
+    :param processes: that do the same, and share the time that this may take of
+        Placement's.
     """
 
     def __init__(
@@ -175,7 +200,10 @@ class RememberedAnswers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pauses = processes / SHARE - 1
-        self._max_age, self._get, self._taken, self._clock = max_age, get, taken, clock
+        self._max_age = max_age
+        self._get = get
+        self._taken = taken
+        self._clock = clock
         self._bases: dict[str, _Base] = {}
         self._pool = futures.ThreadPoolExecutor(1, 'candidates')
         self._lock = threading.Lock()
@@ -189,7 +217,9 @@ class RememberedAnswers:
         """Seconds since the newest answer was asked for; None without one."""
         with self._lock:
             sent = max(map(_sent, self._bases.values()), default=-math.inf)
-        return None if sent == -math.inf else self._clock() - sent
+        if sent == -math.inf:
+            return None
+        return self._clock() - sent
 
     def close(self) -> None:
         """Ask no more."""
@@ -208,7 +238,8 @@ class RememberedAnswers:
         with self._lock:
             bases = [self._base(each.base, now) for each in flat]
             if (oldest := self._to_be_asked(now)) is not None:
-                self._asked, self._asking = oldest, self._pool.submit(self._ask, oldest)
+                self._asking = self._pool.submit(self._ask, oldest)
+                self._asked = oldest
             lacking = {x.string for x in bases if self._too_old(x, now)}
             asking = None
             asked = self._asked
@@ -225,7 +256,9 @@ class RememberedAnswers:
             answers = [base.answer for base in bases if base.answer is not None]
             for answer in answers:
                 answer.take(self._taken)
-        offers = [answer.offer(asked) for answer, asked in zip(answers, flat, strict=True)]
+        offers = [
+            answer.offer(asked) for answer, asked in zip(answers, flat, strict=True)
+        ]
         sent = min(answer.sent for answer in answers)
         whole = [offer for offer in offers if offer is not None]
         if len(whole) < len(offers):
@@ -240,8 +273,8 @@ class RememberedAnswers:
                     base.answer.refuse(providers)
 
     def forget(self) -> None:
-        """Use no answer that was asked for before: Placement has lost a provider, and others may
-        have gone with it, as where it was restored from a backup."""
+        """Use no answer that was asked for before: Placement has lost a provider, and
+        others may have gone with it, as where it was restored from a backup."""
         with self._lock:
             self._forgotten = self._clock()
             for base in self._bases.values():
@@ -259,11 +292,13 @@ class RememberedAnswers:
 
     def _too_old(self, base: _Base, now: float) -> bool:
         """True for one without an answer that may be used; the lock is held."""
-        return base.answer is None or now - base.answer.sent > base.max_age(self._max_age)
+        return base.answer is None or now - base.answer.sent > base.max_age(
+            self._max_age
+        )
 
     def _to_be_asked(self, now: float) -> _Base | None:
-        """The one of the base queries that are needed whose answer is the oldest, if one may be
-        asked now; the lock is held."""
+        """The one of the base queries that are needed whose answer is the oldest, if
+        one may be asked now; the lock is held."""
         if now < self._pause_until or not (self._asking is None or self._asking.done()):
             return None
         needed = [
@@ -297,7 +332,9 @@ class RememberedAnswers:
             is_fit = True
         except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
-        except Exception:  # nobody waits for this thread, and it is not to ask again at once
+        except (
+            Exception
+        ):  # nobody waits for this thread, and it is not to ask again at once
             LOG.exception('Cannot remember an answer about all hosts')
         now = self._clock()
         with self._lock:
@@ -305,11 +342,14 @@ class RememberedAnswers:
             earlier = None if is_answered else base.answer
             base.answer = answer if began >= self._forgotten else None
             if not is_fit or now - began > base.max_age(self._max_age):
-                base.answer, base.unfit_until = None, now + UNFIT_S
+                base.answer = None
+                base.unfit_until = now + UNFIT_S
             if earlier is not None:
                 base.answer = earlier  # it serves until it is too old
             self._pause_until = now + self._pauses * (now - began)
 
 
 def _sent(base: _Base) -> float:
-    return base.answer.sent if base.answer else -math.inf
+    if base.answer:
+        return base.answer.sent
+    return -math.inf

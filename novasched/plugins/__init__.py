@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers by entry point or import path, those written for nova among them."""
+"""Filters and weighers by entry point or import path, those written for nova among
+them."""

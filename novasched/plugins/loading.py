@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters, weighers and drivers by name: entry points, and import paths.
 
-Entry points are found by stevedore, and loaded when an option names them. A path leads to
-a class, or to a function that returns classes. A filter or weigher is one of ours, or
-was written for nova.
+Entry points are found by stevedore, and loaded when an option names them. A path leads
+to a class, or to a function that returns classes. A filter or weigher is one of ours,
+or was written for nova.
 """
 
 import inspect
@@ -37,8 +37,8 @@ GONE = {
 }
 
 PLUGIN_PATIENCE_S = 30.0
-"""Seconds for which one call of a plugin may keep other requests from it. Whoever needs a plugin
-that has not answered for longer is refused at once."""
+"""Seconds for which one call of a plugin may keep other requests from it. Whoever needs
+a plugin that has not answered for longer is refused at once."""
 
 Prepare = Callable[[], None]
 """Called before anything that is not built in is imported."""
@@ -47,8 +47,8 @@ P = TypeVar('P', Filter, Weigher)
 
 @dataclass(eq=False)
 class OneAtATime:
-    """A lock on a plugin that is not known to be thread-safe. One that hangs refuses requests
-    instead of taking every thread of the daemon.
+    """A lock on a plugin that is not known to be thread-safe. One that hangs refuses
+    requests instead of taking every thread of the daemon.
 
     :param patience: seconds that one call may take while others wait.
     """
@@ -66,7 +66,8 @@ class OneAtATime:
         while not self._lock.acquire(timeout=max(0.0, self._left())):
             if self._left() <= 0:  # and no other call has begun meanwhile
                 raise BadPlugin(
-                    f'{self.name} has not answered another request for {self.patience:g} s'
+                    f'{self.name} has not answered another request for'
+                    f' {self.patience:g} s'
                 )
         self._began = self.clock()
 
@@ -79,7 +80,8 @@ class OneAtATime:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[P]):
-    """Filters or weighers: where they are found, and how a class of them is recognised."""
+    """Filters or weighers: where they are found, and how a class of them is
+    recognised."""
 
     noun: str
     namespace: str
@@ -90,19 +92,26 @@ class Kind(Generic[P]):
     adapter: Callable[[Settings, Any], P]
 
     def check(self, found: Any, option: str, value: str) -> None:
-        """See that something is a class of this kind: ours, or by the method nova calls.
+        """See that something is a class of this kind: ours, or by the method nova
+        calls.
 
         :raises ConfigError: it is not.
         """
         is_class = isinstance(found, type)
-        if not (is_class and (issubclass(found, self.contract) or hasattr(found, self.method))):
+        if not (
+            is_class
+            and (issubclass(found, self.contract) or hasattr(found, self.method))
+        ):
             what = getattr(found, '__name__', found)
-            why = f'{what} is no {self.noun}: no subclass of ours, and without {self.method}()'
+            why = (
+                f'{what} is no {self.noun}: no subclass of ours, and without'
+                f' {self.method}()'
+            )
             raise ConfigError(option, value, why)
 
     def make(self, found: type[Any], settings: Settings) -> P:
-        """Make a filter or weigher of ours. A class of another package that does not say that it is
-        ``thread_safe`` is asked by one request at a time."""
+        """Make a filter or weigher of ours. A class of another package that does not
+        say that it is ``thread_safe`` is asked by one request at a time."""
         ours = issubclass(found, self.contract)
         made: P = found(settings) if ours else self.adapter(settings, found())
         if not (_is_built_in(found) or getattr(found, 'thread_safe', False)):
@@ -111,16 +120,28 @@ class Kind(Generic[P]):
 
 
 FILTERS: Kind[Filter] = Kind(
-    'filter', 'novasched.filters', '[filter_scheduler] available_filters', ALL_FILTERS,
-    contract=Filter, method='filter_all', adapter=NovaFilter,
-)  # fmt: skip
+    'filter',
+    'novasched.filters',
+    '[filter_scheduler] available_filters',
+    ALL_FILTERS,
+    contract=Filter,
+    method='filter_all',
+    adapter=NovaFilter,
+)
 WEIGHERS: Kind[Weigher] = Kind(
-    'weigher', 'novasched.weighers', '[filter_scheduler] weight_classes', ALL_WEIGHERS,
-    contract=Weigher, method='weigh_objects', adapter=NovaWeigher,
-)  # fmt: skip
+    'weigher',
+    'novasched.weighers',
+    '[filter_scheduler] weight_classes',
+    ALL_WEIGHERS,
+    contract=Weigher,
+    method='weigh_objects',
+    adapter=NovaWeigher,
+)
 
 
-def filters(settings: Settings, prepare: Prepare = import_stubs.install) -> list[Filter]:
+def filters(
+    settings: Settings, prepare: Prepare = import_stubs.install
+) -> list[Filter]:
     """The enabled filters, in the order in which the operator lists them.
 
     :raises ConfigError: there is no filter of such a name, or it does not load.
@@ -135,7 +156,9 @@ def filters(settings: Settings, prepare: Prepare = import_stubs.install) -> list
     ]
 
 
-def weighers(settings: Settings, prepare: Prepare = import_stubs.install) -> list[Weigher]:
+def weighers(
+    settings: Settings, prepare: Prepare = import_stubs.install
+) -> list[Weigher]:
     """The weighers of ``[filter_scheduler] weight_classes``.
 
     nova's word for all of them means all that are built in; what another package offers
@@ -154,11 +177,13 @@ def weighers(settings: Settings, prepare: Prepare = import_stubs.install) -> lis
 def driver(
     settings: Settings, prepare: Prepare = import_stubs.install
 ) -> Callable[[Parts], Driver]:
-    """The constructor of the driver that ``[scheduler] driver`` names, by entry point or path.
+    """The constructor of the driver that ``[scheduler] driver`` names, by entry point
+    or path.
 
     :raises ConfigError: there is no driver of that name, or it does not load.
     """
-    option, name = '[scheduler] driver', settings.driver
+    option = '[scheduler] driver'
+    name = settings.driver
     available = _entry_points('novasched.drivers')
     is_path = name not in available and '.' in name
     found = name if is_path else _find(available, name, option)
@@ -171,8 +196,8 @@ def driver(
 def _offered(kind: Kind[Any], path: str, prepare: Prepare) -> dict[str, Any]:
     """Entry points or classes that one value of an option gives, by name.
 
-    nova's own path of a built-in class (``nova.scheduler.weights.ram.RAMWeigher``) means
-    ours of that name.
+    nova's own path of a built-in class (``nova.scheduler.weights.ram.RAMWeigher``)
+    means ours of that name.
     """
     known = _entry_points(kind.namespace)
     if path == kind.everything:
@@ -194,17 +219,24 @@ def _offered(kind: Kind[Any], path: str, prepare: Prepare) -> dict[str, Any]:
 
 def _entry_points(namespace: str) -> Mapping[str, EntryPoint]:
     """The entry points of a namespace; nobody can take a built-in name."""
-    manager: stevedore.NamedExtensionManager[Any] = stevedore.NamedExtensionManager(namespace, [])
+    manager: stevedore.NamedExtensionManager[Any] = stevedore.NamedExtensionManager(
+        namespace, []
+    )
     found: dict[str, EntryPoint] = {}
     for each in sorted(manager.list_entry_points(), key=_is_built_in, reverse=True):
         first = found.setdefault(each.name, each)
         if first.value != each.value:
-            LOG.warning('%s is passed over: %s is %s', each.value, each.name, first.value)
+            LOG.warning(
+                '%s is passed over: %s is %s', each.value, each.name, first.value
+            )
     return found
 
 
 def _is_built_in(found: EntryPoint | type[Any] | str) -> bool:
-    module = found.value if isinstance(found, EntryPoint) else getattr(found, '__module__', '')
+    if isinstance(found, EntryPoint):
+        module = found.value
+    else:
+        module = getattr(found, '__module__', '')
     return module.startswith('novasched.')
 
 
@@ -216,7 +248,12 @@ def _find(available: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def _made(
-    kind: Kind[P], found: Any, settings: Settings, option: str, value: str, prepare: Prepare
+    kind: Kind[P],
+    found: Any,
+    settings: Settings,
+    option: str,
+    value: str,
+    prepare: Prepare,
 ) -> P:
     """A filter or weigher from a class, or from the entry point that leads to one."""
     if isinstance(found, EntryPoint):
@@ -233,8 +270,11 @@ def _loaded(found: EntryPoint | str, option: str, value: str, prepare: Prepare) 
     with _reported(option, value):
         if isinstance(found, EntryPoint):
             return found.load()
-        # With the colon, an import that fails within the module is told from a wrong name.
-        return pkgutil.resolve_name(found if ':' in found else ':'.join(found.rsplit('.', 1)))
+        # With the colon, an import that fails within the module is told from a wrong
+        # name.
+        return pkgutil.resolve_name(
+            found if ':' in found else ':'.join(found.rsplit('.', 1))
+        )
 
 
 @contextmanager
@@ -247,8 +287,18 @@ def _reported(option: str, value: str) -> Iterator[None]:
     except Exception as error:
         LOG.debug('%s = %s does not load', option, value, exc_info=True)
         # Names of modules are no secrets, even if a secret is one of them.
-        text = str(error) if isinstance(error, ImportError) else hide(error)
+        if isinstance(error, ImportError):
+            text = str(error)
+        else:
+            text = hide(error)
         why = ' '.join(f'{type(error).__name__}: {text}'.split())
-        if isinstance(error, ImportError) and (error.name or '').split('.')[0] == 'nova':
-            why += ' (nova itself is not installed)' if not import_stubs.nova_is_installed() else ''
+        if (
+            isinstance(error, ImportError)
+            and (error.name or '').split('.')[0] == 'nova'
+        ):
+            why += (
+                ' (nova itself is not installed)'
+                if not import_stubs.nova_is_installed()
+                else ''
+            )
         raise ConfigError(option, value, why) from error

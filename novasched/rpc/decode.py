@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a call to the request that all steps work on.
 
-Absence is dealt with here, once: a field that a release does not send, or sends as null, gets
-the value that means that nothing is asked.
+Absence is dealt with here, once: a field that a release does not send, or sends as
+null, gets the value that means that nothing is asked.
 """
 
 import math
@@ -46,7 +46,8 @@ def request(call: Call, context: RequestContext) -> Request:
     :raises BadRequest: it has no flavor, or a part that cannot be read.
     """
     spec = call.spec
-    params, networks = spec.value('request_level_params'), spec.value('network_metadata')
+    params = spec.value('request_level_params')
+    networks = spec.value('network_metadata')
     names = 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'
     named_hosts = 'ignore_hosts', 'force_hosts', 'force_nodes'
     made = Request(
@@ -60,17 +61,25 @@ def request(call: Call, context: RequestContext) -> Request:
         image=_optional(_image, spec.value('image')),
         scheduler_hints=_hints(spec.value('scheduler_hints')),
         instance_group=_optional(_group, spec.value('instance_group')),
-        requested_destination=_optional(_destination, spec.value('requested_destination')),
+        requested_destination=_optional(
+            _destination, spec.value('requested_destination')
+        ),
         retry=_optional(_retry, spec.value('retry')),
         numa_topology=_optional(_numa_topology, spec.value('numa_topology')),
-        pci_requests=tuple(map(_pci_request, _items(spec.value('pci_requests'), 'requests'))),
+        pci_requests=tuple(
+            map(_pci_request, _items(spec.value('pci_requests'), 'requests'))
+        ),
         requested_networks=_networks(spec.value('requested_networks')),
         security_groups=_security_groups(spec.value('security_groups')),
         physnets=frozenset(networks.value('physnets', ())) if networks else None,
-        requested_resources=tuple(map(_request_group, _items(spec, 'requested_resources'))),
+        requested_resources=tuple(
+            map(_request_group, _items(spec, 'requested_resources'))
+        ),
         same_subtree=_sets(_items(params, 'same_subtree')),
         received=getattr(context, 'received', math.inf),
-        origin=Origin(spec, context, _header_text(getattr(context, 'traceparent', None))),
+        origin=Origin(
+            spec, context, _header_text(getattr(context, 'traceparent', None))
+        ),
         **_given(spec, *names, *named_hosts),
         **_given(networks, 'tunneled'),
         **_given(params, 'root_required', 'root_forbidden'),
@@ -85,12 +94,14 @@ def _header_text(text: Any) -> str | None:
     """The text if it can stand in a header of HTTP, or None."""
     if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
         return None
-    return text if text.isascii() and text.isprintable() else None
+    if text.isascii() and text.isprintable():
+        return text
+    return None
 
 
 def _given(part: NovaObject | None, *names: str) -> dict[str, Any]:
-    """The fields of an object that are set, as they are kept in a request: of others, the defaults
-    of the request mean that nothing is asked."""
+    """The fields of an object that are set, as they are kept in a request: of others,
+    the defaults of the request mean that nothing is asked."""
     values = {name: part.value(name) for name in names} if part else {}
     return {name: _frozen(value) for name, value in values.items() if value is not None}
 
@@ -100,11 +111,15 @@ def _frozen(value: Any) -> Any:
         return dict(value)
     if isinstance(value, list):
         return tuple(value)
-    return frozenset(value) if isinstance(value, set) else value
+    if isinstance(value, set):
+        return frozenset(value)
+    return value
 
 
 def _optional(make: Callable[[NovaObject], T], part: NovaObject | None) -> T | None:
-    return None if part is None else make(part)
+    if part is None:
+        return None
+    return make(part)
 
 
 def _items(part: NovaObject | None, name: str) -> Sequence[Any]:
@@ -124,7 +139,9 @@ def _flavor(flavor: NovaObject | None) -> Flavor:
         raise BadRequest(f'the flavor has no {", ".join(lacking)}')
     for size in FLAVOR_SIZES:
         if not 0 <= flavor.value(size, 0) <= MAX_FLAVOR_SIZE:
-            raise BadRequest(f'{size} of the flavor is not between 0 and {MAX_FLAVOR_SIZE}')
+            raise BadRequest(
+                f'{size} of the flavor is not between 0 and {MAX_FLAVOR_SIZE}'
+            )
     specs = flavor.value('extra_specs', {})
     return Flavor(
         **_given(flavor, 'name', 'flavorid', 'id', *FLAVOR_SIZES),
@@ -136,7 +153,9 @@ def _image(image: NovaObject) -> Image:
     properties = image.value('properties')
     values = properties.values if properties else {}
     traits = values.get('traits_required') or []
-    if not isinstance(traits, list) or not all(isinstance(trait, str) for trait in traits):
+    if not isinstance(traits, list) or not all(
+        isinstance(trait, str) for trait in traits
+    ):
         raise BadRequest('traits_required of the image is not a list of texts')
     return Image(
         **_given(image, 'id', 'name', 'disk_format', 'container_format'),
@@ -146,17 +165,22 @@ def _image(image: NovaObject) -> Image:
 
 
 def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
-    """Each hint as a tuple of texts, as every release sends it; numbers become texts."""
+    """Each hint as a tuple of texts, as every release sends it; numbers become
+    texts."""
     if hints is None:
         return {}
     if not isinstance(hints, Mapping):
         raise BadRequest(f'scheduler_hints must be a dict, not {kind(hints)}')
     for name, values in hints.items():
         if not isinstance(values, list | tuple):
-            raise BadRequest(f'the scheduler hint {name} must be a list, not {kind(values)}')
+            raise BadRequest(
+                f'the scheduler hint {name} must be a list, not {kind(values)}'
+            )
         for value in values:
             if not isinstance(value, str | int | float):
-                raise BadRequest(f'the scheduler hint {name} must list texts, not {kind(value)}')
+                raise BadRequest(
+                    f'the scheduler hint {name} must list texts, not {kind(value)}'
+                )
     return {name: tuple(map(str, values)) for name, values in hints.items()}
 
 
@@ -176,13 +200,17 @@ def _destination(destination: NovaObject) -> Destination:
     return Destination(
         cell_uuid=cell.value('uuid') if cell else None,
         aggregates=_sets(text.split(',') for text in _items(destination, 'aggregates')),
-        **_given(destination, 'host', 'node', 'forbidden_aggregates', 'allow_cross_cell_move'),
+        **_given(
+            destination, 'host', 'node', 'forbidden_aggregates', 'allow_cross_cell_move'
+        ),
     )
 
 
 def _retry(retry: NovaObject) -> Retry:
     nodes = _items(retry.value('hosts'), 'objects')
-    hosts = tuple((node.value('host', ''), node.value('hypervisor_hostname')) for node in nodes)
+    hosts = tuple(
+        (node.value('host', ''), node.value('hypervisor_hostname')) for node in nodes
+    )
     return Retry(**_given(retry, 'num_attempts'), hosts=hosts)
 
 
@@ -212,23 +240,37 @@ def _pci_request(request: NovaObject) -> PciRequest:
     return PciRequest(
         count=request.value('count', 1),
         spec=tuple(map(dict, _items(request, 'spec'))),
-        **_given(request, 'alias_name', 'request_id', 'requester_id', 'numa_policy', 'is_new'),
+        **_given(
+            request, 'alias_name', 'request_id', 'requester_id', 'numa_policy', 'is_new'
+        ),
     )
 
 
 def _networks(networks: NovaObject | None) -> tuple[RequestedNetwork, ...]:
     names = 'network_id', 'port_id', 'pci_request_id'
-    return tuple(RequestedNetwork(**_given(x, *names)) for x in _items(networks, 'objects'))
+    return tuple(
+        RequestedNetwork(**_given(x, *names)) for x in _items(networks, 'objects')
+    )
 
 
 def _security_groups(groups: NovaObject | None) -> tuple[str, ...]:
     """The names; a group that is known by its UUID alone gives that."""
-    return tuple(x.value('name') or x.value('uuid', '') for x in _items(groups, 'objects'))
+    return tuple(
+        x.value('name') or x.value('uuid', '') for x in _items(groups, 'objects')
+    )
 
 
 def _request_group(group: NovaObject) -> RequestGroup:
     names = (
-        'requester_id', 'resources', 'required_traits', 'forbidden_traits', 'in_tree',
-        'forbidden_aggregates', 'use_same_provider', 'provider_uuids',
-    )  # fmt: skip
-    return RequestGroup(aggregates=_sets(_items(group, 'aggregates')), **_given(group, *names))
+        'requester_id',
+        'resources',
+        'required_traits',
+        'forbidden_traits',
+        'in_tree',
+        'forbidden_aggregates',
+        'use_same_provider',
+        'provider_uuids',
+    )
+    return RequestGroup(
+        aggregates=_sets(_items(group, 'aggregates')), **_given(group, *names)
+    )

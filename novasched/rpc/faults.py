@@ -2,10 +2,11 @@
 """The fault that a caller is sent for each error, and the log line for the operator.
 
 oslo.messaging sends an exception as its class name, module, text, ``args`` and
-``kwargs``; the caller builds it anew from these if it trusts the module, and a conductor
-trusts ``nova.exception`` alone. Anything else reaches it as a RemoteError, after which an
-evacuation stays in the state of rebuilding for ever. So a request that is understood ends
-in one of nova's own exceptions, whatever goes wrong, and the cause is logged.
+``kwargs``; the caller builds it anew from these if it trusts the module, and a
+conductor trusts ``nova.exception`` alone. Anything else reaches it as a RemoteError,
+after which an evacuation stays in the state of rebuilding for ever. So a request that
+is understood ends in one of nova's own exceptions, whatever goes wrong, and the cause
+is logged.
 """
 
 import logging
@@ -21,20 +22,27 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 
 def _nova_fault(name: str, code: int, *parts: str) -> type[Exception]:
-    """The class of an exception that a nova client knows by its name, in the shape in which nova
-    sends it: ``kwargs`` are what its text is made of, and the HTTP status ``code``."""
+    """The class of an exception that a nova client knows by its name, in the shape in
+    which nova sends it: ``kwargs`` are what its text is made of, and the HTTP status
+    ``code``."""
 
     class NovaFault(Exception):
         def __init__(self, error: NovaschedError) -> None:
             super().__init__(str(error))
-            self.kwargs = {part: getattr(error, part) for part in parts} | {'code': code}
+            self.kwargs = {part: getattr(error, part) for part in parts} | {
+                'code': code
+            }
 
-    NovaFault.__module__, NovaFault.__name__, NovaFault.__qualname__ = 'nova.exception', name, name
+    NovaFault.__module__ = 'nova.exception'
+    NovaFault.__name__ = name
+    NovaFault.__qualname__ = name
     return NovaFault
 
 
 NoValidHostFault = _nova_fault('NoValidHost', 500, 'reason')
-AllocationUpdateFault = _nova_fault('AllocationUpdateFailed', 500, 'consumer_uuid', 'error')
+AllocationUpdateFault = _nova_fault(
+    'AllocationUpdateFailed', 500, 'consumer_uuid', 'error'
+)
 HostMetricFault = _nova_fault('ComputeHostMetricNotFound', 404, 'name', 'host', 'node')
 
 
@@ -71,14 +79,22 @@ FAULTS: Mapping[type[Exception], Fault] = {
     errors.Unavailable: Fault(_outage, 'Cannot schedule: %s'),
     errors.PlacementUnavailable: _PLACEMENT,
     errors.PlacementUnauthorized: _PLACEMENT,
-    errors.DatabaseUnavailable: Fault(_outage, 'Cannot schedule, since a database fails: %s'),
-    errors.NetworkUnavailable: Fault(_outage, 'Cannot schedule, since networks fail: %s'),
+    errors.DatabaseUnavailable: Fault(
+        _outage, 'Cannot schedule, since a database fails: %s'
+    ),
+    errors.NetworkUnavailable: Fault(
+        _outage, 'Cannot schedule, since networks fail: %s'
+    ),
     ConfigError: Fault(_internal, 'Cannot schedule, since an option is wrong: %s'),
-    errors.BadPlugin: Fault(_internal, 'Cannot schedule, since a plugin fails', traceback=True),
+    errors.BadPlugin: Fault(
+        _internal, 'Cannot schedule, since a plugin fails', traceback=True
+    ),
     NovaschedError: _BUG,
     Exception: _BUG,
     # No request: its sender is told so, in this service's own words.
-    errors.BadRequest: Fault(lambda error: error, 'Message refused: %s', logging.WARNING),
+    errors.BadRequest: Fault(
+        lambda error: error, 'Message refused: %s', logging.WARNING
+    ),
 }
 """By the class of an error, or else by the next of its base classes that is here."""
 
@@ -86,11 +102,13 @@ FAULTS: Mapping[type[Exception], Fault] = {
 def translate_error(error: Exception) -> Exception:
     """The exception that the caller is sent for an error, which is logged.
 
-    This is called after the error has been handled: within the handler, oslo.log would add
-    the error to the line, and the fault would carry the error's traceback.
+    This is called after the error has been handled: within the handler, oslo.log would
+    add the error to the line, and the fault would carry the error's traceback.
     """
     row = next(FAULTS[base] for base in type(error).__mro__ if base in FAULTS)
     if row.line:
         arguments = (error,) if '%s' in row.line else ()
-        LOG.log(row.level, row.line, *arguments, exc_info=error if row.traceback else None)
+        LOG.log(
+            row.level, row.line, *arguments, exc_info=error if row.traceback else None
+        )
     return row.fault(error)

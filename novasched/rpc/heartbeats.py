@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats for callers that wait for an answer, so that they do not give up (ADR 13)."""
+"""Heartbeats for callers that wait for an answer, so that they do not give up (ADR
+13)."""
 
 import contextlib
 import logging
@@ -21,7 +22,8 @@ class PendingCall:
 
     :ivar last_contact: the moment of the last heartbeat. Before the first heartbeat,
         the moment of arrival, less the known time of the message in the broker.
-    :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller gives up.
+    :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller
+        gives up.
     :ivar lifetime: the seconds from the arrival for which its caller waits in all.
     """
 
@@ -40,14 +42,16 @@ class PendingCall:
         timestamps, a message does not say when it was sent, so that its caller may have
         given up before the message arrived.
         """
-        silence, age = now - self.last_contact, now - self.arrived
+        silence = now - self.last_contact
+        age = now - self.arrived
         return silence > self.heartbeat_timeout or age > self.lifetime
 
 
 class RpcHeartbeats:
-    """Sends heartbeats to all callers that wait, from one thread, every half of the time after
-    which each gives up. The first goes out soon, since a message may have been with the broker
-    for nearly that time. The thread is there once a caller has waited."""
+    """Sends heartbeats to all callers that wait, from one thread, every half of the
+    time after which each gives up. The first goes out soon, since a message may have
+    been with the broker for nearly that time. The thread is there once a caller has
+    waited."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -91,7 +95,9 @@ class RpcHeartbeats:
             self._calls[incoming] = call
             if call.next_heartbeat < self._next:
                 if self._thread is None:
-                    run = threading.Thread(target=self._run, name='heartbeats', daemon=True)
+                    run = threading.Thread(
+                        target=self._run, name='heartbeats', daemon=True
+                    )
                     self._thread = run
                     run.start()
                 self._changed.notify()
@@ -120,7 +126,9 @@ class RpcHeartbeats:
         with self._changed:
             while True:
                 calls = self._calls.values()
-                self._next = min((call.next_heartbeat for call in calls), default=math.inf)
+                self._next = min(
+                    (call.next_heartbeat for call in calls), default=math.inf
+                )
                 now = self._clock()
                 if self._next <= now:
                     return [call for call in calls if call.next_heartbeat <= now]
@@ -141,8 +149,8 @@ class RpcHeartbeats:
 
 
 def heartbeat_timeout(client_timeout: Any) -> float:
-    """Seconds without a heartbeat after which a caller gives up; infinite if its message asks
-    for none, or not in a way that makes sense."""
+    """Seconds without a heartbeat after which a caller gives up; infinite if its
+    message asks for none, or not in a way that makes sense."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         seconds = int(client_timeout)
         if seconds / 2 >= MIN_HEARTBEAT_INTERVAL_S:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one file that uses private names of oslo.messaging, all of them in ``PRIVATE_NAMES``.
+"""The one file that uses private names of oslo.messaging, all of them in
+``PRIVATE_NAMES``.
 
-oslo.messaging acknowledges what it reads and reads all there is. Here a message is acknowledged
-when a thread begins it, and its caller gets heartbeats from its arrival on (ADR 13).
+oslo.messaging acknowledges what it reads and reads all there is. Here a message is
+acknowledged when a thread begins it, and its caller gets heartbeats from its arrival on
+(ADR 13).
 
-A release that lacks a name is refused at the start, by :func:`check_private_names`. Then keep
-oslo.messaging below that release (``requirements.txt``), see in its history what became of the
-name, and change this file; ``tests/functional/test_flood.py`` shows that the rest still holds.
+A release that lacks a name is refused at the start, by :func:`check_private_names`.
+Then keep oslo.messaging below that release (``requirements.txt``), see in its history
+what became of the name, and change this file; ``tests/functional/test_flood.py`` shows
+that the rest still holds.
 """
 
 import contextlib
@@ -42,7 +45,8 @@ try:
 except ImportError:  # check_private_names says which
     AMQPIncomingMessage = AMQPListener = PollStyleListenerAdapter = object
     RabbitConnection = object
-    PURPOSE_LISTEN, Timeout = 'listen', Exception
+    PURPOSE_LISTEN = 'listen'
+    Timeout = Exception
 
 # Operators search for what this logger writes.
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -50,28 +54,51 @@ LOG = logging.getLogger('nova.scheduler.manager')
 PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
     'oslo_messaging._drivers.amqp:_MsgIdCache': ['add'],
     'oslo_messaging._drivers.amqpdriver:AMQPIncomingMessage': [
-        'client_timeout', 'ctxt', 'heartbeat', 'message', 'msg_id', 'reply_q', 'unique_id',
+        'client_timeout',
+        'ctxt',
+        'heartbeat',
+        'message',
+        'msg_id',
+        'reply_q',
+        'unique_id',
     ],
     'oslo_messaging._drivers.amqpdriver:AMQPListener': [
-        'conn', 'driver', 'incoming', 'msg_id_cache',
-        '_obsolete_reply_queues', '_shutdown', '_shutoff',
+        'conn',
+        'driver',
+        'incoming',
+        'msg_id_cache',
+        '_obsolete_reply_queues',
+        '_shutdown',
+        '_shutoff',
     ],
     'oslo_messaging._drivers.amqpdriver:ObsoleteReplyQueuesCache': ['reply_q_valid'],
     'oslo_messaging._drivers.base:PollStyleListenerAdapter': [
-        'batch_size', 'batch_timeout', '_poll_style_listener',
+        'batch_size',
+        'batch_timeout',
+        '_poll_style_listener',
     ],
     'oslo_messaging._drivers.common:PURPOSE_LISTEN': [],
     'oslo_messaging._drivers.common:Timeout': [],
     'oslo_messaging._drivers.impl_rabbit:Connection': [
-        'channel', 'close', 'connection', 'consume', 'stop_consuming', '_consumers',
+        'channel',
+        'close',
+        'connection',
+        'consume',
+        'stop_consuming',
+        '_consumers',
         '_new_tags',
     ],
     'oslo_messaging._drivers.impl_rabbit:Consumer': ['callback', 'cancel'],
-    'oslo_messaging._drivers.impl_rabbit:RabbitMessage': ['acknowledge', '_raw_message'],
-    'oslo_messaging.rpc.server:RPCServer': [
-        '_create_listener', '_on_incoming', '_process_incoming',
+    'oslo_messaging._drivers.impl_rabbit:RabbitMessage': [
+        'acknowledge',
+        '_raw_message',
     ],
-}  # fmt: skip
+    'oslo_messaging.rpc.server:RPCServer': [
+        '_create_listener',
+        '_on_incoming',
+        '_process_incoming',
+    ],
+}
 """By class: the attributes that are used of it, or that oslo.messaging calls."""
 # Options that oslo.messaging declares on the process's global configuration alone, but
 # reads on the transport's: without them it drops every message. (module, group)
@@ -91,14 +118,15 @@ RECOVER_TIMEOUT_S = 5.0
 CLOCK_SKEW_S = 5.0
 """Seconds by which the clocks of the broker and of this machine may differ."""
 PINGS = frozenset({'ping', 'oslo_rpc_server_ping'})
-"""Methods by which health probes ask for a sign of life: nova's own and oslo.messaging's."""
+"""Methods by which health probes ask for a sign of life: nova's own and
+oslo.messaging's."""
 
 
 def check_private_names() -> None:
     """Check that oslo.messaging still has what is used of its inside.
 
-    :raises ConfigError: the oslo.messaging that is installed lacks some of ``PRIVATE_NAMES``;
-    the text names its version and the names.
+    :raises ConfigError: the oslo.messaging that is installed lacks some of
+        ``PRIVATE_NAMES``; the text names its version and the names.
     """
     missing = []
     for path, attributes in PRIVATE_NAMES.items():
@@ -108,7 +136,9 @@ def check_private_names() -> None:
         except (ImportError, AttributeError):
             missing.append(f'{module}.{name}')
             continue
-        missing += [f'{module}.{name}.{attr}' for attr in attributes if not _has(owner, attr)]
+        missing += [
+            f'{module}.{name}.{attr}' for attr in attributes if not _has(owner, attr)
+        ]
     if missing:
         raise ConfigError(
             'oslo.messaging',
@@ -126,9 +156,12 @@ def _has(owner: type, name: str) -> bool:
 
 
 def declare_undeclared_options(conf: cfg.ConfigOpts) -> None:
-    """Declare what oslo.messaging forgets to declare on any but the global configuration."""
+    """Declare what oslo.messaging forgets to declare on any but the global
+    configuration."""
     for module, group in UNDECLARED_OPTIONS:
-        with contextlib.suppress(ImportError, AttributeError):  # not all releases have them
+        with contextlib.suppress(
+            ImportError, AttributeError
+        ):  # not all releases have them
             conf.register_opts(getattr(importlib.import_module(module), group), group)
 
 
@@ -182,11 +215,12 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     """A listener that acknowledges a message when there is a thread for it.
 
     The broker sends no more than ``rabbit_qos_prefetch_count`` messages that are not
-    acknowledged, for each queue, and keeps the rest for other schedulers. Messages that wait
-    here are still the broker's: it gives them to others when this process stops or dies.
+    acknowledged, for each queue, and keeps the rest for other schedulers. Messages that
+    wait here are still the broker's: it gives them to others when this process stops or
+    dies.
 
-    Everything but the heartbeats happens in the thread that polls, since a channel is not for
-    several. Acknowledged is before begun, so that none is begun twice.
+    Everything but the heartbeats happens in the thread that polls, since a channel is
+    not for several. Acknowledged is before begun, so that none is begun twice.
 
     :param has_free_thread: called with True for a ping, which has a thread kept for it.
     :param capacity: the number of messages that the broker sends before an
@@ -194,16 +228,22 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     :param on_full: called repeatedly while ``capacity`` messages wait. The broker keeps
         the other messages, and their callers get no heartbeats.
     :ivar waiting: the messages that wait, pings first.
-    :ivar connected_at: when it last looked for messages with a connection (monotonic seconds).
+    :ivar connected_at: when it last looked for messages with a connection (monotonic
+        seconds).
     """
 
     message_cls = AMQPIncomingMessage
 
     def __init__(
-        self, driver: Any, conn: Any, heartbeats: RpcHeartbeats,
-        has_free_thread: Callable[[bool], bool], counts: MessageCounts,
-        capacity: int, on_full: Callable[[], object],
-    ) -> None:  # fmt: skip
+        self,
+        driver: Any,
+        conn: Any,
+        heartbeats: RpcHeartbeats,
+        has_free_thread: Callable[[bool], bool],
+        counts: MessageCounts,
+        capacity: int,
+        on_full: Callable[[], object],
+    ) -> None:
         super().__init__(driver, conn)
         self._capacity = capacity or math.inf
         self._on_full = on_full
@@ -213,7 +253,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         self.waiting: deque[PendingCall] = deque()
         self._returned: dict[str, PendingCall] = {}
         self._tags = conn._new_tags
-        self._last_poll, self.connected_at = math.inf, time.monotonic()
+        self._last_poll = math.inf
+        self.connected_at = time.monotonic()
         self._returning = False
         self._empty_at = -math.inf  # when the broker was last seen to have no message
         self._broker = conn.connection.connection  # oslo.messaging's is around kombu's
@@ -232,7 +273,9 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         in_broker = self._time_in_broker(message)
         redelivered = bool(message._raw_message.delivery_info.get('redelivered'))
         super().__call__(message)
-        if not self.incoming:  # a duplicate: begun before, but the acknowledgement was lost
+        if (
+            not self.incoming
+        ):  # a duplicate: begun before, but the acknowledgement was lost
             message.acknowledge()
             return
         incoming = self.incoming.pop()
@@ -242,13 +285,16 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         add(call)
 
     def poll(
-        self, timeout: float | None = None, batch_size: int = 1, batch_timeout: float | None = None
+        self,
+        timeout: float | None = None,
+        batch_size: int = 1,
+        batch_timeout: float | None = None,
     ) -> list[Any]:
         """The next message, as soon as there is a thread for it; none at the end."""
         while not self._shutdown.is_set():
             if time.monotonic() - self._last_poll > MAX_POLL_GAP_S:
-                # Messages may have expired meanwhile: the broker drops those, and sends the
-                # others once more.
+                # Messages may have expired meanwhile: the broker drops those, and sends
+                # the others once more.
                 self._return_waiting()
             self._last_poll = time.monotonic()
             if self._broker.connected:
@@ -260,7 +306,9 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             # Only the socket can be waited for, so a free thread is looked for often.
             began = time.monotonic()
             try:
-                self.conn.consume(timeout=POLL_WHILE_WAITING_S if self.waiting else POLL_S)
+                self.conn.consume(
+                    timeout=POLL_WHILE_WAITING_S if self.waiting else POLL_S
+                )
             except Timeout:
                 self._note_silence(began)
             self._forget_after_reconnect()
@@ -307,16 +355,21 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         try:
             if channel is not None:
                 channel.basic_recover(requeue=True)
-                if hasattr(channel, 'wait'):  # kombu's in-memory transport has no broker
+                if hasattr(
+                    channel, 'wait'
+                ):  # kombu's in-memory transport has no broker
                     channel.wait(Basic.RecoverOk, timeout=RECOVER_TIMEOUT_S)
         except self._errors as error:
-            LOG.warning('What waits goes back to the broker with the connection: %s', error)
+            LOG.warning(
+                'What waits goes back to the broker with the connection: %s', error
+            )
         finally:
             self._returning = False
         self._forget_waiting()
 
     def _next(self) -> Any:
-        """The message that has waited longest, if a thread is free; expired ones are dropped."""
+        """The message that has waited longest, if a thread is free; expired ones are
+        dropped."""
         while self.waiting:
             call = self.waiting[0]
             expired = self._expired(call)
@@ -333,7 +386,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self._counts.dropped += 1
             self._heartbeats.forget(call.incoming)
             LOG.info(
-                'Request %s for instances %s is dropped, since %s; it has waited here for %.0f s',
+                'Request %s for instances %s is dropped, since %s; it has waited here'
+                ' for %.0f s',
                 call.incoming.ctxt.get('request_id'),
                 _instance_uuids(call.incoming.message),
                 expired,
@@ -353,7 +407,9 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     def _acknowledged(self, call: PendingCall) -> bool:
         try:
             call.incoming.message.acknowledge()
-        except Exception as error:  # whatever it is, the connection is not to be used further
+        except (
+            Exception
+        ) as error:  # whatever it is, the connection is not to be used further
             LOG.warning('What waits goes back to the broker: %s', error)
             self._forget_waiting()
             return False
@@ -361,8 +417,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         return True
 
     def _forget_after_reconnect(self) -> None:
-        """Forget what waits after a lost connection or channel: the broker sends it anew, and
-        its delivery tags may be those of other messages now."""
+        """Forget what waits after a lost connection or channel: the broker sends it
+        anew, and its delivery tags may be those of other messages now."""
         if self.conn._new_tags is not self._tags:
             self._tags = self.conn._new_tags
             self._forget_waiting()
@@ -375,9 +431,12 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
 
 
 def _lifetime(message: Any) -> float:
-    """Seconds that the caller waits at most, counted from when it has sent the message."""
+    """Seconds that the caller waits at most, counted from when it has sent the
+    message."""
     try:
-        return int(message._raw_message.properties['expiration']) / 1000  # from milliseconds
+        return (
+            int(message._raw_message.properties['expiration']) / 1000
+        )  # from milliseconds
     except (KeyError, TypeError, ValueError):
         return math.inf
 
@@ -388,7 +447,9 @@ def _is_ping(incoming: Any) -> bool:
 
 def _instance_uuids(message: Any) -> Any:
     arguments = message.get('args')
-    return arguments.get('instance_uuids') if isinstance(arguments, dict) else None
+    if isinstance(arguments, dict):
+        return arguments.get('instance_uuids')
+    return None
 
 
 class RpcServer(RPCServer):  # type: ignore[misc]
@@ -396,41 +457,55 @@ class RpcServer(RPCServer):  # type: ignore[misc]
     :class:`AckOnStartListener`, and not in a queue without end.
 
     :ivar in_progress: the number of messages that have a thread.
-    :ivar done: the number of messages that are done, without pings; ``moved`` is when one was last
-        begun or done (monotonic seconds).
+    :ivar done: the number of messages that are done, without pings; ``moved`` is when
+        one was last begun or done (monotonic seconds).
     """
 
     def __init__(
-        self, transport: Any, target: Any, dispatcher: Any,
-        heartbeats: RpcHeartbeats, counts: MessageCounts, on_full: Callable[[], object],
-    ) -> None:  # fmt: skip
+        self,
+        transport: Any,
+        target: Any,
+        dispatcher: Any,
+        heartbeats: RpcHeartbeats,
+        counts: MessageCounts,
+        on_full: Callable[[], object],
+    ) -> None:
         super().__init__(transport, target, dispatcher)
         self._heartbeats = heartbeats
         self._on_full = on_full
         self.counts = counts
         self._listener: AckOnStartListener | None = None
-        self.in_progress, self.done, self.moved = 0, 0, time.monotonic()
+        self.in_progress = 0
+        self.done = 0
+        self.moved = time.monotonic()
         self._changing = threading.Lock()
 
     @property
     def waiting(self) -> int:
         """The number of messages that wait for one."""
-        return len(self._listener.waiting) if self._listener else 0
+        if self._listener:
+            return len(self._listener.waiting)
+        return 0
 
     @property
     def connected_at(self) -> float | None:
         """See :class:`AckOnStartListener`; None if the driver does not tell."""
-        return self._listener.connected_at if self._listener else None
+        if self._listener:
+            return self._listener.connected_at
+        return None
 
     def start(self, override_pool_size: int | None = None) -> None:
-        """See oslo.messaging's. There is one thread more than the option says, for pings."""
+        """See oslo.messaging's. There is one thread more than the option says, for
+        pings."""
         super().start((override_pool_size or self.threads) + 1)
 
-    functools.update_wrapper(start, RPCServer.start)  # with its mark that it has an order
+    functools.update_wrapper(
+        start, RPCServer.start
+    )  # with its mark that it has an order
 
     def has_free_thread(self, ping: bool = False) -> bool:
-        """True if a thread is free. The last one is kept for pings, so that a health probe
-        hears of this process while requests take all the others."""
+        """True if a thread is free. The last one is kept for pings, so that a health
+        probe hears of this process while requests take all the others."""
         return self.in_progress < self.threads + ping
 
     @property
@@ -461,7 +536,9 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         )
         for consumer in rabbit.conn._consumers:
             consumer.callback = listener
-        return PollStyleListenerAdapter(listener, adapter.batch_size, adapter.batch_timeout)
+        return PollStyleListenerAdapter(
+            listener, adapter.batch_size, adapter.batch_timeout
+        )
 
     def _on_incoming(self, incoming: Any) -> None:
         self._note(incoming[0], 1)

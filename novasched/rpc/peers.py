@@ -45,8 +45,8 @@ HEARTBEAT_INTERVAL_S = 1.0
 PEER_TIMEOUT_S = 5.0
 """Seconds after which a process from which nothing comes counts as gone."""
 CATCH_UP_S = 0.5
-"""Seconds that a decision waits at most to hear what others announced before; mostly it has, since
-the claim took longer."""
+"""Seconds that a decision waits at most to hear what others announced before; mostly it
+has, since the claim took longer."""
 ALL_PEERS = '*'
 MAX_PEERS = 1000
 """Maximum number of other processes whose announcements count."""
@@ -70,8 +70,8 @@ class PeerSchedulers:
     """The other schedulers. Implements :class:`novasched.scheduler.ports.Peers`.
 
     :ivar name: that of this process, which no other has or had.
-    :ivar part: the place of this process among all that are alive, by their names, and their
-        number.
+    :ivar part: the place of this process among all that are alive, by their names, and
+        their number.
     :ivar missed: how often messages of others were missed.
     :ivar refused: the number of invalid announcements, and of announcements beyond the
         maximum numbers.
@@ -86,17 +86,22 @@ class PeerSchedulers:
         patience: float = CATCH_UP_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``patience`` are the seconds that a decision waits to hear what others announced;
-        ``clock`` is that of the claims."""
+        """``patience`` are the seconds that a decision waits to hear what others
+        announced; ``clock`` is that of the claims."""
         self.name = f'{host}:{os.getpid()}:{secrets.token_hex(4)}'
         self.part = 0, 1
         self.missed = self.late = self.refused = 0
         self.echoed_at = -math.inf
-        self._claims, self._patience, self._clock = claims, patience, clock
+        self._claims = claims
+        self._patience = patience
+        self._clock = clock
         # Changes of claims, and names of processes to be asked.
-        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, State] | str] = queue.SimpleQueue()
+        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, State] | str] = (
+            queue.SimpleQueue()
+        )
         self._messages = 0
-        self._numbers, self._order = itertools.count(1), itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._order = itertools.count(1)
         self._unheard: dict[int, PendingClaim] = {}
         self._is_asked = self._speaks = False
         self._next_beat = self._next_look = 0.0
@@ -119,7 +124,9 @@ class PeerSchedulers:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """While what others announce is heard; they are asked for what was before."""
-        self._is_asked = True  # others may hear now what this process has not heard itself
+        self._is_asked = (
+            True  # others may hear now what this process has not heard itself
+        )
         self._listens_since = self._clock()
         self._ask(ALL_PEERS)
         try:
@@ -131,15 +138,19 @@ class PeerSchedulers:
 
     def tell(self, claim: PendingClaim, state: State) -> None:
         """See :class:`novasched.scheduler.ports.Peers`."""
-        if self._speaks and self._others:  # else all is told once it does, and to who comes
+        if (
+            self._speaks and self._others
+        ):  # else all is told once it does, and to who comes
             self._to_tell.put((claim, state))
 
     def catch_up(self, claim: PendingClaim) -> None:
-        """See :class:`novasched.scheduler.ports.Peers`. The broker sends each process its
-        own announcements, too, behind those that came before."""
+        """See :class:`novasched.scheduler.ports.Peers`. The broker sends each process
+        its own announcements, too, behind those that came before."""
         if self._others and self._speaks:
             with self._heard:
-                told = self._heard.wait_for(lambda: claim.order < math.inf, self._patience)
+                told = self._heard.wait_for(
+                    lambda: claim.order < math.inf, self._patience
+                )
                 self.late += not told
 
     @property
@@ -152,8 +163,10 @@ class PeerSchedulers:
         self._to_tell.put('')
 
     def announcements(self) -> list[bytes]:
-        """The next messages, as soon as there is something to tell, and at each beat."""
-        rows, asked = [], set()
+        """The next messages, as soon as there is something to tell, and at each
+        beat."""
+        rows = []
+        asked = set()
         with suppress(queue.Empty):
             told = self._to_tell.get(timeout=max(0.0, self._next_beat - self._clock()))
             while True:
@@ -236,7 +249,8 @@ class PeerSchedulers:
         if now >= self._next_warning:
             self._next_warning = now + WARNING_INTERVAL_S
             LOG.warning(
-                'An announcement of a pending claim by %r is ignored, since %s (%d so far)',
+                'An announcement of a pending claim by %r is ignored, since %s (%d so'
+                ' far)',
                 sender,
                 why,
                 self.refused,
@@ -285,7 +299,11 @@ class PeerSchedulers:
             claim = claim_of(row, next(self._order), now)
             self._theirs[sender, row.number] = claim
             self._claims.put(claim)
-        if claim is not None and row.state == State.CLAIMED and claim.claimed == math.inf:
+        if (
+            claim is not None
+            and row.state == State.CLAIMED
+            and claim.claimed == math.inf
+        ):
             self._claims.settle([claim])
         return row.number
 
@@ -295,7 +313,11 @@ class PeerSchedulers:
             return
         self._next_look = now + HEARTBEAT_INTERVAL_S
 
-        silent = [name for name, other in self._others.items() if now - other.at > PEER_TIMEOUT_S]
+        silent = [
+            name
+            for name, other in self._others.items()
+            if now - other.at > PEER_TIMEOUT_S
+        ]
         for name in silent:
             del self._others[name]
         if silent:
@@ -322,4 +344,6 @@ class PeerSchedulers:
     def _see_who_is_there(self) -> None:
         names = sorted([self.name, *self._others])
         self.part = names.index(self.name), len(names)
-        LOG.info('Pending claims are shared with %d other schedulers', len(self._others))
+        LOG.info(
+            'Pending claims are shared with %d other schedulers', len(self._others)
+        )

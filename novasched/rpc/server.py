@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server to which nova's conductors and computes talk, and the methods that they call."""
+"""The server to which nova's conductors and computes talk, and the methods that they
+call."""
 
 import logging
 import math
@@ -31,11 +32,13 @@ EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 
 PING = 'rpc_ping_enabled'
-RABBIT, PREFETCH = 'oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'
+RABBIT = 'oslo_messaging_rabbit'
+PREFETCH = 'rabbit_qos_prefetch_count'
 MAX_WAITING_MESSAGES = 1000
-"""Messages that wait here for a thread unless nova.conf says how many: those that are decided
-within a minute at Placement's pace, after which callers give up. Each takes 35 kB. Callers of
-messages that wait here are sent heartbeats, callers of those left with the broker are not."""
+"""Messages that wait here for a thread unless nova.conf says how many: those that are
+decided within a minute at Placement's pace, after which callers give up. Each takes 35
+kB. Callers of messages that wait here are sent heartbeats, callers of those left with
+the broker are not."""
 RECEIVED = 'novasched_received'
 """The key of a context for the moment at which the message reached this process
 (monotonic seconds). The dispatcher overwrites a value that comes with the message."""
@@ -49,18 +52,22 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     """The RPC transport that ``transport_url`` names. It connects when it is used, and
     then again and again until the broker answers.
 
-    :raises ConfigError: the URL, which holds a password and is not shown, is of no known
-        driver or cannot be parsed; a file that TLS needs cannot be used; or oslo.messaging
-        is a release that this one cannot work with
+    :raises ConfigError: the URL, which holds a password and is not shown, is of no
+        known driver or cannot be parsed; a file that TLS needs cannot be used; or
+        oslo.messaging is a release that this one cannot work with
     """
     internals.check_private_names()
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
     oslo_messaging.set_transport_defaults(EXCHANGE)
     _declare_options(conf)
     option = '[DEFAULT] transport_url'
-    transport = checked_transport(option, lambda: oslo_messaging.get_rpc_transport(conf))
+    transport = checked_transport(
+        option, lambda: oslo_messaging.get_rpc_transport(conf)
+    )
     if 'ssl' in transport.conf.get(RABBIT, ()) and transport.conf[RABBIT].ssl:
-        tls.check_group(transport.conf, RABBIT, 'ssl_ca_file', 'ssl_cert_file', 'ssl_key_file')
+        tls.check_group(
+            transport.conf, RABBIT, 'ssl_ca_file', 'ssl_cert_file', 'ssl_key_file'
+        )
     return transport
 
 
@@ -81,18 +88,24 @@ def checked_transport(option: str, make: Callable[[], Any]) -> Any:
 
 
 class SchedulerEndpoint:
-    """The scheduler's own methods, in no namespace; a message may name any public one."""
+    """The scheduler's own methods, in no namespace; a message may name any public
+    one."""
 
     target = oslo_messaging.Target(version=LATEST)
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def select_destinations(self, context: RequestContext, /, **arguments: Any) -> encode.Reply:
+    def select_destinations(
+        self, context: RequestContext, /, **arguments: Any
+    ) -> encode.Reply:
         """Hosts for the instances of a request, in any form of 4.x."""
         call = read(arguments)
         uuids = call.instance_uuids
-        LOG.debug('Starting to schedule for instances: %s', uuids if uuids is None else list(uuids))
+        LOG.debug(
+            'Starting to schedule for instances: %s',
+            uuids if uuids is None else list(uuids),
+        )
         chosen = self._driver.select_destinations(decode.request(call, context))
         return encode.reply(chosen, call.return_objects, call.spec_version)
 
@@ -152,14 +165,17 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         if isinstance(entity, list | tuple):
             return [self.serialize_entity(ctxt, item) for item in entity]
         if isinstance(entity, dict):
-            return {key: self.serialize_entity(ctxt, item) for key, item in entity.items()}
+            return {
+                key: self.serialize_entity(ctxt, item) for key, item in entity.items()
+            }
         return entity
 
     def deserialize_context(self, ctxt: Mapping[str, Any]) -> RequestContext:
         """The context of a request, also made the one that this thread logs with.
 
         Keys of any release are accepted: releases before Queens say ``tenant`` for the
-        project. The user's token is left out: this service calls others in its own name.
+        project. The user's token is left out: this service calls others in its own
+        name.
         """
         context = CallerContext.from_dict(
             dict(ctxt),
@@ -180,7 +196,8 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 def _check_depth(entity: Any) -> None:
     """Check that an argument can be walked through, and encoded again.
 
-    :raises BadRequest: it is nested too deeply, or has half a character, as only JSON can.
+    :raises BadRequest: it is nested too deeply, or has half a character, as only JSON
+        can.
     """
     level = [entity]
     for _ in range(MAX_DEPTH):
@@ -191,8 +208,14 @@ def _check_depth(entity: Any) -> None:
                 below += item.values()
             elif isinstance(item, list | tuple):
                 below += item
-            elif isinstance(item, str) and not item.isascii() and HALF_CHARACTER.search(item):
-                raise BadRequest('a text with half a character in it (a lone surrogate)')
+            elif (
+                isinstance(item, str)
+                and not item.isascii()
+                and HALF_CHARACTER.search(item)
+            ):
+                raise BadRequest(
+                    'a text with half a character in it (a lone surrogate)'
+                )
         if not below:
             return
         level = below
@@ -212,15 +235,17 @@ def _decoded(entity: Any) -> Any:
 class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
     """oslo.messaging's dispatcher, but for faults and heartbeats.
 
-    An error is sent as the fault that ``faults.FAULTS`` has for it. oslo.messaging's dispatcher
-    starts a thread for each call that wants heartbeats, and never ends it if there is no such
-    method; here one thread serves all calls, also those not begun.
+    An error is sent as the fault that ``faults.FAULTS`` has for it. oslo.messaging's
+    dispatcher starts a thread for each call that wants heartbeats, and never ends it if
+    there is no such method; here one thread serves all calls, also those not begun.
     """
 
     def __init__(
         self, endpoints: Sequence[Any], serializer: Any, heartbeats: RpcHeartbeats
     ) -> None:
-        super().__init__(list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy)
+        super().__init__(
+            list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy
+        )
         self._heartbeats = heartbeats
 
     def dispatch(self, incoming: Any) -> Any:
@@ -228,8 +253,8 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
 
         :raises NoSuchMethod: there is no such method.
         :raises UnsupportedVersion: there is none of that version.
-        :raises ExpectedException: around the fault that the caller is sent. It is logged by
-            then, so that oslo.messaging logs nothing.
+        :raises ExpectedException: around the fault that the caller is sent. It is
+            logged by then, so that oslo.messaging logs nothing.
         """
         try:
             return self._dispatch(incoming)
@@ -277,16 +302,21 @@ def _check(message: Mapping[str, Any]) -> None:
 
 
 def make_server(
-    transport: Any, host: str, driver: Driver, counts: internals.MessageCounts | None = None
+    transport: Any,
+    host: str,
+    driver: Driver,
+    counts: internals.MessageCounts | None = None,
 ) -> internals.RpcServer:
-    """A server, not started: ``start()``, ``stop()``, which leaves the queues and what is not
-    begun to others, then ``wait()`` for what is in progress. It handles each message in a
-    thread of ``[DEFAULT] executor_thread_pool_size``.
+    """A server, not started: ``start()``, ``stop()``, which leaves the queues and what
+    is not begun to others, then ``wait()`` for what is in progress. It handles each
+    message in a thread of ``[DEFAULT] executor_thread_pool_size``.
 
     :param counts: the counts that it keeps up.
     """
     heartbeats = RpcHeartbeats()
-    dispatcher = Dispatcher([SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats)
+    dispatcher = Dispatcher(
+        [SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats
+    )
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()
     make_room = getattr(driver, 'make_room', lambda: None)

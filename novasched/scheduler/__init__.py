@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision where instances go. No I/O, no thread and no clock below this package."""
+"""The decision where instances go. No I/O, no thread and no clock below this
+package."""

@@ -46,8 +46,8 @@ Limits = Callable[[Host, Request], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """Hosts of these UUIDs, in their order, with None for what is no host; and their sizes, which
-    are :data:`SIZES` in one row each, negative for what is none."""
+    """Hosts of these UUIDs, in their order, with None for what is no host; and their
+    sizes, which are :data:`SIZES` in one row each, negative for what is none."""
 
     uuids: Sequence[str]
     known: Mapping[str, Host]
@@ -56,8 +56,8 @@ class _Listed:
 
 
 class OfferedHosts:
-    """The hosts that are candidates of requests. Those of remembered candidates are much the same
-    from one request to the next, and are kept in columns."""
+    """The hosts that are candidates of requests. Those of remembered candidates are
+    much the same from one request to the next, and are kept in columns."""
 
     def __init__(self) -> None:
         self._last = _Listed((), {}, (), np.empty((len(SIZES), 0)))
@@ -69,8 +69,9 @@ class OfferedHosts:
         request: Request,
         peers: Peers | None,
     ) -> list[Host]:
-        """The candidates' hosts in Placement's order, which is that in which equally good ones are
-        tried; so each of several schedulers begins with others. All hosts where it was not asked.
+        """The candidates' hosts in Placement's order, which is that in which equally
+        good ones are tried; so each of several schedulers begins with others. All hosts
+        where it was not asked.
 
         :raises NoValidHost: remembered candidates do not do (:func:`check_up_to_date`).
         """
@@ -86,9 +87,12 @@ class OfferedHosts:
         first = len(hosts) * place // number
         return hosts[first:] + hosts[:first]
 
-    def _large_enough(self, candidates: RememberedCandidates, snapshot: HostSnapshot) -> list[Host]:
-        """Hosts of remembered candidates that are as large as what is asked for: nova gives no
-        instance more than a host has before overcommit (``max_unit`` of its inventories)."""
+    def _large_enough(
+        self, candidates: RememberedCandidates, snapshot: HostSnapshot
+    ) -> list[Host]:
+        """Hosts of remembered candidates that are as large as what is asked for: nova
+        gives no instance more than a host has before overcommit (``max_unit`` of its
+        inventories)."""
         uuids, is_offered = candidates.rows()
         listed = self._last = _listed(uuids, snapshot.hosts, self._last)
         amounts = candidates.amounts
@@ -98,7 +102,8 @@ class OfferedHosts:
 
 
 def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _Listed:
-    """Hosts of these UUIDs; what they have in common with the last ones is not looked up anew."""
+    """Hosts of these UUIDs; what they have in common with the last ones is not looked
+    up anew."""
     if last.uuids is uuids and last.known is known:
         return last
     hosts = [*map(known.get, uuids)]
@@ -106,21 +111,25 @@ def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _
     changed: Sequence[int] = range(len(hosts))
     if last.uuids is uuids:
         others = np.fromiter(map(is_not, hosts, last.hosts), bool, len(hosts))
-        sizes, changed = sizes.copy(), np.flatnonzero(others).tolist()
+        sizes = sizes.copy()
+        changed = np.flatnonzero(others).tolist()
     else:
         sizes = np.empty((len(SIZES), len(hosts)))
     sizes[:, changed] = [
-        [-1 if hosts[i] is None else size(hosts[i]) for i in changed] for size in SIZES.values()
+        [-1 if hosts[i] is None else size(hosts[i]) for i in changed]
+        for size in SIZES.values()
     ]
     return _Listed(uuids, known, hosts, sizes)
 
 
-def check_up_to_date(candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool) -> None:
+def check_up_to_date(
+    candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool
+) -> None:
     """See that remembered candidates still are what Placement would offer.
 
     :param alone: the request may wait for Placement: no other one does.
-    :raises NoValidHost: since Placement was asked aggregates have changed, or hosts that are
-        not among them have become freer, for a request that is alone.
+    :raises NoValidHost: since Placement was asked aggregates have changed, or hosts
+        that are not among them have become freer, for a request that is alone.
     """
     if candidates.sent < snapshot.aggregates_settled:
         raise NoValidHost('aggregates have changed')
@@ -134,10 +143,10 @@ def check_up_to_date(candidates: RememberedCandidates, snapshot: HostSnapshot, a
 class SchedulingState:
     """A request, the claims for its first instances, and the hosts for the others.
 
-    :ivar hosts: those of the snapshot that the request may go to, less the pending claims; those
-        that were fit for the instance before, in their order.
-    :ivar candidates: Placement's offer, less what the filters have taken away for the instances
-        so far; None where it was not asked.
+    :ivar hosts: those of the snapshot that the request may go to, less the pending
+        claims; those that were fit for the instance before, in their order.
+    :ivar candidates: Placement's offer, less what the filters have taken away for the
+        instances so far; None where it was not asked.
     :ivar pending: the claims that were subtracted from hosts, by UUID.
     """
 
@@ -155,10 +164,11 @@ class SchedulingState:
         return self.request.instance_uuids or [None] * self.request.count
 
     def now(self) -> 'SchedulingState':
-        """The state with hosts less the claims that are pending now, but for what earlier requests
-        have sent there of the same instances."""
+        """The state with hosts less the claims that are pending now, but for what
+        earlier requests have sent there of the same instances."""
         again = frozenset(self.request.instance_uuids or ())
-        before, pending = self.pending, self.pending_claims.of(self.snapshot, again, self.placed)
+        before = self.pending
+        pending = self.pending_claims.of(self.snapshot, again, self.placed)
         if pending == before:
             return replace(self, pending=pending)
         known = self.snapshot.hosts
@@ -170,33 +180,45 @@ class SchedulingState:
         return replace(self, hosts=hosts, pending=pending)
 
     def joined(self, request: Request) -> Request:
-        """The current instance's request, whose group has those too that are on their way: no
-        database tells of them yet, nor, perhaps, does the caller. Where all are to stay together,
-        those that are claimed stay in any case, and the request's own first instances beside them;
-        without any of these the one that was announced first: others will be given back if they
-        are not with it."""
+        """The current instance's request, whose group has those too that are on their
+        way: no database tells of them yet, nor, perhaps, does the caller. Where all are
+        to stay together, those that are claimed stay in any case, and the request's own
+        first instances beside them; without any of these the one that was announced
+        first: others will be given back if they are not with it."""
         if (group := request.instance_group) is None:
             return request
-        same = [x for claims in self.pending.values() for x in claims if x.is_in_group(group)]
+        same = [
+            x
+            for claims in self.pending.values()
+            for x in claims
+            if x.is_in_group(group)
+        ]
         if same and group.policy == 'affinity':
             first = min(same, key=lambda x: (x.order, x.since))
             staying = [x for x in same if x.claimed < math.inf or x in self.placed]
             same = staying or [first]
         members = group.members.union(x.request.instance_uuid or '' for x in same)
         hosts = group.hosts.union(x.host.host for x in same)
-        shown, own = self.snapshot.located.items(), request.instance_uuid
-        hosts_here, others = self.snapshot.hosts, self.snapshot.everywhere
-        located: dict[str, tuple[Host, ...]] = {uuid: (on,) for uuid, on in shown if uuid != own}
-        for each in same:  # another scheduler's claim does not know the host's aggregates
-            uuid, name = each.request.instance_uuid or '', each.host.uuid
+        shown = self.snapshot.located.items()
+        own = request.instance_uuid
+        hosts_here = self.snapshot.hosts
+        others = self.snapshot.everywhere
+        located: dict[str, tuple[Host, ...]] = {
+            uuid: (on,) for uuid, on in shown if uuid != own
+        }
+        for (
+            each
+        ) in same:  # another scheduler's claim does not know the host's aggregates
+            uuid = each.request.instance_uuid or ''
+            name = each.host.uuid
             on = hosts_here[name] if name in hosts_here else others[name]
             located[uuid] = (*located.get(uuid, ()), on)
         group = replace(group, members=members, hosts=hosts, located=located)
         return replace(request, instance_group=group)
 
     def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
-        """True if no other claims are pending on a host than in an earlier state, nor, for a
-        member of a group, on any."""
+        """True if no other claims are pending on a host than in an earlier state, nor,
+        for a member of a group, on any."""
         if self.request.instance_group is not None:
             return self.pending == before.pending
         return self.pending.get(host.uuid) == before.pending.get(host.uuid)
@@ -289,9 +311,12 @@ class SchedulingState:
         new = [claim for claim in now.get(uuid, ()) if claim not in before]
         return all(claim.claimed == math.inf for claim in new)
 
-    def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
-        """Candidate to claim on a host, beside what other requests are about to claim; None where
-        nothing is claimed at all, and where each that is left would be refused as others were."""
+    def candidate(
+        self, host: Host, refused: Sequence[Candidate] = ()
+    ) -> Candidate | None:
+        """Candidate to claim on a host, beside what other requests are about to claim;
+        None where nothing is claimed at all, and where each that is left would be
+        refused as others were."""
         if self.candidates is None or not self.request.claims:
             return None
         pending = partial(self.pending_claims.unclaimed, self.request.arrived)
@@ -345,7 +370,8 @@ class SchedulingState:
     def selections(
         self, spare: Sequence[Host], number: int, zone: str | None, limits: Limits
     ) -> list[list[Selection]]:
-        """The chosen hosts, with so many alternates behind each: spare hosts of its cell.
+        """The chosen hosts, with so many alternates behind each: spare hosts of its
+        cell.
 
         :param zone: the availability zone of hosts that are in none.
         :param limits: those of an alternate.
@@ -353,14 +379,16 @@ class SchedulingState:
         chosen = {claim.host.uuid for claim in self.placed}
         selections = []
         for claim in self.placed:
-            uuid, host = claim.request.instance_uuid, claim.host
+            uuid = claim.request.instance_uuid
+            host = claim.host
             LOG.debug('Selected host: %s', host, extra={'instance_uuid': uuid})
             row = [Selection.of(host, claim.candidate, zone, claim.limits)]
             for other in spare:
                 if len(row) > number:
                     break
                 if other.uuid not in chosen and other.cell_uuid == host.cell_uuid:
-                    candidate, limited = self.candidate(other), limits(other, self.request)
+                    candidate = self.candidate(other)
+                    limited = limits(other, self.request)
                     row.append(Selection.of(other, candidate, zone, limited))
             selections.append(row)
         return selections

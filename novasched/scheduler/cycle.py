@@ -2,7 +2,8 @@
 """Instances get their hosts: the whole story, in order.
 
     request -> prefilters -> Placement's candidates -> hosts
-        -> [per instance: filter -> weigh -> choose] -> claim -> alternates -> selections
+        -> [per instance: filter -> weigh -> choose]
+        -> claim -> alternates -> selections
 
 Data flows one way; the outside comes in through ``ports.py``.
 """
@@ -45,11 +46,14 @@ class Cycle:
     def decide(self, request: Request, trace: DecisionTrace) -> Decision:
         """A host for each instance, claimed, with its alternates behind it.
 
-        :param trace: collects the parts of the decision, and has the seed of every draw. It makes
-            the decision for an error, too (:meth:`DecisionTrace.failed`).
+        :param trace: collects the parts of the decision, and has the seed of every
+            draw. It makes the decision for an error, too
+            (:meth:`DecisionTrace.failed`).
         :raises NoValidHost: not every instance found a host; nothing stays claimed.
         """
-        self.trace, random, candidates = trace, Random(trace.seed), None
+        self.trace = trace
+        random = Random(trace.seed)
+        candidates = None
         self.hosts.prepare(request.read_since)
         if not request.is_rebuild:
             self.placement.expect(request.arrived)
@@ -82,17 +86,21 @@ class Cycle:
 
     def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
         """The candidates' hosts; a rebuild considers every host."""
-        snapshot = self.hosts.read(candidates, request, *self.pipeline.needed_instances(request))
+        snapshot = self.hosts.read(
+            candidates, request, *self.pipeline.needed_instances(request)
+        )
         pending_claims = self.pending_claims.for_request(request)
-        hosts = self.offered_hosts.of(candidates, snapshot, request, pending_claims.peers)
+        hosts = self.offered_hosts.of(
+            candidates, snapshot, request, pending_claims.peers
+        )
         self.trace.read(snapshot, len(hosts), candidates)
         return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
 
     def _place_together(
         self, begun: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Every instance on the best host that those before it leave, in one claim; in turn
-        where any of them cannot be had."""
+        """Every instance on the best host that those before it leave, in one claim; in
+        turn where any of them cannot be had."""
         state = begun
         made: list[tuple[SchedulingState, PendingClaim, Turn]] = []
         with ExitStack() as choices:
@@ -123,7 +131,8 @@ class Cycle:
     def _place_in_turn(
         self, state: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Each instance claimed on the best host that lets us, before the next is ranked."""
+        """Each instance claimed on the best host that lets us, before the next is
+        ranked."""
         for uuid in state.instance_uuids[len(state.placed) :]:
             before = state
             request = state.request.for_instance(uuid)
@@ -131,7 +140,9 @@ class Cycle:
                 state = self._rank(state, request, random)
                 best = self._choose(state, request, undo)
             for choice, turn in self._choices(best, first_turn, request, state, undo):
-                claim = choice.candidate and self.placement.claim(request, choice.candidate)
+                claim = choice.candidate and self.placement.claim(
+                    request, choice.candidate
+                )
                 with ExitStack() as made:
                     if claim:
                         made.callback(self.placement.delete_allocations, claim)
@@ -151,15 +162,20 @@ class Cycle:
                 raise state.not_enough()
         return state
 
-    def _rank(self, state: SchedulingState, request: Request, random: Random) -> SchedulingState:
-        """The state with the hosts for the current instance, best first, less pending claims."""
+    def _rank(
+        self, state: SchedulingState, request: Request, random: Random
+    ) -> SchedulingState:
+        """The state with the hosts for the current instance, best first, less pending
+        claims."""
         state, index = state.now(), len(state.placed)
         request = state.joined(request) if request.instance_group else request
         ranking = self.pipeline.filter(state.hosts, request, index, state.candidates)
         self.trace.filtered(request, state.hosts, state.pending, ranking)
         state = replace(state, candidates=ranking.candidates)
         if not ranking.hosts:
-            raise NoValidHost(ranking.refusal) if ranking.refusal else state.not_enough()
+            raise (
+                NoValidHost(ranking.refusal) if ranking.refusal else state.not_enough()
+            )
         ranking = self.pipeline.weigh(ranking, request, index, random)
         self.trace.weighed(ranking)
         return replace(state, hosts=ranking.hosts)
@@ -208,25 +224,42 @@ class Cycle:
                     now = replace(state, hosts=[host]).now()
                     if not now.is_as_before(state, host):
                         anew = now.joined(request)
-                        ranking = pipeline.filter(now.hosts, anew, index, now.candidates)
-                        now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
-                    candidate = now.candidate(now.hosts[0], refused) if now.hosts else None
+                        ranking = pipeline.filter(
+                            now.hosts, anew, index, now.candidates
+                        )
+                        now = replace(
+                            now, hosts=ranking.hosts, candidates=ranking.candidates
+                        )
+                    if now.hosts:
+                        candidate = now.candidate(now.hosts[0], refused)
+                    else:
+                        candidate = None
                     if candidate is None:
                         if not refused:
                             self.trace.became_unfit(host)
                         break
-                    choice = now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
+                    choice = now.assign(
+                        request, now.hosts[0], candidate, pipeline.limits, undo
+                    )
                 yield choice, turn
                 refused.append(candidate)
             refused = []
 
-    def _with_alternates(self, state: SchedulingState, random: Random) -> list[list[Selection]]:
+    def _with_alternates(
+        self, state: SchedulingState, random: Random
+    ) -> list[list[Selection]]:
         """Behind each chosen host, the best of its cell that were not chosen."""
-        number = self.pipeline.settings.max_attempts - 1 if state.request.return_alternates else 0
+        if state.request.return_alternates:
+            number = self.pipeline.settings.max_attempts - 1
+        else:
+            number = 0
         if number and len(state.placed) > 1:
             state, index = state.now(), len(state.placed) - 1
             request = state.joined(state.request)
-            ranking = self.pipeline.rank(state.hosts, request, index, random, state.candidates)
+            ranking = self.pipeline.rank(
+                state.hosts, request, index, random, state.candidates
+            )
             state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
-        zone, limits = self.pipeline.settings.default_availability_zone, self.pipeline.limits
+        zone = self.pipeline.settings.default_availability_zone
+        limits = self.pipeline.limits
         return state.selections(state.hosts if number else (), number, zone, limits)

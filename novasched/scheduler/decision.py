@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision as a value: what came of a request, and why.
 
-A cycle collects the parts while it decides, in the :class:`DecisionTrace` of its request, and
-returns the :class:`Decision`; whoever catches an error has the trace make one of it. Records,
-metrics, traces and refusals that are explained to the caller are functions of it.
+A cycle collects the parts while it decides, in the :class:`DecisionTrace` of its
+request, and returns the :class:`Decision`; whoever catches an error has the trace make
+one of it. Records, metrics, traces and refusals that are explained to the caller are
+functions of it.
 
 Decisions wait for the thread that records them, so a decision refers to few large
 objects: the chosen candidates without the others, each rejected host, and the ranked
@@ -22,8 +23,13 @@ from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 
-PREFILTERS, PLACEMENT, HOSTS = 'prefilters', 'placement', 'hosts'
-FILTERS, WEIGHERS, CLAIM, ALTERNATES = 'filters', 'weighers', 'claim', 'alternates'
+PREFILTERS = 'prefilters'
+PLACEMENT = 'placement'
+HOSTS = 'hosts'
+FILTERS = 'filters'
+WEIGHERS = 'weighers'
+CLAIM = 'claim'
+ALTERNATES = 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
 _NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
 """A claim that is refused is followed by one on the next host."""
@@ -34,7 +40,9 @@ ALL_TOGETHER = 'all together'
 HostRefusal = tuple[tuple[str, str], str | None]
 """The name of a host and of its node, and the UUID of the instance that it refused."""
 
-PLACED, REFUSED, FAILED = 'placed', 'refused', 'failed'
+PLACED = 'placed'
+REFUSED = 'refused'
+FAILED = 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
 """Every instance has a host; there was none; an operator must mend something."""
 
@@ -86,8 +94,10 @@ class Ranking:
     :ivar filters: the verdicts of each filter that judged, in order.
     :ivar weighers: the names of the weighers that ran, with the seconds of each.
     :ivar best: the first hosts with their weights.
-    :ivar refusal: the reason for the caller where no host is left, if it is a special one.
-    :ivar candidates: those of Placement's that the filters left. No decision keeps them.
+    :ivar refusal: the reason for the caller where no host is left, if it is a special
+        one.
+    :ivar candidates: those of Placement's that the filters left. No decision keeps
+        them.
     """
 
     hosts: Sequence[Host]
@@ -100,10 +110,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCounts:
-    """The size of Placement's offer. ``hosts`` are those of its providers that are hosts of ours,
-    ``elsewhere`` the candidates on none of them. ``total`` hosts are known in all cells; 0 where
-    they were not counted. ``age`` is the seconds since Placement was asked, if it was not asked for
-    this request."""
+    """The size of Placement's offer. ``hosts`` are those of its providers that are
+    hosts of ours, ``elsewhere`` the candidates on none of them. ``total`` hosts are
+    known in all cells; 0 where they were not counted. ``age`` is the seconds since
+    Placement was asked, if it was not asked for this request."""
 
     candidates: int = 0
     providers: int = 0
@@ -121,7 +131,8 @@ class PlacementAttempt:
     :ivar start: the number of hosts to choose from: those left by the instance before.
     :ivar pending: the number of them from which pending claims were subtracted.
     :ivar ranking: the verdicts and weights; the hosts only for the first instance.
-    :ivar refused: names of hosts and nodes on which Placement refused a claim, once for each.
+    :ivar refused: names of hosts and nodes on which Placement refused a claim, once for
+        each.
     :ivar unfit: hosts that did not fit any more when it was their turn.
     :ivar passed: the number of hosts that fit the instance.
     """
@@ -154,19 +165,20 @@ class Step:
 class Decision:
     """Outcome of a request.
 
-    Attempts and ``together_refused`` are of the last time that the request was decided, where it
-    had to wait; steps and ``host_refusals`` are of all times. ``began``, ``ended`` and those of
-    steps are seconds of one clock.
+    Attempts and ``together_refused`` are of the last time that the request was decided,
+    where it had to wait; steps and ``host_refusals`` are of all times. ``began``,
+    ``ended`` and those of steps are seconds of one clock.
 
     :ivar narrowed: the request as the prefilters left it, once Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
-    :ivar outdated: why the candidates that were remembered did not do; then Placement was asked.
-    :ivar host_refusals: claims that Placement refused though the host had room for the instance, as
-        far as could be seen.
+    :ivar outdated: why the candidates that were remembered did not do; then Placement
+        was asked.
+    :ivar host_refusals: claims that Placement refused though the host had room for the
+        instance, as far as could be seen.
     :ivar refusal: the reason given to the caller where there is no valid host.
-    :ivar failure: what an operator must mend; of foreign errors, which may hold secrets, the
-        name alone.
+    :ivar failure: what an operator must mend; of foreign errors, which may hold
+        secrets, the name alone.
     """
 
     request: Request
@@ -194,7 +206,9 @@ class Decision:
         """One of :data:`RESULTS`."""
         if self.failure is not None:
             return FAILED
-        return PLACED if self.refusal is None else REFUSED
+        if self.refusal is None:
+            return PLACED
+        return REFUSED
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -211,7 +225,8 @@ class Decision:
 class DecisionTrace:
     """The parts of a decision, collected by the cycle that makes it.
 
-    It is kept apart from errors: requests that wait for one answer share the error, too.
+    It is kept apart from errors: requests that wait for one answer share the error,
+    too.
 
     :ivar seed: of every draw.
     :ivar clock: seconds, from any moment on.
@@ -238,11 +253,14 @@ class DecisionTrace:
     _uuids_index: int = 0
 
     def restart(self, request: Request) -> None:
-        """Forget an attempt that an unavailable service ended, or what was remembered, but for the
-        time that it took, which lasts until now."""
+        """Forget an attempt that an unavailable service ended, or what was remembered,
+        but for the time that it took, which lasts until now."""
         self._end_step()
-        self.request, self.narrowed, self.counts = request, None, None
-        self.attempts, self.together_refused = [], False
+        self.request = request
+        self.narrowed = None
+        self.counts = None
+        self.attempts = []
+        self.together_refused = False
         self._uuids = None
         self.steps_before = len(self.steps)
 
@@ -252,7 +270,10 @@ class DecisionTrace:
         self.step(_NEXT_STEP[done[-1].name] if done else first)
 
     def step(
-        self, name: str, attempt: PlacementAttempt | None = None, refused: str | None = None
+        self,
+        name: str,
+        attempt: PlacementAttempt | None = None,
+        refused: str | None = None,
     ) -> None:
         """Note the end of a step."""
         self.steps.append(Step(name, self.clock(), attempt, refused))
@@ -263,16 +284,23 @@ class DecisionTrace:
         self.step(PREFILTERS)
 
     def offered(self, candidates: Candidates) -> None:
-        """Note the size of Placement's offer, which an index knows: to count takes long."""
+        """Note the size of Placement's offer, which an index knows: to count takes
+        long."""
         count: int | None = getattr(candidates, 'count', None)
         if count is None:
             count = len(set(map(id, chain.from_iterable(candidates.values()))))
-        self.counts = CandidateCounts(count, len(candidates), age=getattr(candidates, 'age', None))
+        self.counts = CandidateCounts(
+            count, len(candidates), age=getattr(candidates, 'age', None)
+        )
         self.step(PLACEMENT)
 
-    def read(self, snapshot: HostSnapshot, hosts: int, candidates: Candidates | None) -> None:
+    def read(
+        self, snapshot: HostSnapshot, hosts: int, candidates: Candidates | None
+    ) -> None:
         """Note the numbers of hosts."""
-        counts = (candidates is not None and self.counts) or CandidateCounts(asked=False)
+        counts = (candidates is not None and self.counts) or CandidateCounts(
+            asked=False
+        )
         elsewhere = 0
         if candidates is not None and hosts < counts.providers:
             strangers = candidates.keys() - snapshot.hosts.keys()
@@ -289,9 +317,14 @@ class DecisionTrace:
         self.step(HOSTS)
 
     def filtered(
-        self, request: Request, hosts: Sequence[Host], pending: Collection[str], ranking: Ranking
+        self,
+        request: Request,
+        hosts: Sequence[Host],
+        pending: Collection[str],
+        ranking: Ranking,
     ) -> None:
-        """Note the verdicts on the hosts for the next instance; claims are pending on some."""
+        """Note the verdicts on the hosts for the next instance; claims are pending on
+        some."""
         uuid = request.instance_uuid if request.instance_uuids else None
         before = None
         is_again = bool(self.attempts) and self.attempts[-1].instance_uuid == uuid
@@ -357,8 +390,8 @@ class DecisionTrace:
         self.attempts[-1] = replace(attempt, unfit=(*attempt.unfit, host.host))
 
     def placed_apart(self, refused: bool) -> None:
-        """Note that each instance is placed by itself now: Placement refused to claim for all of
-        them at once, or another scheduler was faster for one of them."""
+        """Note that each instance is placed by itself now: Placement refused to claim
+        for all of them at once, or another scheduler was faster for one of them."""
         self.attempts.clear()
         self._uuids = None
         self.together_refused = refused
@@ -369,7 +402,10 @@ class DecisionTrace:
         cause = error.__cause__ if isinstance(error, NoValidHost) else error
         failure = None
         if cause is not None:
-            failure = str(cause) if isinstance(cause, NovaschedError) else type(cause).__name__
+            if isinstance(cause, NovaschedError):
+                failure = str(cause)
+            else:
+                failure = type(cause).__name__
         if cause is not None or len(self.steps) == self.steps_before:
             self._end_step()
         refusal = error.reason if isinstance(error, NoValidHost) else None

@@ -84,8 +84,8 @@ class DecisionLock:
                     self._end_first()
 
     def _seconds_left(self, waiting: Turn) -> float:
-        """The seconds after which the request that is deciding may be overtaken; 0 if no turn
-        is awaited any more."""
+        """The seconds after which the request that is deciding may be overtaken; 0 if
+        no turn is awaited any more."""
         with self._lock:
             if waiting.is_first.is_set():
                 return 0.0
@@ -93,7 +93,8 @@ class DecisionLock:
         return max(0.0, ends - self._clock())
 
     def _overtake(self, waiting: Turn) -> None:
-        """Take the turn away from a decision that takes too long; the next one begins."""
+        """Take the turn away from a decision that takes too long; the next one
+        begins."""
         with self._lock:
             if waiting.is_first.is_set():
                 return  # the turn has come meanwhile

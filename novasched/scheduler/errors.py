@@ -14,8 +14,8 @@ MAX_TEXT_CHARACTERS = 2_000
 """Maximum length of an error's text. Some errors quote texts of users, which may have
 100,000 characters."""
 NO_CANDIDATES = (
-    'Got no allocation candidates from the Placement API. This could be due to insufficient '
-    'resources or a temporary occurrence as compute nodes start up.'
+    'Got no allocation candidates from the Placement API. This could be due to'
+    ' insufficient resources or a temporary occurrence as compute nodes start up.'
 )
 
 
@@ -46,17 +46,22 @@ class MetricMissing(NovaschedError):
         super().__init__(
             f'Metric {name} could not be found on the compute host node {host}.{node}.'
         )
-        self.name, self.host, self.node = name, host, node
+        self.name = name
+        self.host = host
+        self.node = node
 
 
 class Unavailable(NovaschedError):
-    """For the operator: something fails that requests cannot do without; it may be over soon.
+    """For the operator: something fails that requests cannot do without; it may be over
+    soon.
 
-    ``is_over(seconds)`` waits until it is worth while to ask again, for so many seconds at the
-    most, and tells whether it is.
+    ``is_over(seconds)`` waits until it is worth while to ask again, for so many seconds
+    at the most, and tells whether it is.
     """
 
-    def __init__(self, text: str, is_over: Callable[[float], bool] = lambda seconds: True) -> None:
+    def __init__(
+        self, text: str, is_over: Callable[[float], bool] = lambda seconds: True
+    ) -> None:
         super().__init__(text)
         self.is_over = is_over
 
@@ -75,14 +80,16 @@ class NetworkUnavailable(NovaschedError):
 
 
 class ClaimFailed(NovaschedError):
-    """For the caller: a consumer is changed by another process during its claim, so that no
-    further host may be tried for it. The text is that of nova's AllocationUpdateFailed."""
+    """For the caller: a consumer is changed by another process during its claim, so
+    that no further host may be tried for it. The text is that of nova's
+    AllocationUpdateFailed."""
 
     def __init__(self, consumer_uuid: str, error: str) -> None:
         super().__init__(
             f'Failed to update allocations for consumer {consumer_uuid}. Error: {error}'
         )
-        self.consumer_uuid, self.error = consumer_uuid, error
+        self.consumer_uuid = consumer_uuid
+        self.error = error
 
 
 class DatabaseUnavailable(Unavailable):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and a Placement in memory, which implement the ports of ``ports.py``: for the caching
-driver, for simulations, and for the tests of plugins."""
+"""Hosts and a Placement in memory, which implement the ports of ``ports.py``: for the
+caching driver, for simulations, and for the tests of plugins."""
 
 import json
 import math
@@ -29,13 +29,15 @@ Amounts = Mapping[str, Mapping[str, int]]
 
 
 class MemoryHosts:
-    """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts. ``hosts`` maps
-    compute node UUIDs to hosts; entries may be replaced. For ``aggregates_settled`` see
-    :class:`novasched.scheduler.model.host.HostSnapshot`."""
+    """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts.
+    ``hosts`` maps compute node UUIDs to hosts; entries may be replaced. For
+    ``aggregates_settled`` see :class:`novasched.scheduler.model.host.HostSnapshot`."""
 
     aggregates_settled = -math.inf
 
-    def __init__(self, hosts: Iterable[Host] = (), settings: Settings | None = None) -> None:
+    def __init__(
+        self, hosts: Iterable[Host] = (), settings: Settings | None = None
+    ) -> None:
         self.hosts = {host.uuid: host for host in hosts}
         self._settings = settings or Settings()
         self._lock = threading.Lock()
@@ -60,7 +62,8 @@ class MemoryHosts:
         located: Collection[str] = (),
         flavors: bool = False,
     ) -> HostSnapshot:
-        """Hosts have all their instances, if any, since later requests may name any of them."""
+        """Hosts have all their instances, if any, since later requests may name any of
+        them."""
         hosts = self.all(instances or flavors or bool(named) or bool(located), images)
         destination = request.requested_destination
         one_cell = destination and not destination.allow_cross_cell_move
@@ -71,7 +74,9 @@ class MemoryHosts:
             else:
                 found = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
         if cell:
-            found = {uuid: host for uuid, host in found.items() if host.cell_uuid == cell}
+            found = {
+                uuid: host for uuid, host in found.items() if host.cell_uuid == cell
+            }
         looked_at = hosts.values() if located else ()
         on = {x: host for host in looked_at for x in host.instances.keys() & {*located}}
         return HostSnapshot(
@@ -83,7 +88,8 @@ class MemoryHosts:
         )
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
-        """All hosts, by compute node UUID, perhaps with their instances and the images of these.
+        """All hosts, by compute node UUID, perhaps with their instances and the images
+        of these.
 
         :raises DatabaseUnavailable: they cannot be read.
         """
@@ -95,24 +101,31 @@ class MemoryHosts:
             if host := self.hosts.get(selection.compute_node_uuid):
                 self.hosts[host.uuid] = self._with_instance(host, request, selection)
 
-    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
+    def _with_instance(
+        self, host: Host, request: Request, selection: Selection
+    ) -> Host:
         claimed = host, request, selection.candidate
         place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
         return fitting.after(*claimed, place)
 
 
 class HostCache(MemoryHosts):
-    """Hosts of another port, read when they are first needed, at each :meth:`refresh`, and
-    when a request needs more of them than was read. What was placed is gone after that."""
+    """Hosts of another port, read when they are first needed, at each :meth:`refresh`,
+    and when a request needs more of them than was read. What was placed is gone after
+    that."""
 
-    def __init__(self, source: Hosts, settings: Settings, asking: Request = ANY_HOST) -> None:
+    def __init__(
+        self, source: Hosts, settings: Settings, asking: Request = ANY_HOST
+    ) -> None:
         """:param asking: the request for which hosts are read."""
         super().__init__((), settings)
         self._source = source
         self._asking = asking
         self._detail: tuple[bool, bool] | None = None
 
-    def refresh(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+    def refresh(
+        self, instances: bool = False, images: bool = False
+    ) -> Mapping[str, Host]:
         """Read all hosts, with their instances and images if these are or were needed.
 
         :raises DatabaseUnavailable: they cannot be read; they stay as they were.
@@ -121,7 +134,8 @@ class HostCache(MemoryHosts):
         detail = (before[0] or instances, before[1] or images)
         snapshot = self._source.read(None, self._asking, *detail)
         hosts = dict(snapshot.hosts)
-        self.hosts, self._detail = hosts, detail
+        self.hosts = hosts
+        self._detail = detail
         self.aggregates_settled = snapshot.aggregates_settled
         return hosts
 
@@ -129,7 +143,8 @@ class HostCache(MemoryHosts):
         return self._source.aimed(request)
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
-        hosts, detail = self.hosts, self._detail
+        hosts = self.hosts
+        detail = self._detail
         if detail is None or instances > detail[0] or images > detail[1]:
             return self.refresh(instances, images)
         return hosts
@@ -137,8 +152,8 @@ class HostCache(MemoryHosts):
 
 @dataclass(slots=True)
 class FreeResources:
-    """The amount of each resource class that each provider has left. ``changes`` lists the
-    providers that something was taken from or given back to, in order."""
+    """The amount of each resource class that each provider has left. ``changes`` lists
+    the providers that something was taken from or given back to, in order."""
 
     by_provider: dict[str, dict[str, int]] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
@@ -177,20 +192,22 @@ class FreeResources:
 
 
 def flavor_resources(flavor: Flavor) -> Mapping[str, int]:
-    """VCPU, MEMORY_MB and DISK_GB of a flavor without extra specs whose disks are local."""
+    """VCPU, MEMORY_MB and DISK_GB of a flavor without extra specs whose disks are
+    local."""
     return {name: amount for name, amount in flavor_sizes(flavor).items() if amount}
 
 
 class MemoryPlacement:
-    """Implements :class:`novasched.scheduler.ports.Placement`: one candidate for each provider
-    that has enough left.
+    """Implements :class:`novasched.scheduler.ports.Placement`: one candidate for each
+    provider that has enough left.
 
     :param free: provider UUID to resource class to amount; None for no limits at all.
-    :param source: asked for the candidates, in place of those that follow from ``free``.
-    :param resources: the amounts that an instance of a request takes from its provider; those
-        of its flavor by default.
-    :param stale: providers that are offered though they are full, as when another scheduler
-        was faster.
+    :param source: asked for the candidates, in place of those that follow from
+        ``free``.
+    :param resources: the amounts that an instance of a request takes from its provider;
+        those of its flavor by default.
+    :param stale: providers that are offered though they are full, as when another
+        scheduler was faster.
     :ivar allocations: the amounts that each instance has, by its UUID.
     """
 
@@ -201,11 +218,15 @@ class MemoryPlacement:
         resources: Callable[[Request], Mapping[str, int]] | None = None,
         stale: Collection[str] = (),
     ) -> None:
-        self.free = FreeResources({rp: dict(amounts) for rp, amounts in (free or {}).items()})
+        self.free = FreeResources(
+            {rp: dict(amounts) for rp, amounts in (free or {}).items()}
+        )
         self.allocations: dict[str, Amounts] = {}
         self._is_limited = free is not None
         self._source = source
-        self._resources = resources or (lambda request: flavor_resources(request.flavor))
+        self._resources = resources or (
+            lambda request: flavor_resources(request.flavor)
+        )
         self._stale = stale
 
     def expect(self, moment: float) -> None:
@@ -223,12 +244,17 @@ class MemoryPlacement:
 
     def claim(self, request: Request, candidate: Candidate) -> str | None:
         claims = self.claim_together([(request, candidate)])
-        return claims[0] if claims else None
+        if claims:
+            return claims[0]
+        return None
 
-    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
+    def claim_together(
+        self, wanted: Sequence[tuple[Request, Candidate]]
+    ) -> Sequence[str] | None:
         """A claim is the instance's UUID."""
         amounts = {
-            str(request.instance_uuid): candidate.resources() for request, candidate in wanted
+            str(request.instance_uuid): candidate.resources()
+            for request, candidate in wanted
         }
         if self._is_limited and not self.free.take([*amounts.values()]):
             return None

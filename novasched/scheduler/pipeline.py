@@ -37,14 +37,17 @@ MANAGER = logging.getLogger('nova.scheduler.manager')
 MAX_LOGGED_REASONS = 3
 """Reasons in the log when a filter leaves no host."""
 
-EXPLAINED_HOSTS, EXPLAINED_INSTANCES = 10, 3
-"""The best hosts of the first instances of a request are explained by the parts of their weight."""
+EXPLAINED_HOSTS = 10
+EXPLAINED_INSTANCES = 3
+"""The best hosts of the first instances of a request are explained by the parts of
+their weight."""
 
 SIZE_LIMITS = ('vcpu', 'memory_mb', 'disk_gb')
 """The limits of a chosen host that are whole numbers."""
 
 BEST = 100
-"""Hosts that are sorted by their weight; the others are where somebody asks for them."""
+"""Hosts that are sorted by their weight; the others are where somebody asks for
+them."""
 
 
 def _check_limits(limits: Mapping[str, Any]) -> None:
@@ -61,16 +64,18 @@ def _check_limits(limits: Mapping[str, Any]) -> None:
 
 
 class BestFirst(Sequence[Host]):
-    """Hosts by their weights, the greatest first, equal ones in the order given. Of very many few
-    are looked at: the others are sorted, and looked up, where one asks for them.
+    """Hosts by their weights, the greatest first, equal ones in the order given. Of
+    very many few are looked at: the others are sorted, and looked up, where one asks
+    for them.
 
-    :ivar front: the places of the first ones, all of equal weight included; whoever draws puts
-        them in another order.
+    :ivar front: the places of the first ones, all of equal weight included; whoever
+        draws puts them in another order.
     """
 
     def __init__(self, hosts: Sequence[Host], sums: Numbers, number: int) -> None:
         """``number`` are in front at the least."""
-        self._hosts, self._losses = hosts, -sums
+        self._hosts = hosts
+        self._losses = -sums
         number = min(number, len(hosts))
         last = np.partition(self._losses, number - 1)[number - 1]
         places = np.flatnonzero(self._losses <= last)
@@ -107,8 +112,8 @@ class Pipeline:
     """Narrows, filters, weighs and draws.
 
     :param clock: seconds, from any moment on.
-    :ivar explained_hosts: of so many hosts the ranking has the parts of their weight, for
-        ``explained_instances`` instances of a request.
+    :ivar explained_hosts: of so many hosts the ranking has the parts of their weight,
+        for ``explained_instances`` instances of a request.
     """
 
     def __init__(
@@ -129,7 +134,8 @@ class Pipeline:
 
     def for_request(self) -> 'Pipeline':
         """The pipeline for one request: plugins that remember start afresh in it."""
-        first, pipeline = None, copy(self)
+        first = None
+        pipeline = copy(self)
         pipeline._decision = object()
         plugins: list[Enabled[Any]] = [*self.filters, *self.weighers]
         own = []
@@ -138,7 +144,8 @@ class Pipeline:
             if first is None and own[-1] is not each:
                 first = own[-1].plugin
         count = len(self.filters)
-        pipeline.filters, pipeline.weighers = tuple(own[:count]), tuple(own[count:])
+        pipeline.filters = tuple(own[:count])
+        pipeline.weighers = tuple(own[count:])
         return pipeline
 
     def needed_instances(
@@ -177,7 +184,8 @@ class Pipeline:
         random: Random,
         candidates: Candidates | None = None,
     ) -> Ranking:
-        """The hosts that can take the current instance, best first, and why others cannot."""
+        """The hosts that can take the current instance, best first, and why others
+        cannot."""
         ranking = self.filter(hosts, request, index, candidates)
         return self.weigh(ranking, request, index, random)
 
@@ -191,8 +199,8 @@ class Pipeline:
         """The hosts that can take the current instance, in the order given.
 
         :param index: how many instances of this request are placed already.
-        :param candidates: Placement's offer, as the filters left it for the instance before;
-            None where it was not asked.
+        :param candidates: Placement's offer, as the filters left it for the instance
+            before; None where it was not asked.
         """
         results: list[FilterResult] = []
         if request.names_hosts:
@@ -203,7 +211,9 @@ class Pipeline:
         MANAGER.debug('Filtered %s', hosts)
         return Ranking(hosts, tuple(results), candidates=candidates)
 
-    def weigh(self, ranking: Ranking, request: Request, index: int, random: Random) -> Ranking:
+    def weigh(
+        self, ranking: Ranking, request: Request, index: int, random: Random
+    ) -> Ranking:
         """The same hosts, weighed and drawn, the one to try first in front."""
         hosts = ranking.hosts
         if not hosts:
@@ -211,8 +221,11 @@ class Pipeline:
         with self._table() as table:
             offered = ranking.candidates
             weights = weigh(self.weighers, hosts, request, self.clock, table, offered)
-            settings, number = self.settings, len(hosts) if request.count > 1 else BEST
-            best_first = BestFirst(hosts, weights.sums, max(number, settings.host_subset_size))
+            settings = self.settings
+            number = len(hosts) if request.count > 1 else BEST
+            best_first = BestFirst(
+                hosts, weights.sums, max(number, settings.host_subset_size)
+            )
             order = best_first.front
             if settings.shuffle_best_same_weighed_hosts:
                 best = order[: np.count_nonzero(weights.sums == weights.sums[order[0]])]
@@ -221,14 +234,18 @@ class Pipeline:
             if MANAGER.isEnabledFor(logging.DEBUG):
                 sums = weights.sums.tolist()
                 texts = [
-                    f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]' for i in best_first.order
+                    f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]'
+                    for i in best_first.order
                 ]
                 MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
             drawn = random.randrange(min(settings.host_subset_size, len(order)))
             order.insert(0, order.pop(drawn))
             if request.count > 1:
                 table.expect(best_first, table.rows(hosts)[order])
-        explained = order[: self.explained_hosts] if index < self.explained_instances else ()
+        if index < self.explained_instances:
+            explained = order[: self.explained_hosts]
+        else:
+            explained = ()
         return replace(
             ranking,
             hosts=best_first,
@@ -254,7 +271,8 @@ class Pipeline:
 
     @contextmanager
     def _table(self) -> Iterator[HostTable]:
-        """The table that all requests share; one of its own where another holds that."""
+        """The table that all requests share; one of its own where another holds
+        that."""
         try:
             table = self._tables.pop()
         except IndexError:
@@ -271,8 +289,8 @@ class Pipeline:
         candidates: Candidates | None,
         results: list[FilterResult],
     ) -> tuple[Sequence[Host], Candidates | None]:
-        """The hosts that pass every filter, and the candidates that are left of them; the verdicts
-        of each filter are added to the results."""
+        """The hosts that pass every filter, and the candidates that are left of them;
+        the verdicts of each filter are added to the results."""
         FILTERS.debug('Starting with %d host(s)', len(hosts))
         if index == 0:
             self._decision = object()
@@ -287,7 +305,8 @@ class Pipeline:
                     runs = index == 0 or each.plugin.scope is not Scope.REQUEST
                 if not runs:
                     continue
-                began, start = self.clock(), len(hosts)
+                began = self.clock()
+                start = len(hosts)
                 rejected: Sequence[int] = ()
                 reasons: Sequence[str] = ()
                 if _judges(each, request):
@@ -299,11 +318,14 @@ class Pipeline:
                 if rejected:
                     left = np.ones(start, bool)
                     left[rejected] = False
-                    rows, hosts = rows[left], list(compress(hosts, left))
+                    rows = rows[left]
+                    hosts = list(compress(hosts, left))
                     table.expect(hosts, rows)
                     _log_rejected(each.name, gone, reasons)
                 seconds = self.clock() - began
-                results.append(FilterResult(each.name, start, gone, tuple(reasons), seconds))
+                results.append(
+                    FilterResult(each.name, start, gone, tuple(reasons), seconds)
+                )
                 counts.append(f'{each.name}: (start: {start}, end: {len(hosts)})')
                 if not hosts:
                     FILTERS.info('Filter %s returned 0 hosts', each.name)
@@ -327,14 +349,16 @@ def judge_changed(
     candidates: Candidates | None,
     table: HostTable,
 ) -> tuple[Sequence[int], Sequence[str], Candidates | None]:
-    """The places of the hosts that a filter rejects, the reasons, and the candidates that it
-    leaves. It is asked about those hosts alone of which the table does not have its verdict."""
+    """The places of the hosts that a filter rejects, the reasons, and the candidates
+    that it leaves. It is asked about those hosts alone of which the table does not have
+    its verdict."""
     plugin = filter_.plugin
     if isinstance(plugin, BatchFilter) or plugin.scope is Scope.INSTANCE:
         reasons, candidates = judge(plugin, hosts, request, candidates)
         rejected = [i for i, reason in enumerate(reasons) if reason is not None]
         return rejected, [reasons[i] or '' for i in rejected], candidates
-    key, rows = plugin.request_key(request), table.rows(hosts)
+    key = plugin.request_key(request)
+    rows = table.rows(hosts)
     column, stale = table.column((type(plugin), key), rows, bool, key is not None)
     if len(stale):
         changed = stale.tolist()
@@ -349,7 +373,8 @@ def judge_changed(
 
 
 def _judges(each: Enabled[Filter], request: Request) -> bool:
-    """Few filters judge the host of a rebuild, none forced hosts or what it has no rule for."""
+    """Few filters judge the host of a rebuild, none forced hosts or what it has no rule
+    for."""
     skips = request.skips_filters or (request.is_rebuild and not each.plugin.on_rebuild)
     return not skips and each.applies(request)
 

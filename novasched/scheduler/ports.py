@@ -12,8 +12,9 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
 
 MAX_CLAIMS_PER_HOST = 3
-"""Claims for one instance on one host, with other providers each, before the next host is
-tried: a full cloud is asked so many times as often as nova-scheduler would, not more."""
+"""Claims for one instance on one host, with other providers each, before the next host
+is tried: a full cloud is asked so many times as often as nova-scheduler would, not
+more."""
 
 
 class Placement(Protocol):
@@ -32,8 +33,8 @@ class Placement(Protocol):
     def claim_together(
         self, wanted: Sequence[tuple[Request, Candidate]]
     ) -> Sequence[object] | None:
-        """Allocate a candidate to each of several new instances; None if one cannot have
-        its, and then none has."""
+        """Allocate a candidate to each of several new instances; None if one cannot
+        have its, and then none has."""
 
     def delete_allocations(self, claim: Any) -> None:
         """Undo what a claim returned; never raises."""
@@ -41,9 +42,10 @@ class Placement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:
-    """An instance in nova's databases: ``building`` until its build has ended, ``gone`` once it
-    is deleted, or buried in cell0 since its build was refused; ``task`` is a task or a migration
-    in progress. ``hosts`` are those of the resource providers that were asked about."""
+    """An instance in nova's databases: ``building`` until its build has ended, ``gone``
+    once it is deleted, or buried in cell0 since its build was refused; ``task`` is a
+    task or a migration in progress. ``hosts`` are those of the resource providers that
+    were asked about."""
 
     building: bool = False
     gone: bool = False
@@ -63,7 +65,8 @@ class Instances(Protocol):
 
 
 class Outdated(NovaschedError):
-    """For the driver: what a request began with has changed meanwhile; it is to be decided anew."""
+    """For the driver: what a request began with has changed meanwhile; it is to be
+    decided anew."""
 
 
 class Hosts(Protocol):
@@ -89,21 +92,23 @@ class Hosts(Protocol):
         located: Collection[str] = (),
         flavors: bool = False,
     ) -> HostSnapshot:
-        """The hosts as they were when the request arrived, or later: those with the UUIDs
-        of these compute nodes and perhaps others; all of them for None.
+        """The hosts as they were when the request arrived, or later: those with the
+        UUIDs of these compute nodes and perhaps others; all of them for None.
 
         :param instances: with all instances on each host.
         :param images: these with the properties of their images.
-        :param named: with those of the instances of these UUIDs that are on hosts, at least.
+        :param named: with those of the instances of these UUIDs that are on hosts, at
+            least.
         :param located: say of these instances on which hosts of all cells they are.
         :param flavors: with at least one instance of each flavor on each host.
-        :raises Outdated: the request goes by another version of nova-compute than is there.
+        :raises Outdated: the request goes by another version of nova-compute than is
+            there.
         """
 
 
 class Notifier(Protocol):
-    """Tells others what the cycle does (``rpc/notifications``); nothing here raises, or takes
-    time."""
+    """Tells others what the cycle does (``rpc/notifications``); nothing here raises, or
+    takes time."""
 
     def started(self, request: Request) -> None:
         """Hosts are going to be chosen: Placement has offered some, or is not asked."""
@@ -116,7 +121,8 @@ class Peers(Protocol):
     """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
 
     part: tuple[int, int]
-    """The place of this process among all that are alive, from 0 on, and their number."""
+    """The place of this process among all that are alive, from 0 on, and their
+    number."""
     missed: int
     """How often messages of others were missed."""
     late: int

@@ -20,10 +20,13 @@ REJECTIONS = {
     'force_hosts': 'not the host that the request forces',
     'force_nodes': 'not the node that the request forces',
 }
-"""The fields of a request that narrow, with the reason against the hosts that each drops."""
+"""The fields of a request that narrow, with the reason against the hosts that each
+drops."""
 
 
-def narrowed(hosts: Sequence[Host], request: Request) -> Iterator[tuple[str, Sequence[Host]]]:
+def narrowed(
+    hosts: Sequence[Host], request: Request
+) -> Iterator[tuple[str, Sequence[Host]]]:
     """Each field of the request that narrows the hosts, with those that it leaves."""
     destination = request.requested_destination
     if destination is not None and destination.host is not None:
@@ -53,23 +56,32 @@ def narrow(
         left = {host.uuid for host in kept}
         rejected = [host for host in hosts if host.uuid not in left]
         reasons = [REJECTIONS[field]] * len(rejected)
-        results.append(FilterResult(field, len(hosts), rejected, reasons, clock() - began))
-        hosts, began = kept, clock()
+        results.append(
+            FilterResult(field, len(hosts), rejected, reasons, clock() - began)
+        )
+        hosts = kept
+        began = clock()
     return hosts, results
 
 
 def _at_destination(hosts: Sequence[Host], destination: Destination) -> Sequence[Host]:
-    name, node = destination.host, destination.node
+    name = destination.host
+    node = destination.node
     kept = [h for h in hosts if h.host == name and node in (None, '', h.nodename)]
     if kept:
         LOG.info('Host filter only checking host %s and node %s', name, node)
     else:
-        LOG.info('No hosts matched due to not matching requested destination (%s, %s)', name, node)
+        LOG.info(
+            'No hosts matched due to not matching requested destination (%s, %s)',
+            name,
+            node,
+        )
     return kept
 
 
 def _without_ignored(hosts: Sequence[Host], names: Sequence[str]) -> Sequence[Host]:
-    """Log the host of each node that goes, spelt and ordered as in the request, like nova."""
+    """Log the host of each node that goes, spelt and ordered as in the request, like
+    nova."""
     ignored = {name.lower(): name for name in names}
     nodes = Counter(name for h in hosts if (name := h.host.lower()) in ignored)
     spelt = [spelling for name, spelling in ignored.items() for _ in range(nodes[name])]

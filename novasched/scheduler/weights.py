@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts in rows, and in columns what filters and weighers have answered about them; and the
-weights of hosts: a column of numbers for each weigher, normalised, scaled and added up.
+"""Hosts in rows, and in columns what filters and weighers have answered about them; and
+the weights of hosts: a column of numbers for each weigher, normalised, scaled and added
+up.
 
-A host is the same object as long as nothing about it changes. So an answer stands until another
-object comes for its host, and a later request asks about the hosts that have changed, no others.
+A host is the same object as long as nothing about it changes. So an answer stands until
+another object comes for its host, and a later request asks about the hosts that have
+changed, no others.
 
 The sums are nova's: the same operations on the same numbers in the same order, so that
 hosts which weigh alike there weigh alike here.
@@ -73,23 +75,27 @@ class HostTable:
         self.request: object = None
         # Lists of hosts with their rows, in which the hosts are as they were seen last.
         nothing: tuple[Sequence[Host], Rows] = (), np.empty(0, np.intp)
-        self._all, self._expected = nothing, nothing
+        self._all = nothing
+        self._expected = nothing
         self._row_of: dict[str, int] = {}
         self._columns: dict[Hashable, Column] = {}
-        # Aggregates that hosts are in together, a host in each, and the factors of weighers there.
+        # Aggregates that hosts are in together, a host in each, and the factors of
+        # weighers there.
         self._sets: dict[tuple[Aggregate, ...], int] = {}
         self._one_of_each: list[Host] = []
         self._scales: dict[type, list[float]] = {}
 
     def rows(self, hosts: Sequence[Host]) -> Rows:
-        """The rows of hosts, which are new, or have changed, if they are other objects than
-        those that were there."""
+        """The rows of hosts, which are new, or have changed, if they are other objects
+        than those that were there."""
         listed, rows = self._expected
         if hosts is listed:
             return rows
         for listed, its_rows in (self._expected, self._all):
             if len(hosts) == len(listed):
-                others = np.flatnonzero(np.fromiter(map(is_not, hosts, listed), bool, len(hosts)))
+                others = np.flatnonzero(
+                    np.fromiter(map(is_not, hosts, listed), bool, len(hosts))
+                )
                 alike = [hosts[i].uuid == listed[i].uuid for i in others.tolist()]
                 if all(alike):
                     rows = its_rows
@@ -104,11 +110,15 @@ class HostTable:
                 self._row_of |= {host.uuid: first + i for i, host in enumerate(new)}
                 self.hosts += new
                 for each in self._columns.values():
-                    each.values = np.append(each.values, np.zeros(len(new), each.values.dtype))
+                    each.values = np.append(
+                        each.values, np.zeros(len(new), each.values.dtype)
+                    )
                     each.fresh = np.append(each.fresh, np.zeros(len(new), bool))
             rows = np.array([self._row_of[host.uuid] for host in hosts], np.intp)
             known = map(self.hosts.__getitem__, rows.tolist())
-            others = np.flatnonzero(np.fromiter(map(is_not, hosts, known), bool, len(hosts)))
+            others = np.flatnonzero(
+                np.fromiter(map(is_not, hosts, known), bool, len(hosts))
+            )
             self._all = hosts, rows
         if len(others):
             for each in self._columns.values():
@@ -123,16 +133,20 @@ class HostTable:
         """Expect these hosts next, of those whose rows were asked for last."""
         self._expected = hosts, rows
 
-    def column(self, key: Hashable, rows: Rows, kind: type, lasting: bool) -> tuple[Column, Rows]:
-        """The column of that key, and those of the rows whose answers are stale or not there:
-        they are to be put in, and marked as fresh.
+    def column(
+        self, key: Hashable, rows: Rows, kind: type, lasting: bool
+    ) -> tuple[Column, Rows]:
+        """The column of that key, and those of the rows whose answers are stale or not
+        there: they are to be put in, and marked as fresh.
 
         :param kind: of its values.
         :param lasting: its answers stand for later requests, too.
         """
         column = self._columns.pop(key, None)
         if column is None:
-            column = Column(np.zeros(len(self.hosts), kind), np.zeros(len(self.hosts), bool))
+            column = Column(
+                np.zeros(len(self.hosts), kind), np.zeros(len(self.hosts), bool)
+            )
             if len(self._columns) >= MAX_COLUMNS:
                 del self._columns[next(iter(self._columns))]
         if not lasting and column.request is not self.request:
@@ -168,18 +182,23 @@ class HostTable:
                 del self._columns[key]
 
     def scales(self, weigher: Enabled[Weigher], rows: Rows) -> Numbers:
-        """The factor of a weigher on each host. Hosts in the same aggregates have the same: the
-        option's where the aggregates give a text that is no number."""
+        """The factor of a weigher on each host. Hosts in the same aggregates have the
+        same: the option's where the aggregates give a text that is no number."""
         column, stale = self.column('aggregates', rows, int, lasting=True)
         if len(stale):
-            sets, one_of_each = self._sets, self._one_of_each
-            if len(sets) > len(self.hosts) + SPARE_ROWS:  # most are of aggregates as they were
+            sets = self._sets
+            one_of_each = self._one_of_each
+            if (
+                len(sets) > len(self.hosts) + SPARE_ROWS
+            ):  # most are of aggregates as they were
                 for each in (sets, one_of_each, self._scales):
                     each.clear()
                 stale = np.arange(len(self.hosts))
             changed = [self.hosts[row] for row in stale.tolist()]
             numbers = {}  # most hosts share a tuple with others
-            for identity, host in {id(each.aggregates): each for each in changed}.items():
+            for identity, host in {
+                id(each.aggregates): each for each in changed
+            }.items():
                 numbers[identity] = number = sets.setdefault(host.aggregates, len(sets))
                 if number == len(one_of_each):
                     one_of_each.append(host)
@@ -191,7 +210,11 @@ class HostTable:
             try:
                 scales.append(plugin.scale(host))
             except ValueError as error:  # metadata that is no number
-                LOG.warning("Could not decode '%s' weight multiplier: %s", plugin.multiplier, error)
+                LOG.warning(
+                    "Could not decode '%s' weight multiplier: %s",
+                    plugin.multiplier,
+                    error,
+                )
                 scales.append(float(plugin.default_scale))
         return np.array(scales, np.float64).take(column.values[rows])
 
@@ -228,8 +251,12 @@ class Weights:
         parts = []
         for each in self.shares:
             columns = each.raw, each.normalised, each.scales, each.added
-            parts.append(Contribution(each.name, *[float(column[index]) for column in columns]))
-        return HostWeight(host.host, host.nodename, float(self.sums[index]), tuple(parts))
+            parts.append(
+                Contribution(each.name, *[float(column[index]) for column in columns])
+            )
+        return HostWeight(
+            host.host, host.nodename, float(self.sums[index]), tuple(parts)
+        )
 
 
 def weigh(
@@ -242,7 +269,8 @@ def weigh(
 ) -> Weights:
     """The weight of each host, in their order. A host alone is not weighed.
 
-    :param table: keeps the answers for later requests, and for other instances of this one.
+    :param table: keeps the answers for later requests, and for other instances of this
+        one.
     :param candidates: Placement's offer; None where it was not asked.
     """
     sums = np.zeros(len(hosts))
@@ -253,7 +281,8 @@ def weigh(
     shares: list[Share] = []
     seconds: list[tuple[str, float]] = []
     for weigher in weighers:
-        began, plugin = clock(), weigher.plugin
+        began = clock()
+        plugin = weigher.plugin
         if not weigher.applies(request):
             continue
         with weigher, np.errstate(all='ignore'):
@@ -266,14 +295,17 @@ def weigh(
                     raw = np.array(plugin.weigh_all(hosts, request), np.float64)
                 else:
                     key = plugin.request_key(request)
-                    column, stale = table.column((type(plugin), key), rows, float, key is not None)
+                    column, stale = table.column(
+                        (type(plugin), key), rows, float, key is not None
+                    )
                     if len(stale):
                         changed = [table.hosts[row] for row in stale.tolist()]
-                        column.values[stale] = (
-                            plugin.weigh_offered(changed, request, candidates)
-                            if isinstance(plugin, CandidatesWeigher)
-                            else plugin.weigh_all(changed, request)
-                        )
+                        if isinstance(plugin, CandidatesWeigher):
+                            column.values[stale] = plugin.weigh_offered(
+                                changed, request, candidates
+                            )
+                        else:
+                            column.values[stale] = plugin.weigh_all(changed, request)
                         column.fresh[stale] = True
                     raw = column.values[rows]
                 share = normalised(raw, plugin.minval, plugin.maxval)
@@ -284,7 +316,9 @@ def weigh(
     return Weights(sums, shares, seconds)
 
 
-def normalised(raw: Numbers, minval: float | None = None, maxval: float | None = None) -> Numbers:
+def normalised(
+    raw: Numbers, minval: float | None = None, maxval: float | None = None
+) -> Numbers:
     """Each value's place between the least and the greatest, 0 to 1; all 0 if equal."""
     # The functions, since mypy does not accept raw.min() with the types of NumPy 2.5.
     low = np.min(raw) if minval is None else minval

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The composition root: builds a scheduler from nova.conf.
 
-The only module that knows every adapter. A worker calls it after the fork, since neither
-database connections nor sockets survive one.
+The only module that knows every adapter. A worker calls it after the fork, since
+neither database connections nor sockets survive one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ LOG = logging.getLogger('nova.scheduler.manager')
 COUNTS = 'counts'
 """The value of ``[novasched] fault_detail`` with which refusals say why."""
 MAX_HTTP_CONNECTIONS = 64
-"""Threads that ask a service at once, as by default ``[DEFAULT] executor_thread_pool_size``."""
+"""Threads that ask a service at once, as by default ``[DEFAULT]
+executor_thread_pool_size``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,11 @@ class Application:
 
     def look_at_columns(self) -> None:
         """Notice columns that nova-manage has added to nova's tables."""
-        for base in (self.own, self.cells.api, *(cell.database for cell in self.cells.all())):
+        for base in (
+            self.own,
+            self.cells.api,
+            *(cell.database for cell in self.cells.all()),
+        ):
             base.look_again()
 
     def close(self, seconds: float = 0.0) -> None:
@@ -124,11 +129,14 @@ def compose(
     """
     prepare = functools.partial(share_options, conf)
     refusals = HostRefusals(settings)
-    filters, weighers = plugins.filters(settings, prepare), _weighers(settings, prepare, refusals)
+    filters = plugins.filters(settings, prepare)
+    weighers = _weighers(settings, prepare, refusals)
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
-    host, utcnow, endpoint = service.host, timeutils.utcnow, service.tracing_endpoint
+    host = service.host
+    utcnow = timeutils.utcnow
+    endpoint = service.tracing_endpoint
     traces = wiring.traces(endpoint, host, version()) if endpoint else None
     own = _database(conf, 'database', settings.cell_timeout)
     api = _database(conf, 'api_database', settings.cell_timeout)
@@ -142,7 +150,11 @@ def compose(
 
     http = http_adapter(conf, 'placement', service)
     placement = PlacementClient(
-        settings, http, InstanceStates(cells), pending_claims.taken, max(1, service.workers)
+        settings,
+        http,
+        InstanceStates(cells),
+        pending_claims.taken,
+        max(1, service.workers),
     )
     network = _neutron(conf, settings, service, placement)
     sources = Sources(aggregates, hosts.minimum_version, network)
@@ -152,9 +164,17 @@ def compose(
     records = _recorder(conf, settings, service, hosts, placement, counters, traces)
     explain = render.explained if settings.fault_detail == COUNTS else None
     parts = Parts(
-        settings, prefilters, placement, hosts, filters, weighers, pending_claims, notifier,
-        _each_in_turn(refusals, records), explain,
-    )  # fmt: skip
+        settings,
+        prefilters,
+        placement,
+        hosts,
+        filters,
+        weighers,
+        pending_claims,
+        notifier,
+        _each_in_turn(refusals, records),
+        explain,
+    )
     return Application(
         driver=make_driver(parts),
         placement=placement,
@@ -173,7 +193,8 @@ def compose(
 def _weighers(
     settings: Settings, prepare: Callable[[], None], refusals: HostRefusals
 ) -> list[Weigher]:
-    """The enabled ones, and the one for hosts that refuse, where an option asks for that."""
+    """The enabled ones, and the one for hosts that refuse, where an option asks for
+    that."""
     weighers = plugins.weighers(settings, prepare)
     if settings.refusing_host_limit:
         weighers.append(RefusingHostWeigher(settings, refusals.refusing))
@@ -201,7 +222,8 @@ def _recorder(
 ) -> DecisionRecorder:
     """Make what keeps decisions, and finds out why Placement did not offer hosts."""
     path = service.decisions_file
-    stored, size = settings.decisions_stored, settings.decisions_size
+    stored = settings.decisions_stored
+    size = settings.decisions_size
     store = RecordWriter(path, stored, size) if path else None
     http = http_adapter(conf, 'placement', service)
     diagnoser = Diagnoser(
@@ -218,7 +240,9 @@ def _recorder(
     )
 
 
-def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> None:
+def preflight(
+    conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
+) -> None:
     """See, before any worker starts, that there is nothing that an operator must mend.
 
     :raises NovaschedError: there is; the text says what.
@@ -237,8 +261,9 @@ def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
     application.heartbeat.register()
     if why := application.records.open():
         LOG.warning(
-            'Decision records are kept in memory alone, where novaschedctl explain does not see '
-            'them: %s; set [novasched] decisions_file to a file that can be written, or to nothing',
+            'Decision records are kept in memory alone, where novaschedctl explain does'
+            ' not see them: %s; set [novasched] decisions_file to a file that can be'
+            ' written, or to nothing',
             why,
         )
     application.close()
@@ -248,20 +273,27 @@ def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     url = conf[group].connection
     if not url:
-        raise ConfigError(f'[{group}] connection', 'not set', 'the URL of a database is needed')
-    return connect(conf[group], url, f'[{group}] connection', wait=True, patience=patience)
+        raise ConfigError(
+            f'[{group}] connection', 'not set', 'the URL of a database is needed'
+        )
+    return connect(
+        conf[group], url, f'[{group}] connection', wait=True, patience=patience
+    )
 
 
 def _neutron(
-    conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings, placement: PlacementClient
+    conf: cfg.ConfigOpts,
+    settings: Settings,
+    service: ServiceSettings,
+    placement: PlacementClient,
 ) -> Neutron | None:
     """Neutron, if ``[neutron]`` has credentials."""
     if not conf.neutron.auth_type and not conf.neutron.auth_section:
         is_needed = settings.query_placement_for_routed_network_aggregates
         LOG.log(
             logging.WARNING if is_needed else logging.INFO,
-            'Neutron is not asked about routed networks and remote-managed ports, since '
-            '[neutron] auth_type is not set.',
+            'Neutron is not asked about routed networks and remote-managed ports, since'
+            ' [neutron] auth_type is not set.',
         )
         return None
     http = http_adapter(conf, 'neutron', service)
@@ -269,7 +301,9 @@ def _neutron(
     return Neutron(http, placement.aggregates)
 
 
-def http_adapter(conf: cfg.ConfigOpts, group: str, service: ServiceSettings) -> adapter.Adapter:
+def http_adapter(
+    conf: cfg.ConfigOpts, group: str, service: ServiceSettings
+) -> adapter.Adapter:
     """The keystoneauth1 adapter that a group of nova.conf describes.
 
     :raises ConfigError: the group does not say enough, or what cannot be.
@@ -278,7 +312,11 @@ def http_adapter(conf: cfg.ConfigOpts, group: str, service: ServiceSettings) -> 
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         pool = connections(MAX_HTTP_CONNECTIONS, service.max_answer_size)
-        session = loading.load_session_from_conf_options(conf, group, auth=auth, session=pool)
-        return loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
+        session = loading.load_session_from_conf_options(
+            conf, group, auth=auth, session=pool
+        )
+        return loading.load_adapter_from_conf_options(
+            conf, group, session=session, auth=auth
+        )
     except (ks_exc.ClientException, ValueError) as error:
         raise ConfigError(f'[{group}]', 'auth_type', hide(error)) from None

@@ -69,7 +69,9 @@ class SchedulerService:
 
     def refusing_hosts(self) -> list[str]:
         """The hosts that refuse again and again, a line each."""
-        return self._refusals.lines() if self._refusals else []
+        if self._refusals:
+            return self._refusals.lines()
+        return []
 
     def beat(self) -> None:
         if self.vitals:
@@ -86,7 +88,8 @@ class SchedulerService:
         counters = metrics.decisions if metrics else None
         self.application = compose(self.conf, self.settings, self.service, counters)
         self._records = self.application.records
-        self._records.open()  # a failure has been logged before the workers were started
+        # a failure has been logged before the workers were started
+        self._records.open()
         self.application.hosts.prepare(time.monotonic())
         self._refusals = self.application.refusals
         self._tasks = _start_tasks(self.application, self.settings)
@@ -97,7 +100,8 @@ class SchedulerService:
             self.application.driver,
             counts=metrics.messages if metrics else None,
         )
-        claims, self._exchange = self.application.hosts.pending_claims, None
+        claims = self.application.hosts.pending_claims
+        self._exchange = None
         if self.service.share_pending_claims and self.settings.in_flight_timeout:
             self._exchange = make_exchange(self._transport, claims, self.service.host)
         if self._exchange:
@@ -106,14 +110,22 @@ class SchedulerService:
         self._server.start()
         if metrics:
             its = self.application
-            parts = its.hosts, its.placement, its.own, its.notifier, its.records, its.refusals
+            parts = (
+                its.hosts,
+                its.placement,
+                its.own,
+                its.notifier,
+                its.records,
+                its.refusals,
+            )
             self._tasks.append(metrics.sample(*parts, self._server))
         if self.vitals:
             self.vitals.work = self._work()
 
     def _work(self) -> Work:
         """The work, as it is to be reported."""
-        its, longest = self.application, longest_request_s(self.conf, self.settings)
+        its = self.application
+        longest = longest_request_s(self.conf, self.settings)
         shares = self._exchange is not None
         return Work(its.hosts, its.placement, its.own, self._server, shares, longest)
 
@@ -129,7 +141,9 @@ class SchedulerService:
             task.stop()
         # One that waits for a database which does not answer keeps nobody here.
         waiting = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
-        futures.wait([waiting.submit(task.wait) for task in self._tasks], timeout=TASKS_TIMEOUT_S)
+        futures.wait(
+            [waiting.submit(task.wait) for task in self._tasks], timeout=TASKS_TIMEOUT_S
+        )
         waiting.shutdown(wait=False)
         self._transport.cleanup()
         if self._exchange:
@@ -150,8 +164,8 @@ class SchedulerService:
 
 
 def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:
-    """Seconds that a request takes at most, twice what nova.conf lets it wait; None if that is for
-    ever."""
+    """Seconds that a request takes at most, twice what nova.conf lets it wait; None if
+    that is for ever."""
     timeout = conf.placement.timeout
     if not timeout:
         return None
@@ -183,7 +197,10 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     if settings.periodic_enable:
         wanted += [
             (application.discovery.run, settings.discover_hosts_in_cells_interval),
-            (getattr(application.driver, 'periodic', None), settings.periodic_task_interval),
+            (
+                getattr(application.driver, 'periodic', None),
+                settings.periodic_task_interval,
+            ),
         ]
     tasks = []
     for work, interval in wanted:
@@ -202,7 +219,8 @@ def run(conf: cfg.ConfigOpts) -> int:
     # Until there is a worker, there is nothing that it could reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     runtime.report_on_signal(conf)
-    settings, service = loading.settings(conf), loading.service_settings(conf)
+    settings = loading.settings(conf)
+    service = loading.service_settings(conf)
     page = page_factory(conf, settings, service)
     with (
         metrics_files(service.metrics_bind) as files,
@@ -215,7 +233,10 @@ def run(conf: cfg.ConfigOpts) -> int:
             metrics = files.worker_metrics(number) if files else None
             vitals = health.worker_vitals(number) if health else None
             made = SchedulerService(conf, settings, service, metrics, vitals)
-            sections = {'Decisions': made.decisions, 'Hosts that refuse': made.refusing_hosts}
+            sections = {
+                'Decisions': made.decisions,
+                'Hosts that refuse': made.refusing_hosts,
+            }
             runtime.report_on_signal(conf, sections)
             return made
 
@@ -224,7 +245,9 @@ def run(conf: cfg.ConfigOpts) -> int:
             jobs.append(Job(health.server, 'health', vital=False))
         beat = health.vitals(MAIN) if health else lambda: None
         reload = functools.partial(reload_options, conf)
-        return Supervisor(jobs, lambda: int(conf.graceful_shutdown_timeout), reload, beat).run()
+        return Supervisor(
+            jobs, lambda: int(conf.graceful_shutdown_timeout), reload, beat
+        ).run()
 
 
 def _jobs(
@@ -233,11 +256,15 @@ def _jobs(
     files: MetricsFiles | None,
     page: Callable[[], Page] | None,
 ) -> list[Job]:
-    """The workers, and where metrics are served a process for HTTP, perhaps with the page."""
+    """The workers, and where metrics are served a process for HTTP, perhaps with the
+    page."""
     make = functools.partial
     if files is None:
         return [Job(make(worker, number)) for number in range(workers)]
     ended = files.worker_ended
-    jobs = [Job(make(worker, number), ended=make(ended, number)) for number in range(workers)]
+    jobs = [
+        Job(make(worker, number), ended=make(ended, number))
+        for number in range(workers)
+    ]
     web = Job(lambda: files.http_server(page() if page else None), 'web', vital=False)
     return [*jobs, web]

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of the daemon: a master, and those that it forks and keeps alive.
 
-============  ==========================================================================
-SIGHUP        every process reloads, and goes on serving meanwhile
-SIGTERM       every process finishes what is in progress; the status is 0 if all of it was
-SIGINT        the same
-the second    everything ends at once
-============  ==========================================================================
+SIGHUP
+    Every process reloads its configuration and goes on serving meanwhile.
+SIGTERM, SIGINT
+    Every process finishes the work in progress; the exit status is 0 if all of it was
+    finished. A second signal ends every process at once.
 
-Only the master counts signals: a terminal or systemd may send the same one to the others,
-too, which then take it and the master's own for one.
+Only the master counts signals: a terminal or systemd may send the same one to the
+others, too, which then take it and the master's own for one.
 """
 
 import logging
@@ -35,12 +34,16 @@ HANDLED_SIGNALS = STOP_SIGNALS | {signal.SIGHUP, signal.SIGCHLD}
 PIPE_READ_BYTES = 4096  # bytes, of which each is a signal
 RESTART_INTERVAL_S = 1.0  # seconds from one start of a process to the next
 BEAT_INTERVAL_S = 1.0  # seconds from one sign of life to the next
-START_TIMEOUT_S = 2.0  # seconds for a start that is under way when the process shall stop
-EXIT_OK, EXIT_FAILED = 0, 1
+START_TIMEOUT_S = (
+    2.0  # seconds for a start that is under way when the process shall stop
+)
+EXIT_OK = 0
+EXIT_FAILED = 1
 
 
 class ProcessService(Protocol):
-    """The work of a process. Each method is called in another thread than the others."""
+    """The work of a process. Each method is called in another thread than the
+    others."""
 
     def start(self) -> None:
         """Begin to serve, and return."""
@@ -82,14 +85,17 @@ class Signals:
     def wait(self, seconds: float | None = None) -> frozenset[int]:
         """The next signals; none of them after so many seconds."""
         ready, _, _ = select.select([self._pipe], [], [], seconds)
-        return frozenset(os.read(self._pipe, PIPE_READ_BYTES)) if ready else frozenset()
+        if ready:
+            return frozenset(os.read(self._pipe, PIPE_READ_BYTES))
+        return frozenset()
 
 
 class Supervisor:
     """The master process.
 
     :param jobs: a process runs for each.
-    :param timeout: the seconds that they have for what is in progress; 0: as many as they need.
+    :param timeout: the seconds that they have for what is in progress; 0: as many as
+        they need.
     :param reload: the master's own part of a SIGHUP.
     :param beat: shows that the master moves.
     """
@@ -101,8 +107,13 @@ class Supervisor:
         reload: Callable[[], None],
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._jobs, self._timeout, self._reload, self._beat = jobs, timeout, reload, beat
-        self._running: dict[int, tuple[Job, float]] = {}  # by pid, with the moment of the start
+        self._jobs = jobs
+        self._timeout = timeout
+        self._reload = reload
+        self._beat = beat
+        self._running: dict[
+            int, tuple[Job, float]
+        ] = {}  # by pid, with the moment of the start
         self._failed = False
         # Never written to: a worker reads its end when the master is gone.
         self._life, self._hold = os.pipe()
@@ -127,7 +138,10 @@ class Supervisor:
 
     def _stop(self, signals: Signals) -> int:
         seconds = self._timeout()
-        LOG.info('Stopping: requests in progress have %s', f'{seconds} s' if seconds else 'time')
+        LOG.info(
+            'Stopping: requests in progress have %s',
+            f'{seconds} s' if seconds else 'time',
+        )
         until = time.monotonic() + seconds if seconds else None
         self._failed = False
         self._send(signal.SIGTERM)
@@ -140,19 +154,24 @@ class Supervisor:
                 LOG.warning('Not all requests in progress are finished; ending at once')
                 self._send(signal.SIGKILL)
                 return EXIT_FAILED
-        return EXIT_FAILED if self._failed else EXIT_OK
+        if self._failed:
+            return EXIT_FAILED
+        return EXIT_OK
 
     def _send(self, number: int) -> None:
         for pid in self._running:
             os.kill(pid, number)  # at the least a zombie, until it is reaped
 
     def _reap(self) -> Iterator[tuple[Job, float]]:
-        """The processes that have ended since the last time, with the moments of their start."""
+        """The processes that have ended since the last time, with the moments of their
+        start."""
         for pid, (job, started) in list(self._running.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
-                LOG.info('%s %d ended with status %d', job.title.capitalize(), pid, code)
+                LOG.info(
+                    '%s %d ended with status %d', job.title.capitalize(), pid, code
+                )
                 self._failed |= job.vital and code != EXIT_OK
                 del self._running[pid]
                 if job.ended:
@@ -160,8 +179,8 @@ class Supervisor:
                 yield job, started
 
     def _fork(self, job: Job) -> None:
-        # What is sent to the new process before it listens, waits; it does not go into the
-        # pipe that this one reads.
+        # What is sent to the new process before it listens, waits; it does not go into
+        # the pipe that this one reads.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         pid = os.fork()
         if not pid:
@@ -198,10 +217,12 @@ class Supervisor:
 
 
 def work(service: ProcessService, signals: Signals) -> int:
-    """Run a service in this process until a signal ends it; the answer is the exit status.
+    """Run a service in this process until a signal ends it; the answer is the exit
+    status.
 
-    Start and reloads come one after the other, in a thread of their own, so that the end need not
-    wait for them. A reload begins after the last SIGHUP, and sees what the sender has done before.
+    Start and reloads come one after the other, in a thread of their own, so that the
+    end need not wait for them. A reload begins after the last SIGHUP, and sees what the
+    sender has done before.
 
     :raises Exception: the start does.
     """
@@ -211,7 +232,9 @@ def work(service: ProcessService, signals: Signals) -> int:
     service.beat()
     while not (got := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
         service.beat()
-        if signal.SIGHUP in got and (reload is start or reload.running() or reload.done()):
+        if signal.SIGHUP in got and (
+            reload is start or reload.running() or reload.done()
+        ):
             reload = orders.submit(_reloaded, service)
     done, _ = futures.wait([start], timeout=START_TIMEOUT_S)
     if done:

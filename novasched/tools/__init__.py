@@ -30,7 +30,11 @@ def add_config_files(parser: argparse.ArgumentParser) -> None:
     """Declare the options that name nova.conf."""
     for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
         parser.add_argument(
-            name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon'
+            name,
+            metavar=metavar,
+            action='append',
+            default=[],
+            help='nova.conf, as the daemon',
         )
 
 
@@ -50,7 +54,9 @@ def whole_number(text: str, name: str = 'a number', least: int = 1) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f'{name} must be whole, not {text!r}') from None
+        raise argparse.ArgumentTypeError(
+            f'{name} must be whole, not {text!r}'
+        ) from None
     if not least <= value <= MAX_AMOUNT:
         raise argparse.ArgumentTypeError(
             f'{name} must be from {least} to {MAX_AMOUNT}, not {value}'

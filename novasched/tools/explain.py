@@ -2,9 +2,9 @@
 """Say why a server went where it went, or nowhere.
 
 WHAT is the UUID of a server or the id of a request (req-...). What is told is what the
-schedulers on this machine have written into [novasched] decisions_file, by default below
-[DEFAULT] state_path. The exit status is 0
-if there is something to tell, 1 if not or if the file cannot be read, 2 for a wrong argument.
+schedulers on this machine have written into [novasched] decisions_file, by default
+below [DEFAULT] state_path. The exit status is 0 if there is something to tell, 1 if not
+or if the file cannot be read, 2 for a wrong argument.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from novasched.observe.records.store import RecordReader
 from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
 UNKNOWN = 1
-MAX_WEIGHERS, MAX_HOSTS = 4, 5
+MAX_WEIGHERS = 4
+MAX_HOSTS = 5
 REASONS_WIDTH = 60
 
 
@@ -34,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument('--last', action='store_true', help='the newest decision')
     add('--host', metavar='HOST', help='why not this host')
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
-    add('--file', metavar='FILE', help='the records, in place of those that nova.conf names')
+    add(
+        '--file',
+        metavar='FILE',
+        help='the records, in place of those that nova.conf names',
+    )
     add_config_files(parser)
 
 
@@ -44,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if path is None:
         return _fail(USAGE_ERROR, '[novasched] decisions_file is empty in nova.conf')
     reader = RecordReader(path)
-    what, host = _printable(arguments.what), _printable(arguments.host)
+    what = _printable(arguments.what)
+    host = _printable(arguments.host)
     records = reader.newest(1) if arguments.last else reader.of(what)
     if not records:
         what = 'decision' if arguments.last else f'decision on {shlex.quote(what)}'
@@ -65,7 +71,9 @@ def _printable(name: str | None) -> str:
 def _configured(arguments: argparse.Namespace) -> str | None:
     from novasched.conf import loading  # only here: oslo.config takes long to import
 
-    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    conf = loading.load(
+        config_files(arguments.config_file, arguments.config_dir), 'novasched'
+    )
     return loading.service_settings(conf).decisions_file
 
 
@@ -74,8 +82,11 @@ def _fail(status: int, text: str) -> int:
     return status
 
 
-def as_json(record: Record, others: int, host: str | None, rejections: Rejections | None) -> str:
-    """``{"headline", "counts", "others", "record", "host"}``: the last is why not that host."""
+def as_json(
+    record: Record, others: int, host: str | None, rejections: Rejections | None
+) -> str:
+    """``{"headline", "counts", "others", "record", "host"}``: the last is why not that
+    host."""
     report = {
         'headline': render.headline(record),
         'counts': dict(render.tally(record)),
@@ -87,11 +98,15 @@ def as_json(record: Record, others: int, host: str | None, rejections: Rejection
     return json.dumps(report, indent=2)
 
 
-def as_text(record: Record, others: int, host: str | None, rejections: Rejections | None) -> str:
+def as_text(
+    record: Record, others: int, host: str | None, rejections: Rejections | None
+) -> str:
     """The headline, the facts of the request, and its filters and weighers below."""
     lines = [render.headline(record)]
     if host:
-        lines += [f'{host}: {each}' for each in render.why_not(record, host, rejections)]
+        lines += [
+            f'{host}: {each}' for each in render.why_not(record, host, rejections)
+        ]
         return '\n'.join(lines)
     lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
     if record.inquiry and record.inquiry.lacking:
@@ -99,7 +114,9 @@ def as_text(record: Record, others: int, host: str | None, rejections: Rejection
     for _, attempt in render.attempts(record)[:1]:
         lines += _tables(attempt)
     if others:
-        lines.append(f'There are {others} older decisions; --format json shows this one in full.')
+        lines.append(
+            f'There are {others} older decisions; --format json shows this one in full.'
+        )
     return '\n'.join(lines)
 
 
@@ -126,11 +143,16 @@ def _stages(name: str, stages: Sequence[Stage]) -> str:
     return table_of((name, 'in', 'out', 'why not'), rows, reasons='why not')
 
 
-def table_of(names: Sequence[str], rows: Iterable[Sequence[str]], reasons: str = '') -> str:
-    """A table of numbers, but for its first column and one that may hold ``reasons``."""
+def table_of(
+    names: Sequence[str], rows: Iterable[Sequence[str]], reasons: str = ''
+) -> str:
+    """A table of numbers, but for its first column and one that may hold
+    ``reasons``."""
     table = PrettyTable(names)
-    table.align, table.align[names[0]] = 'r', 'l'
+    table.align = 'r'
+    table.align[names[0]] = 'l'
     if reasons:
-        table.align[reasons], table.max_width[reasons] = 'l', REASONS_WIDTH
+        table.align[reasons] = 'l'
+        table.max_width[reasons] = REASONS_WIDTH
     table.add_rows([*map(list, rows)])
     return str(table)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell probes whether the scheduler on this machine is healthy.
 
-Whether its processes move; with --ready, whether they take requests and can decide them. The
-exit status is 0 for pass and warn, 1 for fail or if nobody answers, 2 for a wrong argument or
-if [novasched] health_bind is empty.
+Whether its processes move; with --ready, whether they take requests and can decide
+them. The exit status is 0 for pass and warn, 1 for fail or if nobody answers, 2 for a
+wrong argument or if [novasched] health_bind is empty.
 """
 
 # A probe runs this every few seconds: nothing is imported that takes long.
@@ -21,7 +21,8 @@ from novasched.conf.options import OPTIONS
 from novasched.conf.settings import Address, SocketFile
 from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
-FAIL, FAILED = 'fail', 1
+FAIL = 'fail'
+FAILED = 1
 TIMEOUT_S = 5.0
 
 
@@ -48,13 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     print(json.dumps(found, indent=2) if arguments.format == 'json' else as_line(found))
-    return FAILED if found['status'] == FAIL else 0
+    if found['status'] == FAIL:
+        return FAILED
+    return 0
 
 
 def as_line(found: dict[str, Any]) -> str:
     """The status, and what does not pass."""
     items = [
-        f'{name}: {check["output"]}' for name, check in found['checks'].items() if 'output' in check
+        f'{name}: {check["output"]}'
+        for name, check in found['checks'].items()
+        if 'output' in check
     ]
     return ' '.join([found['status'], *(['-', '; '.join(items)] if items else [])])
 
@@ -75,9 +80,13 @@ def configured_address(
         address: Address | SocketFile | None = conf.novasched.health_bind
         host: str | None = conf.host
     except cfg.ConfigFileParseError as error:  # the broken line may hold anything
-        raise ConfigError('--config-file', error.config_file, 'it cannot be read') from None
+        raise ConfigError(
+            '--config-file', error.config_file, 'it cannot be read'
+        ) from None
     except (cfg.Error, ValueError, OSError) as error:
-        raise ConfigError('[novasched] health_bind', '(not shown)', type(error).__name__) from None
+        raise ConfigError(
+            '[novasched] health_bind', '(not shown)', type(error).__name__
+        ) from None
     return address, host
 
 
@@ -93,7 +102,10 @@ def ask(address: Address | SocketFile, path: str) -> dict[str, Any]:
                 body = stream.read().partition(b'\r\n\r\n')[2]
         found = json.loads(body)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror
+        else:
+            why = str(error)
         raise NovaschedError(f'{address}: no answer of novasched: {why}') from None
     if not isinstance(found, dict) or 'status' not in found:
         raise NovaschedError(f'{address}: no answer of novasched')
@@ -106,7 +118,9 @@ def _connected(address: Address | SocketFile) -> socket.socket:
         return socket.create_connection((address.host, address.port), TIMEOUT_S)
     made = socket.socket(socket.AF_UNIX)
     # Python's own timeout does not wait where many others wait to be connected.
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', int(TIMEOUT_S), 0))
+    made.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', int(TIMEOUT_S), 0)
+    )
     try:
         made.connect(address.path)
     except OSError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show how the scheduler on this machine is.
 
-Its processes, what does not pass of its health, cells, hosts, and the newest decisions, where
-[novasched] decisions_file has them. The exit status is 0 if it answers, 1 if not, 2 for a wrong
-argument or if [novasched] health_bind is empty.
+Its processes, what does not pass of its health, cells, hosts, and the newest decisions,
+where [novasched] decisions_file has them. The exit status is 0 if it answers, 1 if not,
+2 for a wrong argument or if [novasched] health_bind is empty.
 """
 
 import argparse
@@ -36,20 +36,28 @@ WORKER_COLUMNS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     choices = ('table', 'json')
-    parser.add_argument('--format', choices=choices, default='table', help='(%(default)s)')
+    parser.add_argument(
+        '--format', choices=choices, default='table', help='(%(default)s)'
+    )
     add_config_files(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; the exit status."""
-    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    conf = loading.load(
+        config_files(arguments.config_file, arguments.config_dir), 'novasched'
+    )
     service = loading.service_settings(conf)
     if service.health_bind is None:
         print('novaschedctl status: [novasched] health_bind is empty', file=sys.stderr)
         return USAGE_ERROR
     found = ask(service.health_bind, '/status')
     found['decisions'] = _newest(service.decisions_file)
-    print(json.dumps(found, indent=2) if arguments.format == 'json' else '\n'.join(as_text(found)))
+    print(
+        json.dumps(found, indent=2)
+        if arguments.format == 'json'
+        else '\n'.join(as_text(found))
+    )
     return 0
 
 
@@ -58,25 +66,41 @@ def _newest(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        return [render.entry(record) for record in RecordReader(path).newest(DECISIONS_SHOWN)]
+        return [
+            render.entry(record)
+            for record in RecordReader(path).newest(DECISIONS_SHOWN)
+        ]
     except NovaschedError as error:
         return [str(error)]
 
 
 def as_text(found: Mapping[str, Any]) -> Iterator[str]:
     """The report for a terminal."""
-    host, release = found['notes']['host'], found['release']
-    yield f'novasched {release} on {host}: health {found["health"]}, ready {found["ready"]}'
+    host = found['notes']['host']
+    release = found['release']
+    yield (
+        f'novasched {release} on {host}: health {found["health"]}, ready'
+        f' {found["ready"]}'
+    )
     for name, check in found['checks'].items():
         if 'output' in check:
             yield f'{check["status"]:<4}  {name}: {check["output"]}'
     processes = found['processes']
-    rows = [[_text(each.get(key), key) for key in WORKER_COLUMNS.values()] for each in processes]
+    rows = [
+        [_text(each.get(key), key) for key in WORKER_COLUMNS.values()]
+        for each in processes
+    ]
     yield table_of([*WORKER_COLUMNS], rows)
-    ages = [each['remembered_s'] for each in processes if each.get('remembered_s') is not None]
+    ages = [
+        each['remembered_s']
+        for each in processes
+        if each.get('remembered_s') is not None
+    ]
     if ages:
         yield f"Placement's answer about all hosts is {min(ages):.0f} s old."
-    open_ones = sorted({name for each in processes for name in each.get('breakers', ())})
+    open_ones = sorted(
+        {name for each in processes for name in each.get('breakers', ())}
+    )
     yield f'Left alone until they answer: {", ".join(open_ones) or "none"}.'
     if found['cells']:
         names = 'cell', 'hosts', 'state', 'UUID'
@@ -87,7 +111,9 @@ def as_text(found: Mapping[str, Any]) -> Iterator[str]:
             'UUID',
         )
     if found['hosts'] is not None:
-        counts = ', '.join(f'{number:,} {state}' for state, number in found['hosts'].items())
+        counts = ', '.join(
+            f'{number:,} {state}' for state, number in found['hosts'].items()
+        )
         yield f'Hosts: {counts or "none"}, as read {found["hosts_read_s"]:.0f} s ago.'
     if found['decisions']:
         yield from ['', 'Newest decisions:', *found['decisions']]
@@ -96,7 +122,9 @@ def as_text(found: Mapping[str, Any]) -> Iterator[str]:
 def _cell_state(cell: Mapping[str, Any]) -> str:
     if cell['disabled']:
         return 'disabled'
-    return 'not read' if cell['trouble'] or cell['hosts'] is None else 'answers'
+    if cell['trouble'] or cell['hosts'] is None:
+        return 'not read'
+    return 'answers'
 
 
 def _text(value: object, name: str = '') -> str:
@@ -104,4 +132,6 @@ def _text(value: object, name: str = '') -> str:
         return ''
     if name == 'since':
         return str(value).replace('T', ' ').removesuffix('+00:00')
-    return f'{value:,}' if isinstance(value, int) and name != 'pid' else str(value)
+    if isinstance(value, int) and name != 'pid':
+        return f'{value:,}'
+    return str(value)

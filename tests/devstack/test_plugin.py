@@ -17,7 +17,9 @@ PHASES = ['pre-install', 'install', 'post-config', 'extra', 'test-config']
 pytestmark = pytest.mark.skipif(shutil.which('bash') is None, reason='there is no bash')
 
 
-def sourced(*arguments: str, services: str = ALL_IN_ONE, then: str = '', **variables: str) -> str:
+def sourced(
+    *arguments: str, services: str = ALL_IN_ONE, then: str = '', **variables: str
+) -> str:
     """What the plugin calls when DevStack sources it with these arguments, by line."""
     script = f"""
         source {HERE}/stubs.bash
@@ -43,33 +45,62 @@ def calls(*arguments: str, **world: str) -> list[str]:
 
 
 NOVA_CONF = '/etc/nova/nova.conf'
-RETRIES = 'iniset /etc/placement/placement.conf placement allocation_conflict_retry_count'
-CONFIGURED = ['async_wait configure_neutron_nova', f'iniset {NOVA_CONF} scheduler workers 1']
+RETRIES = (
+    'iniset /etc/placement/placement.conf placement allocation_conflict_retry_count'
+)
+CONFIGURED = [
+    'async_wait configure_neutron_nova',
+    f'iniset {NOVA_CONF} scheduler workers 1',
+]
 RUN = f'novasched --config-file {NOVA_CONF}'
 
 
-@pytest.mark.parametrize(('arguments', 'world', 'expected'), [
-    ('stack pre-install', {}, []),
-    ('stack install', {}, ['setup_develop /dest/novasched']),
-    ('stack post-config', {}, [*CONFIGURED, f'{RETRIES} 1']),
-    ('stack extra', {}, [f'run_process novasched /data/venv/bin/{RUN}']),
-    ('stack test-config', {}, []),
-    ('stack another-phase', {}, []),
-    ('unstack', {}, ['stop_process novasched']),
-    ('clean', {}, []),
-    ('another-mode', {}, []),
-    ('override_defaults', {}, []),
-    # stack.sh configures Placement for n-cpu or n-sch, and neither is enabled.
-    ('stack post-config', {'services': CONTROLLER}, [CONFIGURED[0], 'configure_placement_nova_compute', CONFIGURED[1], f'{RETRIES} 1']),
-    ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
-    ('stack post-config', {'NOVASCHED_WORKERS': '2', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [CONFIGURED[0], f'iniset {NOVA_CONF} scheduler workers 2']),
-    ('stack post-config', {'NOVASCHED_IN_FLIGHT_TIMEOUT': '0', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [*CONFIGURED, f'iniset {NOVA_CONF} novasched in_flight_timeout 0']),
-    ('stack extra', {'NOVASCHED_VENV': '/v'}, [f'run_process novasched /v/bin/{RUN}']),
-    ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('arguments', 'world', 'expected'),
+    [
+        ('stack pre-install', {}, []),
+        ('stack install', {}, ['setup_develop /dest/novasched']),
+        ('stack post-config', {}, [*CONFIGURED, f'{RETRIES} 1']),
+        ('stack extra', {}, [f'run_process novasched /data/venv/bin/{RUN}']),
+        ('stack test-config', {}, []),
+        ('stack another-phase', {}, []),
+        ('unstack', {}, ['stop_process novasched']),
+        ('clean', {}, []),
+        ('another-mode', {}, []),
+        ('override_defaults', {}, []),
+        # stack.sh configures Placement for n-cpu or n-sch, and neither is enabled.
+        (
+            'stack post-config',
+            {'services': CONTROLLER},
+            [
+                CONFIGURED[0],
+                'configure_placement_nova_compute',
+                CONFIGURED[1],
+                f'{RETRIES} 1',
+            ],
+        ),
+        ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
+        (
+            'stack post-config',
+            {'NOVASCHED_WORKERS': '2', 'NOVASCHED_PLACEMENT_RETRIES': ''},
+            [CONFIGURED[0], f'iniset {NOVA_CONF} scheduler workers 2'],
+        ),
+        (
+            'stack post-config',
+            {'NOVASCHED_IN_FLIGHT_TIMEOUT': '0', 'NOVASCHED_PLACEMENT_RETRIES': ''},
+            [*CONFIGURED, f'iniset {NOVA_CONF} novasched in_flight_timeout 0'],
+        ),
+        (
+            'stack extra',
+            {'NOVASCHED_VENV': '/v'},
+            [f'run_process novasched /v/bin/{RUN}'],
+        ),
+        ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
+    ],
+)
 def test_each_phase_has_its_calls(arguments, world, expected):
-    """A phase calls these functions of DevStack, in this order, and no others; what local.conf
-    sets takes the place of the default."""
+    """A phase calls these functions of DevStack, in this order, and no others; what
+    local.conf sets takes the place of the default."""
     assert calls(*arguments.split(), **world) == expected
 
 
@@ -78,7 +109,9 @@ def test_each_phase_has_its_calls(arguments, world, expected):
     [{'services': 'n-cpu,placement-client'}, {'DISABLED_SERVICES': 'novasched'}],
     ids=['no n-sch', 'disabled'],
 )
-@pytest.mark.parametrize('arguments', [*(f'stack {each}' for each in PHASES), 'unstack', 'clean'])
+@pytest.mark.parametrize(
+    'arguments', [*(f'stack {each}' for each in PHASES), 'unstack', 'clean']
+)
 def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
     """A compute node, and a node that disables novasched, are as without the plugin."""
     assert sourced(*arguments.split(), **world) == ''
@@ -96,8 +129,8 @@ def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
     ],
 )
 def test_one_scheduler_runs_where_one_would_have_run(world, left):
-    """novasched takes the place of n-sch, unless it is disabled, also where DevStack loads the
-    settings twice."""
+    """novasched takes the place of n-sch, unless it is disabled, also where DevStack
+    loads the settings twice."""
     for again in ('', f'source {PLUGIN}/settings;'):
         then = f'{again} echo $ENABLED_SERVICES'
         assert sourced('unstack', then=then, **world).splitlines()[-1] == left

@@ -12,7 +12,8 @@ MICROVERSION = '2.96'
 PATIENCE = 90.0
 """Seconds for a server to get where it is going, on a busy machine."""
 PAUSE = 0.2
-"""Seconds between two looks: each costs the machine as much as a step of what is waited for."""
+"""Seconds between two looks: each costs the machine as much as a step of what is waited
+for."""
 
 PROJECT = '5f705771-3aa9-4f4c-8660-0d9522ffdbea'
 IDENTITY = {
@@ -52,7 +53,11 @@ class Server:
             shown['OS-EXT-SRV-ATTR:host'],
             shown['OS-EXT-AZ:availability_zone'],
             (shown['image'] or {}).get('id', ''),
-            {'VCPU': flavor['vcpus'], 'MEMORY_MB': flavor['ram'], 'DISK_GB': flavor['disk']},
+            {
+                'VCPU': flavor['vcpus'],
+                'MEMORY_MB': flavor['ram'],
+                'DISK_GB': flavor['disk'],
+            },
             shown.get('fault', {}).get('message', ''),
         )
 
@@ -66,10 +71,16 @@ class ComputeApi:
         self._session.headers.update(IDENTITY)
 
     def call(self, method, path, body=None):
-        response = self._session.request(method, self._url + path, json=body, timeout=120)
+        response = self._session.request(
+            method, self._url + path, json=body, timeout=120
+        )
         if not response.ok:
-            raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
-        return response.json() if response.content else None
+            raise AssertionError(
+                f'{method} {path}: {response.status_code} {response.text}'
+            )
+        if response.content:
+            return response.json()
+        return None
 
     def act(self, uuid, action, arguments=None):
         self.call('POST', f'/servers/{uuid}/action', {action: arguments})
@@ -82,8 +93,8 @@ class ComputeApi:
         return [Server.of(each) for each in shown]
 
     def settled(self, uuid, status):
-        """A server that has nothing in hand, once its status is this one; Failed with its
-        fault when it comes to an error instead."""
+        """A server that has nothing in hand, once its status is this one; Failed with
+        its fault when it comes to an error instead."""
 
         def arrived(server):
             if server.status == 'ERROR' != status:
@@ -95,7 +106,9 @@ class ComputeApi:
     def offloaded(self, uuid):
         """A shelved server, once it has left its host."""
         return self._once(
-            uuid, lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None, 'offloaded'
+            uuid,
+            lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None,
+            'offloaded',
         )
 
     def migrated(self, uuid):
@@ -126,17 +139,22 @@ class ComputeApi:
         return seen[0]
 
     def events(self, uuid, action):
-        """What is on record of a server's latest action of this name, the newest first."""
+        """What is on record of a server's latest action of this name, the newest
+        first."""
         path = f'/servers/{uuid}/os-instance-actions'
         actions = self.call('GET', path)['instanceActions']
-        request = next(each['request_id'] for each in actions if each['action'] == action)
+        request = next(
+            each['request_id'] for each in actions if each['action'] == action
+        )
         return self.call('GET', f'{path}/{request}')['instanceAction']['events']
 
     def failure(self, uuid, action):
         """Why a server's latest action of this name failed, once it has."""
 
         def failed():
-            return [each for each in self.events(uuid, action) if each['result'] == 'Error']
+            return [
+                each for each in self.events(uuid, action) if each['result'] == 'Error'
+            ]
 
         eventually(lambda: bool(failed()), f'failure of {action} of {uuid}')
         return str(failed()[0]['details'])
@@ -146,7 +164,8 @@ class ComputeApi:
         for uuid in uuids:
             self.call('DELETE', f'/servers/{uuid}')
         eventually(
-            lambda: not {server.uuid for server in self.servers()} & set(uuids), f'end of {uuids}'
+            lambda: not {server.uuid for server in self.servers()} & set(uuids),
+            f'end of {uuids}',
         )
 
     def services(self, binary):

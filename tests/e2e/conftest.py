@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cloud for all scenarios; each runs with nova-scheduler, then with novasched in its place."""
+"""One cloud for all scenarios; each runs with nova-scheduler, then with novasched in
+its place."""
 
 from contextlib import ExitStack, closing
 
@@ -12,15 +13,23 @@ from tests.lab.nova_cloud import NovaCloud
 from .services import ImageService, NetworkService
 from .small_cloud import SmallCloud
 
-directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
-rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
+directory = fixtures.directory
+nova = fixtures.nova
+mariadb = fixtures.mariadb
+rabbitmq = fixtures.rabbitmq
+placement = fixtures.placement
 
-REFERENCE, OURS = 'nova-scheduler', 'novasched'
+REFERENCE = 'nova-scheduler'
+OURS = 'novasched'
 
 
 @pytest.fixture(scope='session')
 def whole_cloud(nova, mariadb, rabbitmq, placement, directory):
-    urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
+    urls = {
+        'amqp_url': rabbitmq.url,
+        'database_url': mariadb.url,
+        'placement_url': placement.url,
+    }
     with (
         closing(NovaCloud(nova, directory, **urls, cells=['cell1'])) as databases,
         closing(ImageService(directory)) as images,

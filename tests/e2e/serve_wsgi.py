@@ -13,12 +13,15 @@ import sys
 def main():
     """Load the application, then say so in one line, and serve for ever."""
     module, port = sys.argv[1:]
-    # What is served parses the command line, and finds no module of the tests' directory.
+    # What is served parses the command line, and finds no module of the tests'
+    # directory.
     del sys.argv[1:], sys.path[0]
     application = importlib.import_module(module).application
     import waitress
 
-    server = waitress.create_server(application, host='127.0.0.1', port=int(port), threads=8)
+    server = waitress.create_server(
+        application, host='127.0.0.1', port=int(port), threads=8
+    )
     print(f'serving {module}', flush=True)
     server.run()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services of the cloud but the scheduler: Glance, nova's own, and what they ask of Neutron."""
+"""The services of the cloud but the scheduler: Glance, nova's own, and what they ask of
+Neutron."""
 
 import json
 import os
@@ -56,7 +57,13 @@ paste.app_factory = glance.api.v2.router:API.factory
 paste.filter_factory = glance.api.middleware.context:UnauthenticatedContextMiddleware.factory
 """
 """Without keystone whoever asks is admin."""
-GLANCE_RULES = ('add_image', 'publicize_image', 'upload_image', 'get_images', 'get_image')
+GLANCE_RULES = (
+    'add_image',
+    'publicize_image',
+    'upload_image',
+    'get_images',
+    'get_image',
+)
 """Who has no token has no role either, so these ask for none."""
 
 
@@ -64,7 +71,8 @@ class Service:
     """A child process, which may be killed and started again."""
 
     def __init__(self, command, log, environment):
-        self._command, self._log = command, log
+        self._command = command
+        self._log = log
         self._environment = {**os.environ, **environment}
         self._process: Process | None = None
 
@@ -80,14 +88,16 @@ class Service:
 
 
 class WebService(Service):
-    """A WSGI application of another virtualenv, on a port of its own; started it serves.
+    """A WSGI application of another virtualenv, on a port of its own; started it
+    serves.
 
     :param module: where the application is; its first part names the log file.
     """
 
     def __init__(self, python, module, directory, environment):
         port = free_port()
-        self.url, self._ready = f'http://127.0.0.1:{port}', f'serving {module}'
+        self.url = f'http://127.0.0.1:{port}'
+        self._ready = f'serving {module}'
         log = directory / f'{module.partition(".")[0]}-api.log'
         super().__init__([str(python), str(SERVE), module, str(port)], log, environment)
 
@@ -104,7 +114,8 @@ class ImageService(WebService):
         python = named_python('NOVASCHED_GLANCE_PYTHON', 'Glance')
         home = directory / 'glance'
         (home / 'store').mkdir(parents=True)
-        paste, policy = home / 'paste.ini', home / 'policy.yaml'
+        paste = home / 'paste.ini'
+        policy = home / 'policy.yaml'
         paste.write_text(GLANCE_PASTE)
         policy.write_text(''.join(f'{name}: ""\n' for name in GLANCE_RULES))
         store = {'default_store': 'file', 'filesystem_store_datadir': home / 'store'}
@@ -117,20 +128,34 @@ class ImageService(WebService):
                 'paste_deploy': {'config_file': paste},
             },
         )
-        run([str(python.with_name('glance-manage')), '--config-file', str(config), 'db_sync'])
+        run(
+            [
+                str(python.with_name('glance-manage')),
+                '--config-file',
+                str(config),
+                'db_sync',
+            ]
+        )
         environment = {'OS_GLANCE_CONFIG_DIR': str(home), 'PYTHONWARNINGS': 'ignore'}
         super().__init__(python, 'glance.wsgi.api', directory, environment)
 
     def add_image(self, name, **properties):
         """A small public image with these properties; its UUID."""
-        usual = {'disk_format': 'raw', 'container_format': 'bare', 'visibility': 'public'}
-        images, body = f'{self.url}/v2/images', {'name': name, **usual, **properties}
+        usual = {
+            'disk_format': 'raw',
+            'container_format': 'bare',
+            'visibility': 'public',
+        }
+        images = f'{self.url}/v2/images'
+        body = {'name': name, **usual, **properties}
         made = requests.post(images, json=body, timeout=60)
         made.raise_for_status()
         uuid: str = made.json()['id']
         binary = {'Content-Type': 'application/octet-stream'}
         file = f'{images}/{uuid}/file'
-        requests.put(file, data=bytes(512), headers=binary, timeout=60).raise_for_status()
+        requests.put(
+            file, data=bytes(512), headers=binary, timeout=60
+        ).raise_for_status()
         return uuid
 
 
@@ -138,7 +163,8 @@ class NetworkService(HttpStub):
     """A Neutron that has nothing, which is enough for servers without networks."""
 
     def reply(self, method, path, headers, body):
-        """``GET /v2.0/ports.json`` is answered with ``{"ports": []}``, whatever the noun."""
+        """``GET /v2.0/ports.json`` is answered with ``{"ports": []}``, whatever the
+        noun."""
         noun = urlsplit(path).path.rpartition('/')[2].removesuffix('.json')
         return 200, JSON, json.dumps({noun.replace('-', '_'): []}).encode()
 
@@ -164,7 +190,11 @@ class NovaServices:
         self._conductor = self._service('nova-conductor', 'conductor', conductor)
         self.computes: dict[str, Service] = {}
         for host, own in computes.items():
-            default = {**config['DEFAULT'], 'compute_driver': DRIVER, **own.get('DEFAULT', {})}
+            default = {
+                **config['DEFAULT'],
+                'compute_driver': DRIVER,
+                **own.get('DEFAULT', {}),
+            }
             told = {**self._config, **own, 'DEFAULT': default}
             self.computes[host] = self._service('nova-compute', host, told)
 

@@ -44,14 +44,17 @@ class SmallCloud:
     """Four computes of the same size and a fickle one, flavors and images."""
 
     def __init__(self, databases, images, network):
-        self.databases, self.placement = databases, databases.placement
+        self.databases = databases
+        self.placement = databases.placement
         self.config = _config(images.url, f'http://{network.address}')
         computes = {**{host: {} for host in COMPUTES}, FICKLE: FICKLENESS}
         self.services = NovaServices(databases, self.config, computes)
         self.api = ComputeApi(self.services.api.url)
         self.image = images.add_image('any')
         self.other_image = images.add_image('another')
-        self.foreign_image = images.add_image('of another architecture', hw_architecture='aarch64')
+        self.foreign_image = images.add_image(
+            'of another architecture', hw_architecture='aarch64'
+        )
 
     def start(self, stack):
         """Start it; returns when every compute is mapped and in Placement."""
@@ -61,13 +64,20 @@ class SmallCloud:
         self.services.discover_hosts()
         self.api.update_compute(FICKLE, status='disabled')
         for name, size in {**FLAVORS, 'fast': FLAVORS['small']}.items():
-            self.api.call('POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}})
+            self.api.call(
+                'POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}}
+            )
         self.api.call('POST', '/flavors/fast/os-extra_specs', {'extra_specs': FAST})
 
     def ask(self, hints=None, **options):
-        """Ask for a small server of any image without networks, unless the options of the API
-        say otherwise; the UUID of the first, if they are several."""
-        usual = {'name': 'e2e', 'networks': 'none', 'flavorRef': 'small', 'imageRef': self.image}
+        """Ask for a small server of any image without networks, unless the options of
+        the API say otherwise; the UUID of the first, if they are several."""
+        usual = {
+            'name': 'e2e',
+            'networks': 'none',
+            'flavorRef': 'small',
+            'imageRef': self.image,
+        }
         body = {'server': {**usual, **options}, 'os:scheduler_hints': dict(hints or {})}
         return self.api.call('POST', '/servers', body)['server']['id']
 
@@ -77,7 +87,9 @@ class SmallCloud:
     def boot_many(self, count, hints=None, **options):
         already = {server.uuid for server in self.api.servers()}
         self.ask(hints, min_count=count, max_count=count, **options)
-        made = [server.uuid for server in self.api.servers() if server.uuid not in already]
+        made = [
+            server.uuid for server in self.api.servers() if server.uuid not in already
+        ]
         return [self.api.settled(uuid, 'ACTIVE') for uuid in made]
 
     def fault(self, hints=None, **options):
@@ -88,12 +100,14 @@ class SmallCloud:
 
     @contextmanager
     def aggregate(self, *hosts, **metadata):
-        """An aggregate of these hosts, for as long as the context lasts; without servers at
-        the end, since no zone may be taken away from under a server."""
+        """An aggregate of these hosts, for as long as the context lasts; without
+        servers at the end, since no zone may be taken away from under a server."""
         name = {'name': '-'.join(hosts)}
         made = self.api.call('POST', '/os-aggregates', {'aggregate': name})['aggregate']
         path = f'/os-aggregates/{made["id"]}'
-        self.api.call('POST', f'{path}/action', {'set_metadata': {'metadata': metadata}})
+        self.api.call(
+            'POST', f'{path}/action', {'set_metadata': {'metadata': metadata}}
+        )
         for host in hosts:
             self.api.call('POST', f'{path}/action', {'add_host': {'host': host}})
         try:
@@ -133,8 +147,8 @@ class SmallCloud:
 
     @contextmanager
     def dead(self, host):
-        """A compute that has crashed, and that the operator knows to be down, for as long
-        as the context lasts."""
+        """A compute that has crashed, and that the operator knows to be down, for as
+        long as the context lasts."""
         self.services.computes[host].kill()
         self.api.update_compute(host, forced_down=True)
         try:
@@ -159,7 +173,9 @@ class SmallCloud:
         try:
             eventually(lambda: self.allocations() == expected, 'equal allocations')
         except Failed as error:
-            raise Failed(f'{error}: {self.allocations()}, for servers {expected}') from None
+            raise Failed(
+                f'{error}: {self.allocations()}, for servers {expected}'
+            ) from None
 
     def allocations(self):
         """What every consumer holds: {server: {host: {resource class: amount}}}."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers are built where their request wants them, together with those of their group or apart from
-them, and where operators let them."""
+"""Servers are built where their request wants them, together with those of their group
+or apart from them, and where operators let them."""
 
 import json
 
@@ -38,8 +38,8 @@ def test_build_on_an_alternate(cloud):
 
 
 def test_in_vain(cloud):
-    """What no compute can hold or run, not even the one that is named, and what an expression
-    holds for none of, ends in an error that says so."""
+    """What no compute can hold or run, not even the one that is named, and what an
+    expression holds for none of, ends in an error that says so."""
     assert cloud.fault(flavorRef='impossible') == NO_VALID_HOST
     assert cloud.fault(flavorRef='impossible', host='compute-2') == NO_VALID_HOST
     assert cloud.fault(imageRef=cloud.foreign_image) == NOT_ENOUGH
@@ -50,7 +50,9 @@ def test_availability_zone(cloud):
     """A server of a zone runs in that zone."""
     with cloud.aggregate('compute-3', availability_zone='east'):
         servers = cloud.boot_many(2, availability_zone='east')
-        assert {(server.host, server.zone) for server in servers} == {('compute-3', 'east')}
+        assert {(server.host, server.zone) for server in servers} == {
+            ('compute-3', 'east')
+        }
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,18 @@ def test_same_host(cloud):
 
 
 def test_different_host(cloud):
-    """Servers with the hint different_host avoid those that they name, until no host is left."""
+    """Servers with the hint different_host avoid those that they name, until no host is
+    left."""
     servers = [cloud.boot()]
     while len(servers) < len(COMPUTES):
-        servers.append(cloud.boot({'different_host': [server.uuid for server in servers]}))
+        servers.append(
+            cloud.boot({'different_host': [server.uuid for server in servers]})
+        )
     assert {server.host for server in servers} == set(COMPUTES)
-    assert cloud.fault({'different_host': [server.uuid for server in servers]}) == NOT_ENOUGH
+    assert (
+        cloud.fault({'different_host': [server.uuid for server in servers]})
+        == NOT_ENOUGH
+    )
 
 
 def test_query(cloud):
@@ -85,7 +93,8 @@ def test_query(cloud):
 
 
 def test_flavor_of_an_aggregate(cloud):
-    """A flavor's aggregate_instance_extra_specs are met by the hosts of an aggregate alone."""
+    """A flavor's aggregate_instance_extra_specs are met by the hosts of an aggregate
+    alone."""
     assert cloud.fault(flavorRef='fast') == NOT_ENOUGH
     with cloud.aggregate('compute-2', 'compute-3', fast='true'):
         servers = cloud.boot_many(4, flavorRef='fast')
@@ -94,8 +103,8 @@ def test_flavor_of_an_aggregate(cloud):
 
 @pytest.mark.parametrize('policy', ['affinity', 'soft-affinity'])
 def test_affinity(cloud, policy):
-    """Servers of a group share a host, one by one and several at once. When that takes no more,
-    those of a soft-affinity group alone run elsewhere."""
+    """Servers of a group share a host, one by one and several at once. When that takes
+    no more, those of a soft-affinity group alone run elsewhere."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), cloud.boot(hint), *cloud.boot_many(2, hint)]
         [host] = {server.host for server in servers}
@@ -108,8 +117,8 @@ def test_affinity(cloud, policy):
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'soft-anti-affinity'])
 def test_anti_affinity(cloud, policy):
-    """Servers of a group have a host each. One more than there are hosts ends in an error, in a
-    soft-anti-affinity group on any of them."""
+    """Servers of a group have a host each. One more than there are hosts ends in an
+    error, in a soft-anti-affinity group on any of them."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), *cloud.boot_many(2, hint), cloud.boot(hint)]
         assert {server.host for server in servers} == set(COMPUTES)
@@ -123,24 +132,31 @@ def test_anti_affinity_of_too_many_at_once(cloud):
     """More servers than hosts in one request get none at all."""
     with cloud.group('anti-affinity') as hint:
         cloud.ask(hint, min_count=5, max_count=5)
-        servers = [cloud.api.settled(server.uuid, 'ERROR') for server in cloud.api.servers()]
-        assert [(server.host, server.fault) for server in servers] == [(None, NOT_ENOUGH)] * 5
+        servers = [
+            cloud.api.settled(server.uuid, 'ERROR') for server in cloud.api.servers()
+        ]
+        assert [(server.host, server.fault) for server in servers] == [
+            (None, NOT_ENOUGH)
+        ] * 5
 
 
 def test_both_schedulers_at_once(cloud, scheduler, other_scheduler):
-    """The list of services shows both schedulers up and enabled. Servers run while they share the
-    queue, and when one of them has stopped."""
+    """The list of services shows both schedulers up and enabled. Servers run while they
+    share the queue, and when one of them has stopped."""
     shown = cloud.api.services('nova-scheduler')
     for each in (scheduler, other_scheduler):
-        assert (shown[each.host]['state'], shown[each.host]['status']) == ('up', 'enabled')
+        assert (shown[each.host]['state'], shown[each.host]['status']) == (
+            'up',
+            'enabled',
+        )
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
     assert other_scheduler.stop() == 0
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
 
 
 def test_disabled_computes(cloud):
-    """Computes that are disabled get no new servers, and get them again when enabled; without any
-    that takes servers a server ends in an error."""
+    """Computes that are disabled get no new servers, and get them again when enabled;
+    without any that takes servers a server ends in an error."""
     with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
         assert {server.host for server in cloud.boot_many(3)} == {'compute-4'}
     assert cloud.boot_many(1)[0].host in COMPUTES[:3]
@@ -156,7 +172,8 @@ def test_dead_compute(cloud):
 
 
 def test_delete(cloud):
-    """A server that is deleted holds nothing any more, and its neighbour what it held."""
+    """A server that is deleted holds nothing any more, and its neighbour what it
+    held."""
     gone, stays = cloud.boot_many(2)
     cloud.api.delete(gone.uuid)
     cloud.check_allocations()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that exist move to hosts that are fit, and hold nothing where they came from."""
+"""Servers that exist move to hosts that are fit, and hold nothing where they came
+from."""
 
 import json
 
@@ -15,8 +16,8 @@ MOVES = {'resize': {'flavorRef': 'larger'}, 'migrate': None}
 @pytest.mark.parametrize('end', ['confirmResize', 'revertResize'])
 @pytest.mark.parametrize('action', MOVES)
 def test_move(cloud, action, end):
-    """A server that is resized or migrated runs on another host, for good when that is confirmed;
-    reverted it is what and where it was."""
+    """A server that is resized or migrated runs on another host, for good when that is
+    confirmed; reverted it is what and where it was."""
     before = cloud.boot()
     cloud.api.act(before.uuid, action, MOVES[action])
     moved = cloud.api.settled(before.uuid, 'VERIFY_RESIZE')
@@ -39,7 +40,8 @@ def test_migrate_to_a_named_host(cloud):
 
 
 def test_migrate_in_a_group(cloud):
-    """A server of an anti-affinity group is migrated to the one host that has none of it."""
+    """A server of an anti-affinity group is migrated to the one host that has none of
+    it."""
     with cloud.group('anti-affinity') as hint:
         servers = cloud.boot_many(3, hint)
         free = set(COMPUTES) - {server.host for server in servers}
@@ -53,7 +55,9 @@ def test_resize_that_fits_nowhere(cloud):
     """A server whose new flavor fits nowhere stays as it is."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'resize', {'flavorRef': 'impossible'})
-    assert cloud.api.failure(before.uuid, 'resize').startswith('No valid host was found.')
+    assert cloud.api.failure(before.uuid, 'resize').startswith(
+        'No valid host was found.'
+    )
     after = cloud.api.settled(before.uuid, 'ACTIVE')
     assert (after.host, after.takes) == (before.host, before.takes)
 
@@ -71,8 +75,8 @@ def test_live_migration(cloud, host):
 
 @pytest.mark.parametrize('host', [None, 'compute-3'], ids=['any', 'named'])
 def test_evacuate(cloud, host):
-    """The server of a dead compute is built anew on another, or on the one that is named;
-    the dead one forgets it when it comes back."""
+    """The server of a dead compute is built anew on another, or on the one that is
+    named; the dead one forgets it when it comes back."""
     server = cloud.boot(availability_zone='nova:compute-1')
     with cloud.dead('compute-1'):
         cloud.api.act(server.uuid, 'evacuate', {'host': host} if host else {})
@@ -81,11 +85,13 @@ def test_evacuate(cloud, host):
 
 
 def test_a_host_is_lost(cloud, capsys):
-    """What simulate said comes true: servers that have no choice go where it said, the others
-    somewhere, and those that it said have no place find none. To say so it claims nothing."""
+    """What simulate said comes true: servers that have no choice go where it said, the
+    others somewhere, and those that it said have no place find none. To say so it
+    claims nothing."""
     with cloud.group('anti-affinity') as apart, cloud.group('affinity') as together:
         first, *others = cloud.boot_many(3, apart)
-        lost, (free,) = first.host, set(COMPUTES) - {first.host, *(each.host for each in others)}
+        lost = first.host
+        (free,) = set(COMPUTES) - {first.host, *(each.host for each in others)}
         here = {'availability_zone': f'nova:{lost}'}
         with cloud.aggregate(lost, others[0].host, fast='true'):
             bound = cloud.boot(flavorRef='fast', **here)
@@ -107,7 +113,9 @@ def test_a_host_is_lost(cloud, capsys):
                         assert why.startswith('No valid host was found.')
                     else:
                         now = cloud.api.migrated(uuid).host
-                        assert now in ([places[uuid]] if uuid != plain.uuid else COMPUTES)
+                        assert now in (
+                            [places[uuid]] if uuid != plain.uuid else COMPUTES
+                        )
 
 
 def simulated(cloud, capsys, *arguments):
@@ -138,12 +146,14 @@ def test_rebuild_that_its_host_cannot_run(cloud):
 
 @pytest.mark.parametrize('host', [None, 'compute-2'], ids=['any', 'named'])
 def test_shelve_and_unshelve(cloud, host):
-    """A shelved server holds nothing; unshelved it runs on a host again, or on the one that the
-    operator names."""
+    """A shelved server holds nothing; unshelved it runs on a host again, or on the one
+    that the operator names."""
     server = cloud.boot(availability_zone='nova:compute-1')
     cloud.api.act(server.uuid, 'shelve')
     cloud.api.offloaded(server.uuid)
     cloud.check_allocations()
     assert cloud.allocations() == {}
     cloud.api.act(server.uuid, 'unshelve', {'host': host} if host else None)
-    assert cloud.api.settled(server.uuid, 'ACTIVE').host in ([host] if host else COMPUTES)
+    assert cloud.api.settled(server.uuid, 'ACTIVE').host in (
+        [host] if host else COMPUTES
+    )

@@ -12,16 +12,21 @@ from tests.lab.tables import rst, show
 from .fault import Result, sheet
 from .site import Site
 
-directory, nova = fixtures.directory, fixtures.nova
+directory = fixtures.directory
+nova = fixtures.nova
 
 RESULTS = pytest.StashKey[list[Result]]()
 
 
 def pytest_addoption(parser):
     group = parser.getgroup('faults')
-    group.addoption('--quick', action='store_true', help='only the faults that run often')
+    group.addoption(
+        '--quick', action='store_true', help='only the faults that run often'
+    )
     group.addoption('--table', type=Path, help='where to write the table of the faults')
-    group.addoption('--at-once', type=int, default=5000, help='requests that come at once')
+    group.addoption(
+        '--at-once', type=int, default=5000, help='requests that come at once'
+    )
 
 
 def pytest_configure(config):

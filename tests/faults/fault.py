@@ -16,10 +16,10 @@ lost
     its caller waited its whole time in vain, although the broker lived. That is a
     scheduler's fault: it took the request and did not answer, or it did not take it.
 
-An allocation is left over if no answer names its server and host, half a minute after the
-load. One that is there for a
-request that is gone is the caller's to remove, as for any other RPC that timed out: nova
-does so when the server, which is in error, is deleted.
+An allocation is left over if no answer names its server and host, half a minute after
+the load. One that is there for a request that is gone is the caller's to remove, as for
+any other RPC that timed out: nova does so when the server, which is in error, is
+deleted.
 """
 
 import re
@@ -48,9 +48,17 @@ WORDS = 200  # characters of a refusal that are shown with a test that fails
 BEFORE = 10  # answers before the fault
 REMOTE = re.compile(r'RemoteError\(.Remote error: (\w+) ')
 COLUMNS = (
-    'fault', 'schedulers', 'sent', 'answered', 'refused', 'gone with the broker', 'lost',
-    'allocations left over', 'longest wait (s)', 'seconds to recover',
-)  # fmt: skip
+    'fault',
+    'schedulers',
+    'sent',
+    'answered',
+    'refused',
+    'gone with the broker',
+    'lost',
+    'allocations left over',
+    'longest wait (s)',
+    'seconds to recover',
+)
 KNOWN = ('NoValidHost', 'AllocationUpdateFailed')
 
 Happens = Callable[[Site], AbstractContextManager[None]]
@@ -58,14 +66,17 @@ Happens = Callable[[Site], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens in data centres: it begins, lasts for some seconds, and ends."""
+    """Something that happens in data centres: it begins, lasts for some seconds, and
+    ends."""
 
     name: str
     happens: Happens
     seconds: float = 3
     quick: bool = True  # part of the half that runs often
     short: float | None = None  # seconds in that half, if others
-    refuses: bool = False  # requests may be refused, since nobody could wait for its end
+    refuses: bool = (
+        False  # requests may be refused, since nobody could wait for its end
+    )
     varied: bool = False  # also with more workers, and with more schedulers
     forgets: bool = False  # messages that are in the broker
     patience: int = PATIENCE
@@ -97,7 +108,9 @@ class Outcome:
     left_over: int  # allocations that no answer names, ...
     of_gone: int  # ... and how many of them are for requests that are gone
     missing: int  # answers without an allocation
-    recovery: float | None  # seconds from the fault's end to the first of the good answers
+    recovery: (
+        float | None
+    )  # seconds from the fault's end to the first of the good answers
     longest: float  # seconds that one of them waited
     why: Mapping[str, int]  # refusals by their first words
     unknown: tuple[str, ...]  # errors of a scheduler that no conductor knows
@@ -109,8 +122,8 @@ class Outcome:
 
 
 def is_unknown(answer):
-    """Whether a scheduler raised what a conductor does not know; this caller has no exceptions
-    of nova's, so that it calls them remote errors, too."""
+    """Whether a scheduler raised what a conductor does not know; this caller has no
+    exceptions of nova's, so that it calls them remote errors, too."""
     remote = REMOTE.match(str(answer.error))
     return remote is not None and remote[1] not in KNOWN
 
@@ -122,17 +135,25 @@ def is_timeout(answer):
 def run(site, fault):
     recovery = None
     with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as found:
-        wait_until(lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before')
+        wait_until(
+            lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before'
+        )
         begun = time.monotonic()
         with fault.happens(site):
             time.sleep(fault.seconds)  # the time that has to pass
         ended = back = time.monotonic()
         if fault.forgets:
-            wait_until(lambda: broker.consumers(site.rabbitmq.url, TOPIC) > 0, RECOVERY, 'consumer')
+            wait_until(
+                lambda: broker.consumers(site.rabbitmq.url, TOPIC) > 0,
+                RECOVERY,
+                'consumer',
+            )
             back = time.monotonic()
         try:
             wait_until(
-                lambda: _in_a_row(found, IN_A_ROW, ended) is not None, RECOVERY, 'good answers'
+                lambda: _in_a_row(found, IN_A_ROW, ended) is not None,
+                RECOVERY,
+                'good answers',
             )
         except Failed as error:
             print(error)
@@ -143,7 +164,10 @@ def run(site, fault):
     # Schedulers give back what was left to them, once Placement lets them.
     with suppress(Failed):
         wait_until(
-            lambda: not judge(site, found, forgot, recovery).unexcused, SETTLED, 'order', pause=0.5
+            lambda: not judge(site, found, forgot, recovery).unexcused,
+            SETTLED,
+            'order',
+            pause=0.5,
         )
     return judge(site, found, forgot, recovery)
 
@@ -151,8 +175,8 @@ def run(site, fault):
 def judge(site, found, forgot, recovery):
     """Count what became of requests.
 
-    :param forgot: when the broker ended, if it did, and when a scheduler had its queue there
-        again.
+    :param forgot: when the broker ended, if it did, and when a scheduler had its queue
+        there again.
     """
     answered = {each.server: each.host for each in found.answers if not each.error}
     waited = [each for each in found.answers if is_timeout(each)]
@@ -187,8 +211,8 @@ def judge(site, found, forgot, recovery):
 
 
 def _in_a_row(found, count, since=0.0):
-    """When the first of so many answers came of which none between is a refusal, among those
-    that came after a moment; None if there are not so many yet."""
+    """When the first of so many answers came of which none between is a refusal, among
+    those that came after a moment; None if there are not so many yet."""
     row: list[float] = []
     for each in sorted(found.answers, key=lambda x: x.asked + x.taken):
         came = each.asked + each.taken

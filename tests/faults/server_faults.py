@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to RabbitMQ, to MariaDB, to the one with nearly everything and to a cell's own, and to
-Placement; and to the machine that a scheduler runs on."""
+"""What happens to RabbitMQ, to MariaDB, to the one with nearly everything and to a
+cell's own, and to Placement; and to the machine that a scheduler runs on."""
 
 import json
 import os
@@ -21,13 +21,23 @@ ATTEMPTS = 1000
 MEMORY = '512MiB'
 HOUR = 3600
 HUGE = 100_000_000
-OUTAGE_S, PATIENCE_S = 8, 4
+OUTAGE_S = 8
+PATIENCE_S = 4
 CHANGES = ('PUT', 'POST')
 CONFLICTS = {
-    'a concurrent update': ('placement.concurrent_update', 'Inventory changed while attempting to allocate: Another thread concurrently updated the data. Please retry your update'),
-    'a consumer generation': ('placement.concurrent_update', 'consumer generation conflict - expected null but got 1'),
-    'no room': ('placement.undefined_code', 'Unable to allocate inventory: Unable to create allocation for VCPU'),
-}  # fmt: skip
+    'a concurrent update': (
+        'placement.concurrent_update',
+        'Inventory changed while attempting to allocate: Another thread concurrently updated the data. Please retry your update',
+    ),
+    'a consumer generation': (
+        'placement.concurrent_update',
+        'consumer generation conflict - expected null but got 1',
+    ),
+    'no room': (
+        'placement.undefined_code',
+        'Unable to allocate inventory: Unable to create allocation for VCPU',
+    ),
+}
 
 
 @contextmanager
@@ -41,15 +51,22 @@ def control(url):
 
 def _connect(url):
     return pymysql.connect(
-        host=url.host, port=url.port or 3306, user=url.username, password=str(url.password)
+        host=url.host,
+        port=url.port or 3306,
+        user=url.username,
+        password=str(url.password),
     )
 
 
 def cut(cursor):
     """End every connection but this, in mid-query or not."""
-    cursor.execute('SELECT id FROM information_schema.processlist WHERE id != connection_id()')
+    cursor.execute(
+        'SELECT id FROM information_schema.processlist WHERE id != connection_id()'
+    )
     for (number,) in cursor.fetchall():
-        with suppress(pymysql.err.Error):  # it has gone by itself, or is the server's own
+        with suppress(
+            pymysql.err.Error
+        ):  # it has gone by itself, or is the server's own
             cursor.execute(f'KILL {number}')
 
 
@@ -61,16 +78,16 @@ def stopped(server):
 
 
 def killed(server):
-    """A crash, out of memory for instance: connections end in the middle of whatever they are used
-    for."""
+    """A crash, out of memory for instance: connections end in the middle of whatever
+    they are used for."""
     server.kill()
     yield
     server.start()
 
 
 def crashed(server):
-    """A crash of a database. What it has committed stays, as in production: the tests' own
-    servers are faster than that."""
+    """A crash of a database. What it has committed stays, as in production: the tests'
+    own servers are faster than that."""
     with control(server.url) as cursor:
         cursor.execute('SET GLOBAL innodb_flush_log_at_trx_commit = 2')
         cursor.execute('FLUSH ENGINE LOGS')
@@ -78,8 +95,8 @@ def crashed(server):
 
 
 def frozen(server):
-    """It takes connections and says nothing: a disk that hangs, a virtual machine that is moved,
-    or a partition that heals."""
+    """It takes connections and says nothing: a disk that hangs, a virtual machine that
+    is moved, or a partition that heals."""
     server.freeze()
     yield
     server.thaw()
@@ -107,8 +124,8 @@ def out_of_memory(rabbitmq):
 
 
 def read_only(mariadb):
-    """A replica that is not the primary yet. Who may do everything may write all the same,
-    so the privilege goes away, too."""
+    """A replica that is not the primary yet. Who may do everything may write all the
+    same, so the privilege goes away, too."""
     with control(mariadb.url) as cursor:
         cursor.execute('SET GLOBAL read_only = 1')
         cursor.execute("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM nova@'%'")
@@ -144,21 +161,51 @@ TABLE: tuple[tuple[str, str, Happens, dict[str, Any]], ...] = (
     ('RabbitMQ stopped', 'rabbitmq', stopped, {**BROKER, 'varied': True}),
     ('RabbitMQ killed', 'rabbitmq', killed, {**BROKER, 'quick': False}),
     ('RabbitMQ frozen', 'rabbitmq', frozen, {'refuses': True, 'quick': False}),
-    ('RabbitMQ closes its connections', 'rabbitmq', connections_closed, {'refuses': True, 'varied': True}),
-    ('RabbitMQ out of memory', 'rabbitmq', out_of_memory, {'refuses': True, 'quick': False}),
+    (
+        'RabbitMQ closes its connections',
+        'rabbitmq',
+        connections_closed,
+        {'refuses': True, 'varied': True},
+    ),
+    (
+        'RabbitMQ out of memory',
+        'rabbitmq',
+        out_of_memory,
+        {'refuses': True, 'quick': False},
+    ),
     ('MariaDB stopped', 'mariadb', stopped, {'varied': True}),
     ('MariaDB killed', 'mariadb', crashed, {'seconds': 8, 'quick': False}),
     ('MariaDB frozen', 'mariadb', frozen, {'seconds': 8, 'quick': False}),
-    ('connections to MariaDB cut', 'mariadb', connections_cut, {'seconds': 1, 'varied': True}),
+    (
+        'connections to MariaDB cut',
+        'mariadb',
+        connections_cut,
+        {'seconds': 1, 'varied': True},
+    ),
     ('MariaDB read-only', 'mariadb', read_only, {}),
     ('MariaDB out of connections', 'mariadb', out_of_connections, {'quick': False}),
     ('database of a cell stopped', 'second', stopped, {'varied': True}),
     ('database of a cell killed', 'second', crashed, {'seconds': 8, 'quick': False}),
-    ('database of a cell frozen', 'second', frozen, {'seconds': 8, 'varied': True}),  # longer than cell_timeout
-    ('database of a cell frozen for 90 s', 'second', frozen, {'seconds': 90, 'quick': False}),  # whatever piles up
-    ('connections to a cell cut', 'second', connections_cut, {'seconds': 1, 'quick': False}),
+    (
+        'database of a cell frozen',
+        'second',
+        frozen,
+        {'seconds': 8, 'varied': True},
+    ),  # longer than cell_timeout
+    (
+        'database of a cell frozen for 90 s',
+        'second',
+        frozen,
+        {'seconds': 90, 'quick': False},
+    ),  # whatever piles up
+    (
+        'connections to a cell cut',
+        'second',
+        connections_cut,
+        {'seconds': 1, 'quick': False},
+    ),
     ('Placement killed', 'placement', killed, {'seconds': OUTAGE_S, 'quick': False}),
-)  # fmt: skip
+)
 """The name of each fault, whose it is, what happens, and how."""
 
 
@@ -171,7 +218,9 @@ for name, server, happens, how in TABLE:
 
 
 @fault(
-    'no room for the log', seconds=2, config=lambda _site: {'DEFAULT': {'log_file': '/dev/full'}}
+    'no room for the log',
+    seconds=2,
+    config=lambda _site: {'DEFAULT': {'log_file': '/dev/full'}},
 )
 def log_full(_site):
     """Each write of a line fails, from the first to the last."""
@@ -237,7 +286,9 @@ def token_expired(site):
     before = site.keystone.given
 
     def rule(_method, _path, _body):
-        return proxy.answer(401) if site.keystone.given == before else None
+        if site.keystone.given == before:
+            return proxy.answer(401)
+        return None
 
     with following(site, rule):
         yield
@@ -253,9 +304,17 @@ GIVES_UP = {
 }
 Faulty = Callable[[], proxy.Fault]
 ANSWERS: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
-    ('slow by 10 s', lambda: proxy.slow(10), {'seconds': 12, 'patience': 60, 'quick': False}),
+    (
+        'slow by 10 s',
+        lambda: proxy.slow(10),
+        {'seconds': 12, 'patience': 60, 'quick': False},
+    ),
     ('does nothing', proxy.hang, LONG),
-    ('does nothing for longer than its timeout', lambda: proxy.hang(work=False), {**LONG, **IMPATIENT}),
+    (
+        'does nothing for longer than its timeout',
+        lambda: proxy.hang(work=False),
+        {**LONG, **IMPATIENT},
+    ),
     ('answers 500', lambda: proxy.answer(500), SHORT),
     ('answers 501', lambda: proxy.answer(501), LONG),
     ('answers 401', lambda: proxy.answer(401), LONG),
@@ -267,24 +326,46 @@ ANSWERS: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
     ('answers 100 MB', lambda: proxy.huge(HUGE), {'quick': False}),
     ('answers no JSON', proxy.garbage, LONG),
     ('answers nothing', lambda: proxy.answer(200), LONG),
-    ('answers 500 for longer than requests wait', lambda: proxy.answer(500), {**LONG, **GIVES_UP}),
-    ('answers 503 for longer than requests wait', lambda: proxy.answer(503), {**LONG, **GIVES_UP}),
-)  # fmt: skip
+    (
+        'answers 500 for longer than requests wait',
+        lambda: proxy.answer(500),
+        {**LONG, **GIVES_UP},
+    ),
+    (
+        'answers 503 for longer than requests wait',
+        lambda: proxy.answer(503),
+        {**LONG, **GIVES_UP},
+    ),
+)
 """What each answer of Placement is like, and how long."""
 CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
-    ('answers 409: a concurrent update', lambda: conflict('a concurrent update'), REFUSED),
-    ('answers 409: a consumer generation', lambda: conflict('a consumer generation'), REFUSED),
+    (
+        'answers 409: a concurrent update',
+        lambda: conflict('a concurrent update'),
+        REFUSED,
+    ),
+    (
+        'answers 409: a consumer generation',
+        lambda: conflict('a consumer generation'),
+        REFUSED,
+    ),
     ('answers 409: no room', lambda: conflict('no room'), REFUSED),
     ('claims, then no answer', proxy.lost, {'varied': True}),
-    ('claims, then 504', lambda: proxy.answer(504, b'Gateway Timeout', True, 'text/html'), {}),
-)  # fmt: skip
+    (
+        'claims, then 504',
+        lambda: proxy.answer(504, b'Gateway Timeout', True, 'text/html'),
+        {},
+    ),
+)
 """The same of answers to changes, for two seconds."""
 
 
 def _answering(what, methods):
     def happens(site):
         def rule(method, _path, _body):
-            return what() if method in methods else None
+            if method in methods:
+                return what()
+            return None
 
         with following(site, rule):
             yield

@@ -21,7 +21,8 @@ from tests.lab.placement_api import TOKEN
 from tests.lab.proxy import JSON, HttpStub, Proxy
 from tests.lab.steady import Caller
 
-USER, PASSWORD = 'novasched', 'a-word-that-nobody-may-read'
+USER = 'novasched'
+PASSWORD = 'a-word-that-nobody-may-read'
 
 
 class Keystone(HttpStub):
@@ -47,24 +48,37 @@ class Keystone(HttpStub):
             return 401, JSON, json.dumps({'error': error}).encode()
         self.given += 1
         self.expired = False
-        return 201, {**JSON, 'X-Subject-Token': TOKEN}, json.dumps({'token': _token()}).encode()
+        return (
+            201,
+            {**JSON, 'X-Subject-Token': TOKEN},
+            json.dumps({'token': _token()}).encode(),
+        )
 
     def options(self):
         """What a group of nova.conf says to use it."""
         return {
-            'auth_type': 'v3password', 'auth_url': self.url, 'username': USER, 'password': PASSWORD,
-            'user_domain_name': 'Default', 'project_name': 'service', 'project_domain_name': 'Default',
-        }  # fmt: skip
+            'auth_type': 'v3password',
+            'auth_url': self.url,
+            'username': USER,
+            'password': PASSWORD,
+            'user_domain_name': 'Default',
+            'project_name': 'service',
+            'project_domain_name': 'Default',
+        }
 
 
 def _token():
     domain = {'id': 'default', 'name': 'Default'}
     return {
-        'methods': ['password'], 'user': {'id': 'u', 'name': USER, 'domain': domain},
+        'methods': ['password'],
+        'user': {'id': 'u', 'name': USER, 'domain': domain},
         'project': {'id': 'p', 'name': 'service', 'domain': domain},
-        'roles': [{'id': 'r', 'name': 'service'}], 'catalog': [], 'audit_ids': ['x'],
-        'issued_at': '2026-01-01T00:00:00.000000Z', 'expires_at': '2096-01-01T00:00:00.000000Z',
-    }  # fmt: skip
+        'roles': [{'id': 'r', 'name': 'service'}],
+        'catalog': [],
+        'audit_ids': ['x'],
+        'issued_at': '2026-01-01T00:00:00.000000Z',
+        'expires_at': '2096-01-01T00:00:00.000000Z',
+    }
 
 
 HOSTS = 20
@@ -75,7 +89,8 @@ REPLY = 'received reply msg_id: %s'
 PACKAGE = 'libfaketime'
 LIBRARY = '*/faketime/libfaketimeMT.so.1'
 
-# libfaketime 0.9.10 makes clock_nanosleep() fail when it leaves the monotonic clock alone.
+# libfaketime 0.9.10 makes clock_nanosleep() fail when it leaves the monotonic clock
+# alone.
 SLEEP = """
 import select, time
 time.sleep = lambda seconds: select.select([], [], [], seconds) and None
@@ -84,10 +99,11 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 
 @contextmanager
 def counted_replies():
-    """How many replies came for each call to the clients of this process, those included for which
-    nobody waits any more: oslo.messaging's client tells of each. What it tells goes no further,
-    since it would drown what a failed test shows."""
-    replies, logger = Counter[str](), logging.getLogger(LOGGER)
+    """How many replies came for each call to the clients of this process, those
+    included for which nobody waits any more: oslo.messaging's client tells of each.
+    What it tells goes no further, since it would drown what a failed test shows."""
+    replies = Counter[str]()
+    logger = logging.getLogger(LOGGER)
 
     def count(record):
         if record.msg == REPLY:
@@ -122,8 +138,9 @@ class Clock:
         new.rename(self._path)
 
     def environment(self):
-        """What makes a process see it; the test is skipped where the library is not to be
-        had. As when NTP steps a clock, the one that only measures goes on as it is."""
+        """What makes a process see it; the test is skipped where the library is not to
+        be had. As when NTP steps a clock, the one that only measures goes on as it
+        is."""
         path = [str(self._directory), os.environ.get('PYTHONPATH', '')]
         return {
             'PYTHONPATH': os.pathsep.join(filter(None, path)),
@@ -145,16 +162,19 @@ def _library():
 
 
 class Site(ExitStack):
-    """What faults happen to. The second cell has a database server of its own; all else is on
-    the first. Schedulers reach Placement through the proxy."""
+    """What faults happen to. The second cell has a database server of its own; all else
+    is on the first. Schedulers reach Placement through the proxy."""
 
     def __init__(self, nova, directory):
         super().__init__()
         self.daemons: Sequence[Daemon] = ()
-        with ExitStack() as stack:  # which ends what runs if something else does not start
+        with (
+            ExitStack() as stack
+        ):  # which ends what runs if something else does not start
             enter = stack.enter_context
             self.rabbitmq = enter(servers.RabbitMQ())
-            self.mariadb, self.second = enter(servers.MariaDB()), enter(servers.MariaDB())
+            self.mariadb = enter(servers.MariaDB())
+            self.second = enter(servers.MariaDB())
             self.placement = enter(placement_api.placement(self.mariadb.url, directory))
             self.proxy = enter(Proxy(self.placement.url))
             self.cloud = NovaCloud(
@@ -199,7 +219,9 @@ class Site(ExitStack):
 
     def workers(self):
         return [
-            worker for daemon in self.daemons for worker in psutil.Process(daemon.pid).children()
+            worker
+            for daemon in self.daemons
+            for worker in psutil.Process(daemon.pid).children()
         ]
 
     @contextmanager
@@ -215,8 +237,8 @@ class Site(ExitStack):
 
 
 class Crew:
-    """Schedulers that stay from one fault to the next, as they do in data centres: while the
-    same ones are wanted, and no test fails."""
+    """Schedulers that stay from one fault to the next, as they do in data centres:
+    while the same ones are wanted, and no test fails."""
 
     def __init__(self, site):
         self._site = site

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More requests than can be answered at once, requests that nobody waits for any more, and one query of
-Placement that takes a minute beside many that are answered at once."""
+"""More requests than can be answered at once, requests that nobody waits for any more,
+and one query of Placement that takes a minute beside many that are answered at once."""
 
 import statistics
 import time
@@ -34,10 +34,17 @@ def counted(site, callers, seconds):
 
     def answer(server):
         host = callers.hosts.get(server)
-        error = None if host else 'refused' if server in callers.hosts else 'MessagingTimeout'
+        if host:
+            error = None
+        elif server in callers.hosts:
+            error = 'refused'
+        else:
+            error = 'MessagingTimeout'
         return Answer(0.0, seconds, server, host, error)
 
-    return judge(site, Load([answer(server) for server in callers.asked]), None, seconds)
+    return judge(
+        site, Load([answer(server) for server in callers.asked]), None, seconds
+    )
 
 
 @pytest.mark.long
@@ -48,16 +55,20 @@ def test_all_at_once(site, results, pytestconfig):
         begun = time.monotonic()
         servers = callers.ask(count)
         with suppress(Failed):  # the outcome says how many are lost
-            callers.listen(lambda: callers.answered(servers), PATIENCE, 'answer to each')
+            callers.listen(
+                lambda: callers.answered(servers), PATIENCE, 'answer to each'
+            )
         outcome = counted(site, callers, time.monotonic() - begun)
         results.append(Result(f'{count:,} requests at once', 'one', outcome))
-        assert [outcome.lost, outcome.refused, outcome.left_over, outcome.missing] == [0] * 4
+        assert [outcome.lost, outcome.refused, outcome.left_over, outcome.missing] == [
+            0
+        ] * 4
         assert set(callers.answers.values()) == {1}
 
 
 def test_given_up(site, results):
-    """A scheduler that was held up finds a queue full of calls that have expired: those who
-    call now are answered, and for those who have given up nothing is claimed."""
+    """A scheduler that was held up finds a queue full of calls that have expired: those
+    who call now are answered, and for those who have given up nothing is claimed."""
     expired: list[str] = []
 
     with site.running(), crowd(site.rabbitmq.url) as callers:
@@ -69,7 +80,9 @@ def test_given_up(site, results):
                 yield
 
         outcome = run(site, Fault('queue full of expired calls', held_up, seconds=3))
-        outcome = replace(outcome, left_over=outcome.left_over + len(held(site, expired)))
+        outcome = replace(
+            outcome, left_over=outcome.left_over + len(held(site, expired))
+        )
         results.append(Result('queue full of expired calls', 'one', outcome))
         assert outcome.recovery is not None
         assert [outcome.lost, outcome.missing, outcome.left_over] == [0, 0, 0]
@@ -104,7 +117,9 @@ OUTAGES = {
     '12 s, little is prefetched': Outage(12, 3, 6, threads=8, prefetched=4),
     '12 s': Outage(12, 3, 6, threads=8, prefetched=1000),
     'five minutes': Outage(300, 30, 60, threads=64, prefetched=1000),
-    'five minutes, little is prefetched': Outage(300, 30, 60, threads=64, prefetched=32),
+    'five minutes, little is prefetched': Outage(
+        300, 30, 60, threads=64, prefetched=32
+    ),
 }
 
 
@@ -123,13 +138,16 @@ def test_placement_away_for_long(name, site, results):
 
         def ask(until, what):
             """Send a steady stream of requests until something holds."""
-            begun, asked = time.monotonic(), 0
+            begun = time.monotonic()
+            asked = 0
             while not until():
                 assert time.monotonic() < begun + outage.seconds + RECOVERY, what
                 asked += 1
                 callers.ask(1, patience=outage.silence)
                 due = begun + asked / PER_SECOND
-                callers.listen(lambda due=due: time.monotonic() >= due, SETTLED, 'next request')
+                callers.listen(
+                    lambda due=due: time.monotonic() >= due, SETTLED, 'next request'
+                )
 
         ask(lambda: len(callers.hosts) >= BEFORE, 'answers before')
         first = len(callers.asked)
@@ -139,20 +157,32 @@ def test_placement_away_for_long(name, site, results):
         ended = time.monotonic()
         last = len(callers.asked)
         ask(
-            lambda: sum(callers.hosts.get(x) is not None for x in callers.asked[last:]) >= BEFORE,
+            lambda: (
+                sum(callers.hosts.get(x) is not None for x in callers.asked[last:])
+                >= BEFORE
+            ),
             'recovery',
         )
         recovery = time.monotonic() - ended
         callers.listen(
-            lambda: callers.answered(callers.asked), outage.patience + SETTLED, 'answer to each'
+            lambda: callers.answered(callers.asked),
+            outage.patience + SETTLED,
+            'answer to each',
         )
         # A claim that was on its way when Placement went away may have been made.
         with suppress(Failed):
             wait_until(
-                lambda: not counted(site, callers, recovery).left_over, SETTLED, 'order', pause=0.5
+                lambda: not counted(site, callers, recovery).left_over,
+                SETTLED,
+                'order',
+                pause=0.5,
             )
-        outcome = replace(counted(site, callers, recovery), longest=max(callers.waited.values()))
-        results.append(Result(f'Placement away for {name}, 10 requests a second', 'one', outcome))
+        outcome = replace(
+            counted(site, callers, recovery), longest=max(callers.waited.values())
+        )
+        results.append(
+            Result(f'Placement away for {name}, 10 requests a second', 'one', outcome)
+        )
         during = callers.asked[first:last]
         late = [x for x in during if callers.waited[x] > outage.patience + LATER_S]
         print(
@@ -167,8 +197,10 @@ def test_placement_away_for_long(name, site, results):
 
 
 LARGE = 4096  # MB of memory, which no other request wants
-SLOW_S, QUICK_ONES = 60, 200
-PAUSE_S = 0.15  # between quick ones, which come one after the other and not in each other's way
+SLOW_S = 60
+QUICK_ONES = 200
+# between quick ones, which come one after the other and not in each other's way
+PAUSE_S = 0.15
 AFTER = 20  # quick ones that are answered after the slow one has ended
 
 
@@ -186,16 +218,23 @@ def place_large(caller):
 
 @pytest.mark.long
 def test_one_slow_query(site):
-    """None of the quick ones is refused, neither meanwhile nor when its time is over."""
+    """None of the quick ones is refused, neither meanwhile nor when its time is
+    over."""
 
     def rule(_method, path, _body):
-        return proxy.slow(SLOW_S + 5) if f'MEMORY_MB%3A{LARGE}' in path else None
+        if f'MEMORY_MB%3A{LARGE}' in path:
+            return proxy.slow(SLOW_S + 5)
+        return None
 
     with site.running(), following(site, rule), ThreadPoolExecutor(1) as pool:
         with load(site.caller, 1, pause=PAUSE_S, timeout=20) as alone:
             wait_until(lambda: len(alone.answers) > QUICK_ONES, 120, 'quick ones')
         slow = pool.submit(place_large, site.caller)
-        wait_until(lambda: any(str(LARGE) in each for each in site.proxy.asked), 60, 'slow query')
+        wait_until(
+            lambda: any(str(LARGE) in each for each in site.proxy.asked),
+            60,
+            'slow query',
+        )
         with load(site.caller, 1, pause=PAUSE_S, timeout=20) as found:
             wait_until(slow.done, 3 * SLOW_S, 'end of the slow one')
             count = len(found.answers) + AFTER
@@ -204,11 +243,21 @@ def test_one_slow_query(site):
     rows = []
     for name, load_of in (('before the slow query', alone), ('beside it', found)):
         taken = [each.taken for each in load_of.answers]
-        middle, longest = statistics.median(taken), max(taken)
+        middle = statistics.median(taken)
+        longest = max(taken)
         numbers = (middle, longest, longest / middle)
         refused = str(len(load_of.failures()))
-        rows.append([name, str(len(taken)), refused, *(f'{each:.3g}' for each in numbers)])
-    columns = ('quick ones', 'number', 'refused', 'median (s)', 'longest (s)', 'x median')
+        rows.append(
+            [name, str(len(taken)), refused, *(f'{each:.3g}' for each in numbers)]
+        )
+    columns = (
+        'quick ones',
+        'number',
+        'refused',
+        'median (s)',
+        'longest (s)',
+        'x median',
+    )
     show([Sheet('One slow query', columns, rows)])
     assert slow.exception() is not None
     assert len(found.answers) > QUICK_ONES

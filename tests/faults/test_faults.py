@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens in data centres, one after the other, under a steady load of requests."""
+"""What happens in data centres, one after the other, under a steady load of
+requests."""
 
 from dataclasses import replace
 
@@ -36,9 +37,9 @@ assert CASES  # an empty table would be skipped
 
 @pytest.mark.parametrize(('fault', 'variant'), CASES)
 def test_fault(fault, variant, site, crew, results, pytestconfig):
-    """No request is lost or answered twice, none is refused that could wait, every allocation is
-    one that was answered, and the same processes answer as before, by themselves, once the fault
-    is over."""
+    """No request is lost or answered twice, none is refused that could wait, every
+    allocation is one that was answered, and the same processes answer as before, by
+    themselves, once the fault is over."""
     if pytestconfig.getoption('--quick') and fault.short is not None:
         fault = replace(fault, seconds=fault.short)
     daemons, workers = VARIANTS[variant]

@@ -22,7 +22,9 @@ def killed(site, step):
     """Let the first scheduler die in a step; the server that was asked for."""
     site.proxy.faults = step
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(site.caller.place, server=site.daemons[0].host, timeout=PATIENCE)
+        asked = pool.submit(
+            site.caller.place, server=site.daemons[0].host, timeout=PATIENCE
+        )
         site.proxy.wait_for_hanging()
         site.daemons[0].kill()
         site.proxy.faults = None
@@ -35,14 +37,19 @@ def killed(site, step):
 @pytest.mark.parametrize(
     ('step', 'left'),
     [
-        pytest.param(IN_QUERY, 0, id='before the query is answered', marks=pytest.mark.long),
-        pytest.param(BEFORE_CLAIM, 0, id='before the claim is made', marks=pytest.mark.long),
+        pytest.param(
+            IN_QUERY, 0, id='before the query is answered', marks=pytest.mark.long
+        ),
+        pytest.param(
+            BEFORE_CLAIM, 0, id='before the claim is made', marks=pytest.mark.long
+        ),
         pytest.param(AFTER_CLAIM, 1, id='before the claim is answered'),
     ],
 )
 def test_killed_in(step, left, site):
-    """At the most the allocation of the one server in hand is left. Its caller asks again,
-    and another scheduler answers: then the server has what was answered, and that."""
+    """At the most the allocation of the one server in hand is left. Its caller asks
+    again, and another scheduler answers: then the server has what was answered, and
+    that."""
     with site.running(2):
         server = killed(site, step)
         before = site.cloud.allocations(server).keys()
@@ -54,7 +61,8 @@ def test_killed_in(step, left, site):
 
 @pytest.mark.long
 def test_another_host_is_better_by_then(site):
-    """What is left stays beside what is answered then, as if the server were evacuated."""
+    """What is left stays beside what is answered then, as if the server were
+    evacuated."""
     with site.running(2):
         server = killed(site, AFTER_CLAIM)
         [left] = site.cloud.allocations(server)
@@ -64,7 +72,9 @@ def test_another_host_is_better_by_then(site):
         try:
             again = site.caller.place(server, server=site.daemons[1].host)
         finally:
-            cell.update('compute_nodes', {'free_ram_mb': before['free_ram_mb']}, host=left)
+            cell.update(
+                'compute_nodes', {'free_ram_mb': before['free_ram_mb']}, host=left
+            )
         assert again.host not in (None, left)
         assert site.cloud.allocations(server).keys() == {left, again.host}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three schedulers that tell each other of their pending claims, while something happens to one of
-them or to what they tell it by: pinned guests of which each host holds two, though Placement would
-let a third onto it."""
+"""Three schedulers that tell each other of their pending claims, while something
+happens to one of them or to what they tell it by: pinned guests of which each host
+holds two, though Placement would let a third onto it."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +15,16 @@ from tests.lab.daemon import NovaClient, Refused, a_call, new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.reports import a_numa_cell, a_numa_topology
 
-HOSTS, EACH, CLIENTS = 40, 2, 32
+HOSTS = 40
+EACH = 2
+CLIENTS = 32
 NAMES = [f'pinned-{i:02}' for i in range(HOSTS)]
 PATIENCE = 20  # seconds
 FIVE = Flavor(
-    vcpus=5, ram_mb=64, disk_gb=1, extra_specs={'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'}
+    vcpus=5,
+    ram_mb=64,
+    disk_gb=1,
+    extra_specs={'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'},
 )
 COLUMNS = {'numa_topology': a_numa_topology(a_numa_cell(0), a_numa_cell(1))}
 OPTIONS = {
@@ -50,7 +55,10 @@ def many_hosts(site):
     """Pinned guests' hosts alone, for a while."""
     site.cloud.reset()
     site.cloud.add_hosts(
-        [Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=COLUMNS) for i, x in enumerate(NAMES)]
+        [
+            Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=COLUMNS)
+            for i, x in enumerate(NAMES)
+        ]
     )
     yield
     site.cloud.reset()
@@ -61,11 +69,16 @@ def many_hosts(site):
 @pytest.mark.parametrize('fault', [restart, close_connections, kill, nothing])
 @pytest.mark.usefixtures('many_hosts')
 def test_no_host_gets_more_than_it_holds(site, fault):
-    """Nor is anybody refused for whom there is room. Requests whose scheduler, or whose answer, is
-    lost are tried again, as users do; what they have claimed is theirs, and freed at the end."""
-    config = site.cloud.config('client', {'DEFAULT': {'rpc_response_timeout': PATIENCE}})
+    """Nor is anybody refused for whom there is room. Requests whose scheduler, or whose
+    answer, is lost are tried again, as users do; what they have claimed is theirs, and
+    freed at the end."""
+    config = site.cloud.config(
+        'client', {'DEFAULT': {'rpc_response_timeout': PATIENCE}}
+    )
     with (
-        site.running(1, OPTIONS, site.clock.environment() if fault is nothing else None),
+        site.running(
+            1, OPTIONS, site.clock.environment() if fault is nothing else None
+        ),
         site.running(2, OPTIONS),
         closing(NovaClient(site.cloud.nova, config)) as client,
         ThreadPoolExecutor(1) as pool,
@@ -76,14 +89,19 @@ def test_no_host_gets_more_than_it_holds(site, fault):
         answers = pool.submit(client.select_at_once, asked, CLIENTS)
         wait_until(lambda: len(site.cloud.all_allocations()) > HOSTS / 2, 60, 'claims')
         fault(site)
-        lost, answers = [], answers.result()
+        lost = []
+        answers = answers.result()
         for uuid, answer in zip(servers, answers, strict=True):
             assert not (isinstance(answer, Refused) and answer.no_valid_host), answer
             lost += [uuid] if isinstance(answer, Refused) else []
         missing = [uuid for uuid in lost if uuid not in site.cloud.all_allocations()]
         for uuid in missing:
             client.select_destinations([uuid], FIVE)
-        placed = Counter(host for each in site.cloud.all_allocations().values() for host in each)
-        print(f'{len(lost)} answers lost; hosts by their number: {Counter(placed.values())}')
+        placed = Counter(
+            host for each in site.cloud.all_allocations().values() for host in each
+        )
+        print(
+            f'{len(lost)} answers lost; hosts by their number: {Counter(placed.values())}'
+        )
         assert site.cloud.all_allocations().keys() == {*servers}
         assert placed == dict.fromkeys(NAMES, EACH)

@@ -12,8 +12,11 @@ from tests.lab import fixtures
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, Group, Refused, a_call, new_uuids
 
-mariadb, rabbitmq, placement = fixtures.mariadb, fixtures.rabbitmq, fixtures.placement
-cloud, client = fixtures.cloud, fixtures.client
+mariadb = fixtures.mariadb
+rabbitmq = fixtures.rabbitmq
+placement = fixtures.placement
+cloud = fixtures.cloud
+client = fixtures.client
 
 AT_ONCE = 64
 SLOW_FILTER = """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers, the cloud and the client that all functional tests share; and the tool."""
+"""The servers, the cloud and the client that all functional tests share; and the
+tool."""
 
 import json
 from pathlib import Path
@@ -11,9 +12,13 @@ from tests.lab import fixtures
 from tests.lab.daemon import Daemon, is_reference
 from tests.lab.steady import Caller
 
-directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
-rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
-cloud, client = fixtures.cloud, fixtures.client
+directory = fixtures.directory
+nova = fixtures.nova
+mariadb = fixtures.mariadb
+rabbitmq = fixtures.rabbitmq
+placement = fixtures.placement
+cloud = fixtures.cloud
+client = fixtures.client
 nothing_is_told = fixtures.nothing_is_told
 
 Daemon.forked = True
@@ -48,8 +53,8 @@ def small_cloud(cloud):
 
 @pytest.fixture
 def tool(capsys):
-    """Runs a command of novaschedctl with a configuration file and further arguments: the exit
-    status, and the JSON."""
+    """Runs a command of novaschedctl with a configuration file and further arguments:
+    the exit status, and the JSON."""
 
     def run(command, config, *arguments):
         capsys.readouterr()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong configuration stops the start with one clear line; wrong messages stop nothing."""
+"""Wrong configuration stops the start with one clear line; wrong messages stop
+nothing."""
 
 import re
 import socket
@@ -18,7 +19,8 @@ from .test_check import SECRET, nowhere
 QUIET = (' DEBUG ', ' INFO ', ' WARNING ')
 
 only_novasched = pytest.mark.skipif(
-    is_reference(), reason="nova's own scheduler ends with tracebacks, or does not end at all"
+    is_reference(),
+    reason="nova's own scheduler ends with tracebacks, or does not end at all",
 )
 
 
@@ -33,7 +35,9 @@ def complaints(daemon):
     ('overrides', 'line'),
     [
         pytest.param(
-            {'filter_scheduler': {'host_subset_size': 'many'}}, 'host_subset_size', id='no number'
+            {'filter_scheduler': {'host_subset_size': 'many'}},
+            'host_subset_size',
+            id='no number',
         ),
         pytest.param(
             {'filter_scheduler': {'enabled_filters': 'ComputeFilter,NoSuchFilter'}},
@@ -41,11 +45,18 @@ def complaints(daemon):
             id='unknown filter',
         ),
         pytest.param(
-            {'api_database': {'connection': nowhere('mysql+pymysql'), 'retry_interval': 1}},
+            {
+                'api_database': {
+                    'connection': nowhere('mysql+pymysql'),
+                    'retry_interval': 1,
+                }
+            },
             '(?i)database',
             id='no api database',
         ),
-        pytest.param({'placement': {'token': SECRET}}, '(?i)placement', id='wrong token'),
+        pytest.param(
+            {'placement': {'token': SECRET}}, '(?i)placement', id='wrong token'
+        ),
         pytest.param(
             {'DEFAULT': {'servicegroup_driver': 'zk'}},
             r'\[DEFAULT\] servicegroup_driver = zk: ',
@@ -54,13 +65,15 @@ def complaints(daemon):
     ],
 )
 def test_start_is_refused(small_cloud, tmp_path, overrides, line):
-    """One line names what is wrong; the exit status says so too; no secret is told, and systemd
-    not that the daemon is ready. Each wrong value has a unit test."""
+    """One line names what is wrong; the exit status says so too; no secret is told, and
+    systemd not that the daemon is ready. Each wrong value has a unit test."""
     quiet = {**overrides, 'DEFAULT': {**overrides.get('DEFAULT', {}), 'debug': False}}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / 'notify'))
         systemd.setblocking(False)
-        daemon = Daemon(small_cloud, quiet, environment={'NOTIFY_SOCKET': systemd.getsockname()})
+        daemon = Daemon(
+            small_cloud, quiet, environment={'NOTIFY_SOCKET': systemd.getsockname()}
+        )
         assert daemon.run_to_end() == 1
         with pytest.raises(BlockingIOError):
             systemd.recv(1024)
@@ -101,19 +114,30 @@ def daemon(small_cloud):
         {},
         {'surprise': 1},
     ],
-    ids=['unknown object', 'wrong field', 'no fields', 'no object', 'nothing', 'unknown argument'],
+    ids=[
+        'unknown object',
+        'wrong field',
+        'no fields',
+        'no object',
+        'nothing',
+        'unknown argument',
+    ],
 )
 def test_undecodable_request(client, arguments):
     """The caller gets an error that is not NoValidHost, and the next one a host."""
     with pytest.raises(Refused) as caught:
-        client.raw_call('select_destinations', {'instance_uuids': new_uuids(), **arguments})
+        client.raw_call(
+            'select_destinations', {'instance_uuids': new_uuids(), **arguments}
+        )
     assert not caught.value.no_valid_host
     assert caught.value.name != 'MessagingTimeout'
     assert len(client.select_destinations(new_uuids(), Flavor())) == 1
 
 
 @pytest.mark.usefixtures('daemon')
-@pytest.mark.parametrize('body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}'])
+@pytest.mark.parametrize(
+    'body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}']
+)
 def test_message_of_no_form(small_cloud, client, body):
     """Nobody to answer: it is dropped, and the next one gets a host."""
     broker.publish(small_cloud.amqp_url, body)

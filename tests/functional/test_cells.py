@@ -64,7 +64,8 @@ print(json.dumps(filled))
 
 
 def test_templates_are_filled_as_nova_does(nova):
-    """Whatever the template and the own URL, what comes out is what nova makes of them."""
+    """Whatever the template and the own URL, what comes out is what nova makes of
+    them."""
     table = [(template, own) for template in TEMPLATES for own in OWN]
     done = subprocess.run(
         [str(nova.python), '-c', NOVAS],
@@ -98,12 +99,17 @@ def lines(daemon, text):
 
 
 def test_changes_are_known_after_sighup(cells, client):
-    """A cell that is disabled, enabled, moved to another database, removed or added; until
-    the signal nothing changes, and requests are answered all the time. The parts of a template
-    are those of our own [database] connection."""
-    one, two = cells.cells['cell1'].url, cells.cells['cell2'].url
-    [row] = [each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2']
-    template = '{scheme}://{username}:{password}@{hostname}:{port}/' + one.rpartition('/')[2]
+    """A cell that is disabled, enabled, moved to another database, removed or added;
+    until the signal nothing changes, and requests are answered all the time. The parts
+    of a template are those of our own [database] connection."""
+    one = cells.cells['cell1'].url
+    two = cells.cells['cell2'].url
+    [row] = [
+        each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2'
+    ]
+    template = (
+        '{scheme}://{username}:{password}@{hostname}:{port}/' + one.rpartition('/')[2]
+    )
     cells.map_cell('cell1', database_connection=template + '?{query}')
     with Daemon(cells) as daemon:
         assert client.reached() == BOTH
@@ -130,9 +136,9 @@ def test_changes_are_known_after_sighup(cells, client):
 
 
 def test_a_cell_that_is_down(cells, client):
-    """From the start, or from SIGHUP on, it is named and left out, and the other answers. A server
-    that takes connections and says nothing is left out after cell_timeout, and keeps the daemon
-    neither from starting nor from ending."""
+    """From the start, or from SIGHUP on, it is named and left out, and the other
+    answers. A server that takes connections and says nothing is left out after
+    cell_timeout, and keeps the daemon neither from starting nor from ending."""
     discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
     quick = {'novasched': {'cell_timeout': SHORT}, 'scheduler': discovery}
     with socket.create_server(('127.0.0.1', 0)) as frozen:
@@ -142,8 +148,10 @@ def test_a_cell_that_is_down(cells, client):
             assert client.reached() == {'host-2'}
             assert f' computes for cell {cells.cell_uuids["cell1"]}' in daemon.text()
             for url, hosts in (
-                (cells.cells['cell1'].url, BOTH), ('{unknown}', {'host-2'}), (silent, {'host-2'}),
-            ):  # fmt: skip
+                (cells.cells['cell1'].url, BOTH),
+                ('{unknown}', {'host-2'}),
+                (silent, {'host-2'}),
+            ):
                 cells.map_cell('cell1', database_connection=url)
                 reload(daemon)
                 assert client.reached() == hosts
@@ -155,10 +163,12 @@ def test_a_cell_that_is_down(cells, client):
 
 
 def test_a_cell_that_goes_and_comes(cells, client):
-    """If it refuses, its hosts are there for the very next request that finds it back. If it is
-    silent, one request waits for it; the others leave it out at once, each with a warning, until
-    it has answered a probe."""
-    failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}: cell cell1: '
+    """If it refuses, its hosts are there for the very next request that finds it back.
+    If it is silent, one request waits for it; the others leave it out at once, each
+    with a warning, until it has answered a probe."""
+    failed = (
+        f'Failed to get computes for cell {cells.cell_uuids["cell1"]}: cell cell1: '
+    )
     with Tunnel(cells.cells['cell1'].url) as tunnel:
         cells.map_cell('cell1', database_connection=tunnel.url)
         with Daemon(cells, {'novasched': {'cell_timeout': SHORT}}) as daemon:
@@ -169,7 +179,8 @@ def test_a_cell_that_goes_and_comes(cells, client):
             assert client.reached() == BOTH
             tunnel.shut()
             assert client.reached() == {'host-2'}
-            waited, left_out = lines(daemon, 'Timeout getting'), lines(daemon, failed)
+            waited = lines(daemon, 'Timeout getting')
+            left_out = lines(daemon, failed)
             assert client.reached() == {'host-2'}
             assert lines(daemon, 'Timeout getting') == waited
             assert lines(daemon, failed) > left_out
@@ -181,13 +192,17 @@ def test_a_cell_that_goes_and_comes(cells, client):
 
 
 def test_without_the_api_database(cells, client):
-    """What aggregates were known goes on to count, with one warning, whether the database
-    refuses or is silent. Who asks for a host by name is refused, as nobody knows its cell."""
+    """What aggregates were known goes on to count, with one warning, whether the
+    database refuses or is silent. Who asks for a host by name is refused, as nobody
+    knows its cell."""
     for number in (1, 2):
         cells.add_aggregate(f'rack-{number}', [f'host-{number}'], zone=f'z{number}')
 
     def works():
-        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [['host-1'], ['host-2']]
+        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [
+            ['host-1'],
+            ['host-2'],
+        ]
 
     with Tunnel(cells.api.url) as tunnel:
         own = {'cell_timeout': SHORT, 'database_patience': 0}
@@ -198,8 +213,13 @@ def test_without_the_api_database(cells, client):
             works()
             works()
             client.refusal(force_hosts=['host-2'])
-            assert lines(daemon, 'Cannot schedule, since a database fails: [api_database]') == 1
-            assert lines(daemon, 'Aggregates cannot be read, and stay as they were') == 1
+            assert (
+                lines(daemon, 'Cannot schedule, since a database fails: [api_database]')
+                == 1
+            )
+            assert (
+                lines(daemon, 'Aggregates cannot be read, and stay as they were') == 1
+            )
             tunnel.accept()
             assert client.chosen(force_hosts=['host-2']) == ['host-2']
             assert lines(daemon, 'Aggregates can be read again') == 1
@@ -208,7 +228,11 @@ def test_without_the_api_database(cells, client):
             works()
             assert lines(daemon, '[api_database] connection is left alone until') == 1
             tunnel.open()
-            wait_until(lambda: lines(daemon, 'connection is asked again') == 1, PATIENCE, 'probe')
+            wait_until(
+                lambda: lines(daemon, 'connection is asked again') == 1,
+                PATIENCE,
+                'probe',
+            )
             assert client.chosen(force_hosts=['host-2']) == ['host-2']
             assert 'Traceback' not in daemon.text()
 
@@ -216,7 +240,10 @@ def test_without_the_api_database(cells, client):
 def test_the_end_while_a_database_is_silent(cells, client):
     """Nothing that waits for it keeps the daemon alive."""
     with Tunnel(cells.cell0.url) as tunnel:
-        patient = {'novasched': {'cell_timeout': 1000}, 'database': {'connection': tunnel.url}}
+        patient = {
+            'novasched': {'cell_timeout': 1000},
+            'database': {'connection': tunnel.url},
+        }
         with Daemon(cells, patient) as daemon:
             assert client.reached() == BOTH
             tunnel.shut()

@@ -47,7 +47,8 @@ class Report:
 
 @pytest.fixture
 def check(small_cloud, capsys, caplog):
-    """Run it with some options changed; whatever it prints or logs, the word is not in it."""
+    """Run it with some options changed; whatever it prints or logs, the word is not in
+    it."""
 
     def run(overrides=None, *arguments):
         capsys.readouterr()
@@ -78,7 +79,8 @@ def mapped(small_cloud):
 
 
 def test_all_is_well(check, small_cloud):
-    """Every server is named with its version; the exit status is 0, and nothing is written."""
+    """Every server is named with its version; the exit status is 0, and nothing is
+    written."""
     with Daemon(small_cloud) as daemon:
         report = check()
     rows = small_cloud.service_rows('nova-scheduler')
@@ -109,8 +111,8 @@ ZONES = '[scheduler] query_placement_for_availability_zone'
 
 @pytest.fixture
 def zone(small_cloud):
-    """Three hosts, the second in the other cell, and a zone of which Placement knows nothing yet:
-    its UUID."""
+    """Three hosts, the second in the other cell, and a zone of which Placement knows
+    nothing yet: its UUID."""
     for number in (2, 3):
         small_cloud.add_host(f'host-{number}', f'cell{4 - number}')
     uuid = str(uuid4())
@@ -122,7 +124,8 @@ def zone(small_cloud):
 
 
 def everything(cloud):
-    """What a check might have written: rows about hosts, and what Placement has of them."""
+    """What a check might have written: rows about hosts, and what Placement has of
+    them."""
     rows = [cloud.api.rows(name) for name in API_TABLES]
     bases = (cloud.cell0, *cloud.cells.values())
     rows += [base.rows(name) for base in bases for name in CELL_TABLES]
@@ -133,8 +136,8 @@ def everything(cloud):
 
 
 def test_members_of_aggregates(check, small_cloud, zone):
-    """Both ways of drifting apart are told, and nothing is written. nova-manage mends the one,
-    and who takes the aggregate from a provider the other."""
+    """Both ways of drifting apart are told, and nothing is written. nova-manage mends
+    the one, and who takes the aggregate from a provider the other."""
     stranger = small_cloud.computes['host-3'].uuid
     small_cloud.placement.put(stranger, aggregates=[zone])
     before = everything(small_cloud)
@@ -155,8 +158,8 @@ def test_members_of_aggregates(check, small_cloud, zone):
 
 
 def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, mapped):
-    """Hosts without a mapping it tells at its end; at the first without a provider it ends. Hosts
-    of a cell that is away are left alone."""
+    """Hosts without a mapping it tells at its end; at the first without a provider it
+    ends. Hosts of a cell that is away are left alone."""
     manage = small_cloud.config('manage'), 'placement', 'sync_aggregates'
     [row] = small_cloud.api.rows('aggregates', uuid=zone)
     small_cloud.join_aggregate(row['id'], ['host-5'])
@@ -167,7 +170,9 @@ def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, mapped):
     with pytest.raises(Failed, match=small_cloud.computes['host-4'].uuid):
         small_cloud.nova.manage(*manage)
     found = check().of('aggregates')
-    assert {subject: text.partition(':')[0] for subject, (_, text) in found.items()} == {
+    assert {
+        subject: text.partition(':')[0] for subject, (_, text) in found.items()
+    } == {
         'hosts of no cell': '1 (host-5)',
         'hosts without a provider': '1 (host-4)',
     }
@@ -182,7 +187,9 @@ def test_other_files(check, small_cloud, tmp_path):
     path = small_cloud.directory / 'nova-scheduler.conf'
     path.write_text(f'[scheduler]\nmax_attempts = 7\n[x]\npassword = {SECRET}\n')
     placement_conf = tmp_path / 'placement.conf'
-    placement_conf.write_text(f'[placement_database]\nconnection = mysql://x:{SECRET}@db/x\n')
+    placement_conf.write_text(
+        f'[placement_database]\nconnection = mysql://x:{SECRET}@db/x\n'
+    )
     try:
         report = check(None, '--placement-config', str(placement_conf))
     finally:
@@ -191,7 +198,8 @@ def test_other_files(check, small_cloud, tmp_path):
     assert level == 'warning'
     assert ' does not: [scheduler] max_attempts would be lost; ' in text
     assert (
-        report.of('placement.conf')['[placement] allocation_conflict_retry_count'][0] == 'warning'
+        report.of('placement.conf')['[placement] allocation_conflict_retry_count'][0]
+        == 'warning'
     )
     assert report.status == 0
     placement_conf.unlink()
@@ -213,10 +221,13 @@ def away(option, url, *further):
 
 def no_broker(url):
     """The same of a URL of the broker."""
-    return {'DEFAULT': {'transport_url': url}}, [('RabbitMQ', '[DEFAULT] transport_url')]
+    return {'DEFAULT': {'transport_url': url}}, [
+        ('RabbitMQ', '[DEFAULT] transport_url')
+    ]
 
 
-OWN, API = '[database] connection', '[api_database] connection'
+OWN = '[database] connection'
+API = '[api_database] connection'
 KEYSTONE = {
     'auth_type': 'password',
     'auth_url': f'http://nova:{SECRET}@127.0.0.1:{free_port()}/v3',
@@ -229,23 +240,36 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
     'own database is away': away(OWN, nowhere('mysql+pymysql')),
     'API database is away': away(API, nowhere('mysql+pymysql'), ('databases', 'cells')),
     'no URL of a database': away(OWN, f'mysql+pymysql//nova:{SECRET}@h/x'),
-    'two hosts of a database': away(OWN, f'mysql+pymysql://nova:a@{SECRET}@127.0.0.1:1/x'),
+    'two hosts of a database': away(
+        OWN, f'mysql+pymysql://nova:a@{SECRET}@127.0.0.1:1/x'
+    ),
     'Placement is away': (
-        {'placement': {'endpoint': f'http://nova:{SECRET}@127.0.0.1:{free_port()}'}}, PLACEMENT,
+        {'placement': {'endpoint': f'http://nova:{SECRET}@127.0.0.1:{free_port()}'}},
+        PLACEMENT,
     ),
     'wrong token': ({'placement': {'token': SECRET}}, [('Placement', 'credentials')]),
-    'no such auth type': ({'placement': {'auth_type': 'nonsense', 'password': SECRET}}, PLACEMENT),
+    'no such auth type': (
+        {'placement': {'auth_type': 'nonsense', 'password': SECRET}},
+        PLACEMENT,
+    ),
     'keystone is away': ({'placement': KEYSTONE}, PLACEMENT),
     'no URL of a broker': no_broker(f'rabbit//nova:{SECRET}@h'),
-    'hash in the password of a broker': no_broker(f'rabbit://nova:x#{SECRET}@127.0.0.1/'),
-    'comma in the password of a broker': no_broker(f'rabbit://nova:{SECRET},{SECRET}@127.0.0.1/'),
+    'hash in the password of a broker': no_broker(
+        f'rabbit://nova:x#{SECRET}@127.0.0.1/'
+    ),
+    'comma in the password of a broker': no_broker(
+        f'rabbit://nova:{SECRET},{SECRET}@127.0.0.1/'
+    ),
     'no such kind of broker': no_broker(f'nosuch://nova:{SECRET}@127.0.0.1/'),
     'unknown filter': (
         {'filter_scheduler': {'enabled_filters': 'ComputeFilter,NoSuchFilter'}},
         [('plugins', 'filter NoSuchFilter')],
     ),
-    'bad value': ({'scheduler': {'workers': 'many'}}, [('values', '[scheduler] workers')]),
-}  # fmt: skip
+    'bad value': (
+        {'scheduler': {'workers': 'many'}},
+        [('values', '[scheduler] workers')],
+    ),
+}
 
 
 @pytest.mark.parametrize(('overrides', 'errors'), MISTAKES.values(), ids=MISTAKES)
@@ -259,9 +283,14 @@ def test_one_thing_is_wrong(check, overrides, errors):
 
 def test_wrong_passwords(check, small_cloud):
     """The servers' own words are shown, the passwords are not."""
-    right, amqp = urlsplit(small_cloud.api.url), urlsplit(small_cloud.amqp_url)
-    database = right._replace(netloc=f'nova:{SECRET}@{right.hostname}:{right.port}').geturl()
-    broker = amqp._replace(netloc=f'guest:{SECRET}@{amqp.hostname}:{amqp.port}').geturl()
+    right = urlsplit(small_cloud.api.url)
+    amqp = urlsplit(small_cloud.amqp_url)
+    database = right._replace(
+        netloc=f'nova:{SECRET}@{right.hostname}:{right.port}'
+    ).geturl()
+    broker = amqp._replace(
+        netloc=f'guest:{SECRET}@{amqp.hostname}:{amqp.port}'
+    ).geturl()
     report = check({
         'DEFAULT': {'transport_url': broker}, 'api_database': {'connection': database},
     })  # fmt: skip
@@ -313,19 +342,26 @@ def test_nobody_answers(check):
             'placement': {'endpoint': f'http://{at}'},
         }
         report = check(overrides, '--timeout', '2')
-    assert report.errors() == [('databases', OWN), ('Placement', '[placement]'), ('RabbitMQ', at)]
+    assert report.errors() == [
+        ('databases', OWN),
+        ('Placement', '[placement]'),
+        ('RabbitMQ', at),
+    ]
     assert report.of('Placement')['[placement]'][1] == 'no answer within 2 s'
 
 
 def test_somebody_else_answers(check, small_cloud):
     """What is no Placement is not taken for one."""
-    report = check({'placement': {'endpoint': f'{small_cloud.placement_url}/resource_providers'}})
+    report = check(
+        {'placement': {'endpoint': f'{small_cloud.placement_url}/resource_providers'}}
+    )
     assert report.errors() == [('Placement', '[placement]')]
     assert 'is not Placement' in report.of('Placement')['[placement]'][1]
 
 
 def test_the_row_of_services_cannot_be_written(check, small_cloud):
-    """A database that may only be read is no use to a daemon that shows that it is alive."""
+    """A database that may only be read is no use to a daemon that shows that it is
+    alive."""
     server, _, cell0 = small_cloud.cell0.url.rpartition('/')
     url = create_database(server, f'{cell0}_view')
     try:
@@ -342,11 +378,25 @@ def test_the_row_of_services_cannot_be_written(check, small_cloud):
 
 def test_secrets_everywhere(check):
     """Whatever option holds one, known or not, in whatever group."""
-    names = ('password', 'token', 'connection', 'transport_url', 'admin_password', 'zzz')
+    names = (
+        'password',
+        'token',
+        'connection',
+        'transport_url',
+        'admin_password',
+        'zzz',
+    )
     groups = (
-        'placement', 'keystone_authtoken', 'neutron', 'scheduler', 'filter_scheduler',
-        'oslo_messaging_rabbit', 'oslo_messaging_notifications', 'database', 'api_database',
-    )  # fmt: skip
+        'placement',
+        'keystone_authtoken',
+        'neutron',
+        'scheduler',
+        'filter_scheduler',
+        'oslo_messaging_rabbit',
+        'oslo_messaging_notifications',
+        'database',
+        'api_database',
+    )
     every = dict.fromkeys(names, f'http://u:{SECRET}@127.0.0.1:1/')
     assert check(dict.fromkeys(groups, every)).status == 1
 
@@ -368,8 +418,14 @@ def test_the_table(small_cloud, capsys):
 
 @pytest.mark.parametrize(
     'arguments',
-    ['--config-file /no/such/file', '--timeout 0', '--timeout soon', '--no-such-option', '--format xml'],
-)  # fmt: skip
+    [
+        '--config-file /no/such/file',
+        '--timeout 0',
+        '--timeout soon',
+        '--no-such-option',
+        '--format xml',
+    ],
+)
 def test_usage(capsys, arguments):
     """What is no check at all has a status of its own, and one line."""
     with pytest.raises(SystemExit) as ended:

@@ -47,7 +47,8 @@ class Counting(adapter.Adapter):
 
     def hold_up(self, path):
         """Let requests for a path wait for the gate."""
-        self.held_up, self.gate = path, threading.Event()
+        self.held_up = path
+        self.gate = threading.Event()
 
 
 @pytest.fixture
@@ -65,7 +66,9 @@ def client(http):
 def hosts(cloud):
     """Two providers with room for four servers each."""
     cloud.reset()
-    yield [cloud.add_host(name, vcpus=ROOM, cpu_ratio=1.0).uuid for name in ('one', 'two')]
+    yield [
+        cloud.add_host(name, vcpus=ROOM, cpu_ratio=1.0).uuid for name in ('one', 'two')
+    ]
     cloud.reset()
 
 
@@ -78,9 +81,12 @@ def held(cloud):
     return cloud.placement.all_allocations()
 
 
-@pytest.mark.parametrize(('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)])
+@pytest.mark.parametrize(
+    ('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)]
+)
 def test_together(cloud, client, http, hosts, first, second, fits):
-    """Several servers are claimed by one request, all of them or none, and are given back."""
+    """Several servers are claimed by one request, all of them or none, and are given
+    back."""
     providers = [hosts[0]] * first + [hosts[1]] * second
     requests = servers(len(providers))
     wanted = [(r, a_candidate(rp)) for r, rp in zip(requests, providers, strict=True)]
@@ -98,9 +104,9 @@ def test_together(cloud, client, http, hosts, first, second, fits):
 
 
 def test_together_with_what_is_in_the_way(cloud, client, hosts):
-    """A server that has an allocation already is not claimed for in passing. Where a provider is
-    gone, Placement refuses all, and remembers the servers though they hold nothing; those of the
-    others are claimed for afterwards."""
+    """A server that has an allocation already is not claimed for in passing. Where a
+    provider is gone, Placement refuses all, and remembers the servers though they hold
+    nothing; those of the others are claimed for afterwards."""
     first, one, two = servers(3)
     assert client.claim(first, a_candidate(hosts[0]))
     before = held(cloud)
@@ -118,18 +124,25 @@ def test_together_with_what_is_in_the_way(cloud, client, hosts):
 
 @pytest.mark.parametrize(
     ('others', 'asked'),
-    [(1, ['PUT']), (ROOM - 1, ['POST']), (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT'])],
+    [
+        (1, ['PUT']),
+        (ROOM - 1, ['POST']),
+        (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT']),
+    ],
 )
 def test_claims_that_come_during_another(cloud, client, http, hosts, others, asked):
-    """They are made by one request; where Placement refuses that, halves of it are tried, so
-    that as many are claimed as one by one."""
+    """They are made by one request; where Placement refuses that, halves of it are
+    tried, so that as many are claimed as one by one."""
     requests = servers(1 + others)
     http.hold_up('/allocations')
     assert http.gate
     with ThreadPoolExecutor(len(requests)) as pool:
         made = [pool.submit(client.claim, requests[0], a_candidate(hosts[0]))]
         assert http.waiting.acquire(timeout=WAIT)
-        made += [pool.submit(client.claim, each, a_candidate(hosts[0])) for each in requests[1:]]
+        made += [
+            pool.submit(client.claim, each, a_candidate(hosts[0]))
+            for each in requests[1:]
+        ]
         pause = threading.Event()
         while len(client._claims._batches.waiting) < others:
             pause.wait(0.001)
@@ -141,8 +154,9 @@ def test_claims_that_come_during_another(cloud, client, http, hosts, others, ask
 
 
 def test_questions_at_the_same_time(client, http, hosts):
-    """Each request gets the answer to its own question. Those that come while a query is under
-    way do not use its answer, which is older than they are, but share the next; nothing is kept."""
+    """Each request gets the answer to its own question. Those that come while a query
+    is under way do not use its answer, which is older than they are, but share the
+    next; nothing is kept."""
     large = [replace(each, flavor=a_flavor(vcpus=ROOM + 1)) for each in servers(2)]
     requests = [*servers(8), large[1]]
     http.hold_up('/allocation_candidates')
@@ -161,7 +175,8 @@ def test_questions_at_the_same_time(client, http, hosts):
         http.gate.set()
     assert sorted(first.result()) == []
     assert [each.result() for each in others] == [*[sorted(hosts)] * 8, []]
-    # Two of the large ones; one that was slow to ask may have come too late for the next.
+    # Two of the large ones; one that was slow to ask may have come too late for the
+    # next.
     assert 3 <= http.asked.count('GET /allocation_candidates') <= 8
     assert not client._queries
 
@@ -169,7 +184,9 @@ def test_questions_at_the_same_time(client, http, hosts):
 @pytest.fixture
 def instances(cloud):
     """What reads instances in nova's databases."""
-    cells = Cells(Database(sa.create_engine(cloud.api.url), 'API database'), database_options())
+    cells = Cells(
+        Database(sa.create_engine(cloud.api.url), 'API database'), database_options()
+    )
     cells.refresh()
     yield InstanceStates(cells)
     cells.close()
@@ -177,14 +194,17 @@ def instances(cloud):
 
 
 def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
-    """A move whose claim got no answer is repeated through another scheduler, which claims
-    the same: the first one leaves it, while the move goes on and when it is done."""
+    """A move whose claim got no answer is repeated through another scheduler, which
+    claims the same: the first one leaves it, while the move goes on and when it is
+    done."""
     old, new = hosts
     [server, migration] = new_uuids(2)
     cell = cloud.cells['cell1']
     cloud.boot(server, 'one', Flavor())
     cloud.placement.allocate(server, old, {'VCPU': 1})
-    wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
+    wanted = replace(a_request(), instance_uuid=server).wanting(
+        cell_uuid=cloud.cell_uuids['cell1']
+    )
 
     def begin():
         cell.update('instances', {'task_state': 'migrating'}, uuid=server)
@@ -194,7 +214,8 @@ def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
         first = PlacementClient(Settings(), Counting(proxy.url), instances)
         second = PlacementClient(Settings(), Counting(cloud.placement_url), instances)
         begin()
-        # What the instance holds is read first; the claim, and all after it, get no answer.
+        # What the instance holds is read first; the claim, and all after it, get no
+        # answer.
         proxy.faults = lambda *_: answer(500) if claimed(proxy) else None
         with pytest.raises(PlacementUnavailable):
             first.claim(wanted, a_candidate(new))
@@ -207,11 +228,15 @@ def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
         proxy.faults = None
         looked_at(proxy)
         assert held(cloud) == valid
-        cell.update('instances', {'host': 'two', 'node': 'two', 'task_state': None}, uuid=server)
+        cell.update(
+            'instances', {'host': 'two', 'node': 'two', 'task_state': None}, uuid=server
+        )
         first.close(5)
         second.close()
     assert held(cloud) == valid
-    [warning] = [each.getMessage() for each in caplog.records if 'is left' in each.getMessage()]
+    [warning] = [
+        each.getMessage() for each in caplog.records if 'is left' in each.getMessage()
+    ]
     assert f'instance {server} is left' in warning
     assert 'it is on the host two' in warning
 
@@ -222,8 +247,8 @@ def claimed(proxy):
 
 
 def looked_at(proxy):
-    """Return when a scheduler has looked at what it may have to undo, all of it: another look
-    begins after it."""
+    """Return when a scheduler has looked at what it may have to undo, all of it:
+    another look begins after it."""
     for _ in range(2):
         count = len(proxy.asked)
         wait_until(lambda count=count: len(proxy.asked) > count, WAIT, 'look')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server that fails, and what its cells' hosts are to requests meanwhile; and the
-daemon on PostgreSQL."""
+"""A database server that fails, and what its cells' hosts are to requests meanwhile;
+and the daemon on PostgreSQL."""
 
 import queue
 import secrets
@@ -39,14 +39,17 @@ LEFT_ALONE = {
     f'cell cell1: no answer within {PATIENCE} s',
     "cell cell1: (2013, 'Lost connection to MySQL server during query (timed out)')",
 }
-"""Why MariaDB is not asked any more: a request, or PyMySQL, has noticed first that it is silent."""
+"""Why MariaDB is not asked any more: a request, or PyMySQL, has noticed first that it
+is silent."""
 LOCK = {'mysql': 'LOCK TABLES {} WRITE', 'postgresql': 'LOCK TABLE {}'}
 UNLOCK = {'mysql': 'UNLOCK TABLES', 'postgresql': 'ROLLBACK'}
 KILL = {'mysql': 'KILL {}', 'postgresql': 'SELECT pg_terminate_backend({})'}
 
 ON_MARIADB = pytest.mark.parametrize('server', [MariaDB], indirect=True)
 ON_POSTGRESQL = pytest.mark.parametrize('server', [PostgreSQL], indirect=True)
-BOTH_DRIVERS = pytest.mark.parametrize('databases', ['psycopg2', 'psycopg'], indirect=True)
+BOTH_DRIVERS = pytest.mark.parametrize(
+    'databases', ['psycopg2', 'psycopg'], indirect=True
+)
 
 
 @pytest.fixture(scope='module', params=[MariaDB, PostgreSQL])
@@ -59,11 +62,15 @@ def server(request):
 
 @pytest.fixture
 def databases(server, request):
-    """nova's tables, with a host in each cell; a driver of PostgreSQL may be asked for."""
-    prefix, driver = f'nova_{secrets.token_hex(4)}', getattr(request, 'param', 'psycopg2')
+    """nova's tables, with a host in each cell; a driver of PostgreSQL may be asked
+    for."""
+    prefix = f'nova_{secrets.token_hex(4)}'
+    driver = getattr(request, 'param', 'psycopg2')
 
     def create(name):
-        return create_database(server.url, f'{prefix}_{name}').replace('psycopg2', driver)
+        return create_database(server.url, f'{prefix}_{name}').replace(
+            'psycopg2', driver
+        )
 
     made = NovaDatabases(create, PATIENCE)
     made.add_host('h1', 'cell1')
@@ -102,14 +109,15 @@ def locked(engine, table):
 
 
 def waiting(engine):
-    """The connections that wait for a lock, as they are now: a transaction of PostgreSQL sees them
-    as they were when it looked first."""
+    """The connections that wait for a lock, as they are now: a transaction of
+    PostgreSQL sees them as they were when it looked first."""
     with engine.connect() as own:
         return set(own.exec_driver_sql(WAITING[engine.dialect.name]).scalars())
 
 
 def test_a_restart(server, reader):
-    """The first request after it sees all hosts, from however many connections there were."""
+    """The first request after it sees all hosts, from however many connections there
+    were."""
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(hosts, [reader] * 8)) == [BOTH] * 8
     server.stop()
@@ -127,8 +135,8 @@ def calls():
 
 
 def test_a_server_that_hangs(server, reader):
-    """However many requests come, those that do not find it left alone yet are the only ones
-    that leave a thread with it; it is used again when it goes on."""
+    """However many requests come, those that do not find it left alone yet are the only
+    ones that leave a thread with it; it is used again when it goes on."""
     server.freeze()
     try:
         assert hosts(reader) == set()
@@ -156,7 +164,8 @@ def test_a_connection_that_is_cut(databases, reader):
 
 @ON_POSTGRESQL
 def test_the_server_does_not_wait_for_a_lock_for_ever(databases, reader):
-    """Who has asked in vain leaves no process with it that waits for the end of a migration."""
+    """Who has asked in vain leaves no process with it that waits for the end of a
+    migration."""
     engine = databases.engines['cell1']
     with ThreadPoolExecutor(1) as pool, locked(engine, 'compute_nodes'):
         asked = pool.submit(hosts, reader)
@@ -173,7 +182,9 @@ def test_a_table_that_is_locked(databases, reader):
     with locked(databases.engines['cell1'], 'compute_nodes') as own:
         assert hosts(reader) == {'h2'}
         probed = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE '%% LIMIT 1'"
-        wait_until(lambda: own.exec_driver_sql(probed).scalar_one() > 0, SECONDS, 'probe')
+        wait_until(
+            lambda: own.exec_driver_sql(probed).scalar_one() > 0, SECONDS, 'probe'
+        )
         assert hosts(reader) == {'h2'}
         with pytest.raises(DatabaseUnavailable) as left_alone:
             cell1.database.rows('services', ('id',))
@@ -187,13 +198,17 @@ def test_no_connection_is_left(databases, caplog):
     name = databases.engines['cell1'].url.database
     admin = databases.engines['cell2']
     with admin.begin() as connection:
-        connection.exec_driver_sql("CREATE USER few IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 9")
+        connection.exec_driver_sql(
+            "CREATE USER few IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 9"
+        )
         connection.exec_driver_sql(f'GRANT SELECT ON `{name}`.* TO few')
     url = databases.engines['cell1'].url.set(username='few', password='x')
     with databases.api.begin() as connection:
         mapping = tables.cell_mappings
         values = {'database_connection': url.render_as_string(False)}
-        connection.execute(sa.update(mapping).where(mapping.c.name == 'cell1').values(values))
+        connection.execute(
+            sa.update(mapping).where(mapping.c.name == 'cell1').values(values)
+        )
     with closing(databases.reader(cell_timeout=PATIENCE)) as reader:
         others = sa.create_engine(url, poolclass=sa.NullPool)
         with ExitStack() as held:
@@ -210,11 +225,12 @@ def test_no_connection_is_left(databases, caplog):
     indirect=True,
 )
 def test_a_migration(databases, caplog):
-    """Columns go and come while requests read them, in digests, too: each finds all hosts, as
-    they are when nothing changes any more."""
+    """Columns go and come while requests read them, in digests, too: each finds all
+    hosts, as they are when nothing changes any more."""
     # A change of a table waits for those who read it, and they for the change.
     reader = databases.reader(cell_timeout=SECONDS)
-    engine, rounds = databases.engines['cell1'], queue.SimpleQueue[None]()
+    engine = databases.engines['cell1']
+    rounds = queue.SimpleQueue[None]()
     migrations = (
         'ALTER TABLE compute_nodes DROP COLUMN cpu_allocation_ratio',
         'ALTER TABLE services DROP COLUMN disabled_reason',
@@ -240,7 +256,10 @@ def test_a_migration(databases, caplog):
         [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
         cell1.database.look_again()
         found = reader.read(None, a_request(), instances=False).hosts.values()
-    assert {host.host: host.cpu_allocation_ratio for host in found} == {'h1': 7.0, 'h2': 4.0}
+    assert {host.host: host.cpu_allocation_ratio for host in found} == {
+        'h1': 7.0,
+        'h2': 4.0,
+    }
     # oslo.db itself warns of an error of PostgreSQL that it does not know.
     ours = [each for each in caplog.records if each.name.startswith('nova')]
     assert [each for each in ours if each.levelname == 'WARNING'] == []
@@ -277,8 +296,8 @@ def test_rows_are_read_that_have_changed(databases, reader):
 
 @ON_POSTGRESQL
 def test_the_daemon(server, nova, rabbitmq, placement, directory):
-    """With nova's own schemas instances are placed, moved and grouped; hosts change, come and are
-    mapped; the service is up."""
+    """With nova's own schemas instances are placed, moved and grouped; hosts change,
+    come and are mapped; the service is up."""
     with ExitStack() as stack:
         cloud = NovaCloud(
             nova,
@@ -317,7 +336,11 @@ def test_the_daemon(server, nova, rabbitmq, placement, directory):
         cell1.update('services', {'disabled': False}, host='h1', binary='nova-compute')
 
         findings = checked(daemon.config)
-        for subject in ('[database] connection', '[api_database] connection', 'cell cell1'):
+        for subject in (
+            '[database] connection',
+            '[api_database] connection',
+            'cell cell1',
+        ):
             level, text = findings[subject]
             assert (level, text.split()[0]) == ('ok', 'PostgreSQL')
 

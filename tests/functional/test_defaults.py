@@ -35,7 +35,10 @@ print(json.dumps(values, default=str))
 OF_OUR_OWN = {
     ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',
     ('DEFAULT', 'host'): "the machine's name as well, but looked up when it is needed",
-    ('DEFAULT', 'pybasedir'): "nova's is the folder of its Python package, and there may be none",
+    (
+        'DEFAULT',
+        'pybasedir',
+    ): "nova's is the folder of its Python package, and there may be none",
     ('DEFAULT', 'state_path'): "that of packages; nova's is pybasedir",
     ('neutron', 'timeout'): 'a Neutron that hangs would hold requests without end',
     ('oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'): (
@@ -53,15 +56,24 @@ OF_OUR_OWN = {
 def options(output):
     """The values that a process has shown in the last line of its output."""
     groups = json.loads(output.splitlines()[-1])
-    return {(group, name): value for group, each in groups.items() for name, value in each.items()}
+    return {
+        (group, name): value
+        for group, each in groups.items()
+        for name, value in each.items()
+    }
 
 
 def test_defaults_are_those_of_nova(nova):
-    """With an empty nova.conf all are, but for the table's, and each of these differs indeed."""
+    """With an empty nova.conf all are, but for the table's, and each of these differs
+    indeed."""
     novas = options(run([str(nova.python), '-c', NOVAS + SHOW]))
     ours = options(run([sys.executable, '-c', OURS + SHOW]))
     both = novas.keys() & ours.keys()
     assert len(both) > 200
-    different = {each: (ours[each], novas[each]) for each in both if ours[each] != novas[each]}
-    assert {each: different[each] for each in different.keys() - OF_OUR_OWN.keys()} == {}
+    different = {
+        each: (ours[each], novas[each]) for each in both if ours[each] != novas[each]
+    }
+    assert {
+        each: different[each] for each in different.keys() - OF_OUR_OWN.keys()
+    } == {}
     assert OF_OUR_OWN.keys() - different.keys() == set()

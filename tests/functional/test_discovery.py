@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New computes are mapped to their cells, as nova-scheduler does it. Databases that do not let
-us are in test_grants.py."""
+"""New computes are mapped to their cells, as nova-scheduler does it. Databases that do
+not let us are in test_grants.py."""
 
 import re
 import uuid
@@ -12,7 +12,8 @@ from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 
 PATIENCE = 60
-# nova-scheduler waits so long before it looks for the first time, and again before each time.
+# nova-scheduler waits so long before it looks for the first time, and again before each
+# time.
 SOON: Config = {
     'DEFAULT': {'periodic_fuzzy_delay': 0},
     'scheduler': {'discover_hosts_in_cells_interval': 1, 'workers': 1},
@@ -21,8 +22,8 @@ SOON: Config = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a discovery has left: hosts to cells, nodes to whether they are marked, and what
-    it has said."""
+    """What a discovery has left: hosts to cells, nodes to whether they are marked, and
+    what it has said."""
 
     mappings: dict[str, str]
     marks: dict[str, int]
@@ -48,13 +49,17 @@ def add_nodes(cloud, compute, names):
 def map_host(cloud, host, cell):
     """What nova-manage cell_v2 discover_hosts has done."""
     row = cloud.api.rows('cell_mappings', uuid=cloud.cell_uuids[cell])[0]
-    cloud.api.insert('host_mappings', [{'created_at': now(), 'cell_id': row['id'], 'host': host}])
+    cloud.api.insert(
+        'host_mappings', [{'created_at': now(), 'cell_id': row['id'], 'host': host}]
+    )
 
 
 def mapped(cloud):
     """Every host with the name of the cell that it is mapped to."""
     names = {row['id']: row['name'] for row in cloud.api.rows('cell_mappings')}
-    return {row['host']: names[row['cell_id']] for row in cloud.api.rows('host_mappings')}
+    return {
+        row['host']: names[row['cell_id']] for row in cloud.api.rows('host_mappings')
+    }
 
 
 def marks(cloud):
@@ -88,7 +93,8 @@ def populate(cloud):
 
 
 def outcome_of(cloud, command):
-    """Let a scheduler discover, and find out whether it goes on after what it has found."""
+    """Let a scheduler discover, and find out whether it goes on after what it has
+    found."""
     populate(cloud)
     with Daemon(cloud, SOON, command) as daemon:
         wait_until(lambda: bool(discovered(daemon)), PATIENCE, 'discovery')
@@ -98,7 +104,8 @@ def outcome_of(cloud, command):
 
 
 def test_as_nova_does(cloud):
-    """The same rows before, the same mappings, marks and words after; a disabled cell, too."""
+    """The same rows before, the same mappings, marks and words after; a disabled cell,
+    too."""
     novas = outcome_of(cloud, [cloud.nova.script('nova-scheduler')])
     ours = outcome_of(cloud, [])
     cloud.restore_cells()
@@ -110,8 +117,8 @@ def test_as_nova_does(cloud):
 
 
 def test_one_of_two_leads(cloud):
-    """Of novasched and nova-scheduler at once, the first by name discovers; when it goes
-    away the other one takes over."""
+    """Of novasched and nova-scheduler at once, the first by name discovers; when it
+    goes away the other one takes over."""
     cloud.reset()
     quick = {**SOON, 'DEFAULT': {**SOON['DEFAULT'], 'service_down_time': 3}}
     novas = [cloud.nova.script('nova-scheduler')]

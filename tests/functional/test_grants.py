@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database grants that the documentation asks for are enough, and none is too many."""
+"""The database grants that the documentation asks for are enough, and none is too
+many."""
 
 import ast
 import re
@@ -29,7 +30,8 @@ STATEMENT = re.compile(r'^    ((?:CREATE USER|GRANT) .*);$', re.M)
 PATIENCE = 60
 TOOLS = {'flavors', 'flavor_extra_specs'}
 """The readers that ``novaschedctl`` alone has use for."""
-BASIC, DISCOVERY = 0, 1
+BASIC = 0
+DISCOVERY = 1
 """The parts of the page: what everybody needs, and what discovery does."""
 
 
@@ -50,7 +52,9 @@ def grant(server, cloud, password, part):
             database = next((name for name in names if f' {name}.' in each), None)
             for url in names[database] if database else ['']:
                 name = sa.make_url(url).database if url else ''
-                made = each.replace(database or ' ', name or ' ').replace('...', password)
+                made = each.replace(database or ' ', name or ' ').replace(
+                    '...', password
+                )
                 connection.exec_driver_sql(made.replace('%', '%%'))
 
 
@@ -65,8 +69,8 @@ def server(mariadb):
 
 
 def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
-    """With them servers are placed in every cell, the services row lives, and new hosts are
-    mapped as soon as that is granted; until then it is an error in the log."""
+    """With them servers are placed in every cell, the services row lives, and new hosts
+    are mapped as soon as that is granted; until then it is an error in the log."""
     cloud.reset()
     password = a_secret()
     grant(server, cloud, password, BASIC)
@@ -100,8 +104,13 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
         cloud.boot(first, one['service_host'], Flavor())
         hints = {'different_host': [first]}
         [[two]] = client.select_destinations([second], Flavor(), hints=hints, **away)
-        assert {one['service_host'], two['service_host']} == {'host-cell1', 'host-cell2'}
-        [row] = [x for x in cloud.service_rows('nova-scheduler') if x['host'] == daemon.host]
+        assert {one['service_host'], two['service_host']} == {
+            'host-cell1',
+            'host-cell2',
+        }
+        [row] = [
+            x for x in cloud.service_rows('nova-scheduler') if x['host'] == daemon.host
+        ]
         assert row['last_seen_up']
 
         denied = 'Unable to discover hosts in cell'
@@ -109,7 +118,9 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
         assert is_mapped() == (0, False)
         assert levels() == {'error'}
         grant(server, cloud, password, DISCOVERY)
-        wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
+        wait_until(
+            lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery'
+        )
         assert is_mapped() == (1, True)
         assert levels() == {'ok'}
         assert daemon.stop() == 0
@@ -120,8 +131,9 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
 
 
 def test_the_grants_of_the_documentation_are_needed(cloud):
-    """There is one for each of nova's tables that the daemon's readers of databases name, and
-    none for another; what the operator's tool reads beside is said in words."""
+    """There is one for each of nova's tables that the daemon's readers of databases
+    name, and none for another; what the operator's tool reads beside is said in
+    words."""
     known = {
         name
         for base in (cloud.api, cloud.cell0)
@@ -133,7 +145,11 @@ def test_the_grants_of_the_documentation_are_needed(cloud):
             if isinstance(node, ast.Constant) and node.value in known:
                 named[node.value in TOOLS].add(node.value)
     granted = set(
-        re.findall(r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(BASIC) + written(DISCOVERY)))
+        re.findall(
+            r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(BASIC) + written(DISCOVERY))
+        )
     )
     assert granted == named[False]
-    assert all(f'``nova_api.{name}``' in PAGE.read_text() for name in named[True] - granted)
+    assert all(
+        f'``nova_api.{name}``' in PAGE.read_text() for name in named[True] - granted
+    )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health as probes see it while real servers go and come, and processes hang and die. What takes
-half a minute to be seen runs with the faults."""
+"""Health as probes see it while real servers go and come, and processes hang and die.
+What takes half a minute to be seen runs with the faults."""
 
 import json
 import os
@@ -38,16 +38,20 @@ class Site:
         cloud.reset()
         cloud.add_host('host-1', 'cell1', ram_mb=100_000, vcpus=1000)
         cloud.add_host('host-2', 'cell2', ram_mb=100_000, vcpus=1000)
-        self.cloud, self.client = cloud, client
+        self.cloud = cloud
+        self.client = client
         self.rabbit = stack.enter_context(Tunnel(cloud.amqp_url))
         self.placement = stack.enter_context(Proxy(cloud.placement_url))
         self.cells = {
-            name: stack.enter_context(Tunnel(cloud.cells[name].url)) for name in ('cell1', 'cell2')
+            name: stack.enter_context(Tunnel(cloud.cells[name].url))
+            for name in ('cell1', 'cell2')
         }
         for name, way in self.cells.items():
             cloud.map_cell(name, database_connection=way.url)
         stack.callback(cloud.restore_cells)
-        self.notified = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        self.notified = stack.enter_context(
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        )
         self.notified.bind(str(folder / 'notify'))
         self.notified.setblocking(False)
         config = {
@@ -62,8 +66,13 @@ class Site:
                 'cell_timeout': PATIENCE,
             },
         }
-        environment = {'NOTIFY_SOCKET': str(folder / 'notify'), 'WATCHDOG_USEC': '60000000'}
-        self.daemon = stack.enter_context(Daemon(cloud, config, environment=environment))
+        environment = {
+            'NOTIFY_SOCKET': str(folder / 'notify'),
+            'WATCHDOG_USEC': '60000000',
+        }
+        self.daemon = stack.enter_context(
+            Daemon(cloud, config, environment=environment)
+        )
         self.address = parse_bind(f'unix:{folder}/novasched/health.sock')
 
     def request(self):
@@ -118,8 +127,9 @@ def site(cloud, client, tmp_path_factory):
 
 
 def test_nothing_is_asked_for_a_probe(site):
-    """However often health is asked, neither Placement nor a database hears of it: a tunnel that
-    hands on nothing finds nothing to keep, and the proxy is asked nothing."""
+    """However often health is asked, neither Placement nor a database hears of it: a
+    tunnel that hands on nothing finds nothing to keep, and the proxy is asked
+    nothing."""
     site.passes()
     asked = len(site.placement.asked)
     for _ in range(100):
@@ -130,8 +140,8 @@ def test_nothing_is_asked_for_a_probe(site):
 
 @pytest.mark.long
 def test_rabbitmq_is_away(site):
-    """First it is a warning, then a scheduler that is not ready; it is alive all the time, and ready
-    again without a restart."""
+    """First it is a warning, then a scheduler that is not ready; it is alive all the
+    time, and ready again without a restart."""
     site.passes()
     before = site.workers()
     site.rabbit.refuse()
@@ -149,8 +159,9 @@ def test_rabbitmq_is_away(site):
 
 @pytest.mark.parametrize('way', ['refuses', 'hangs'])
 def test_placement_is_away(site, way):
-    """A warning as soon as a request has met it, a failure when requests are refused for it, and
-    neither when one is answered again, or a probe of the circuit breaker."""
+    """A warning as soon as a request has met it, a failure when requests are refused
+    for it, and neither when one is answered again, or a probe of the circuit
+    breaker."""
     site.passes()
 
     @contextmanager
@@ -202,8 +213,8 @@ def fed(site):
 
 @pytest.mark.long
 def test_a_worker_that_hangs(site):
-    """It is seen as such, and by systemd's watchdog, too; the other one serves. When it goes on,
-    all passes."""
+    """It is seen as such, and by systemd's watchdog, too; the other one serves. When it
+    goes on, all passes."""
     site.passes()
     wait_until(lambda: fed(site), WAIT, 'watchdog')
     worker = site.workers()[1]
@@ -251,17 +262,26 @@ def test_the_server_dies(site):
     """Another one takes its place, on the same socket."""
     [server] = site.children('health')
     server.kill()
-    wait_until(lambda: site.children('health') not in ([], [server]), WAIT, 'another process')
+    wait_until(
+        lambda: site.children('health') not in ([], [server]), WAIT, 'another process'
+    )
     site.passes()
 
 
 def test_status(site, tool):
-    """It tells of processes, cells, hosts and decisions. Hosts are counted every few seconds."""
+    """It tells of processes, cells, hosts and decisions. Hosts are counted every few
+    seconds."""
     site.passes()
-    wait_until(lambda: ask(site.address, '/status')['hosts'] == {'up': 2}, WAIT, 'both hosts')
+    wait_until(
+        lambda: ask(site.address, '/status')['hosts'] == {'up': 2}, WAIT, 'both hosts'
+    )
     status, found = tool('status', site.daemon.config)
     assert status == 0
-    assert (found['health'], found['ready'], found['hosts']) == ('pass', 'pass', {'up': 2})
+    assert (found['health'], found['ready'], found['hosts']) == (
+        'pass',
+        'pass',
+        {'up': 2},
+    )
     assert {each['pid'] for each in found['processes']} == {
         site.daemon.pid,
         *(each.pid for each in site.workers()),
@@ -273,15 +293,30 @@ def test_status(site, tool):
     ]
     assert 'host-' in found['decisions'][0]
     assert len(found['decisions']) == 5
-    print(ran([BIN / 'novaschedctl', 'status', '--config-file', site.daemon.config]).stdout)
     print(
-        ran([BIN / 'novaschedctl', 'health', '--ready', '--config-file', site.daemon.config]).stdout
+        ran(
+            [BIN / 'novaschedctl', 'status', '--config-file', site.daemon.config]
+        ).stdout
+    )
+    print(
+        ran(
+            [
+                BIN / 'novaschedctl',
+                'health',
+                '--ready',
+                '--config-file',
+                site.daemon.config,
+            ]
+        ).stdout
     )
 
 
 def ran(command, **environment):
     return subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, env={**os.environ, **environment}
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
@@ -297,13 +332,16 @@ def helm_probes():
     """The commands of openstack-helm's probes."""
     values = yaml.safe_load((ETC / 'openstack-helm' / 'values.yaml').read_text())
     probes = values['pod']['probes']['scheduler']['default']
-    return [probes[kind]['params']['exec']['command'] for kind in ('liveness', 'readiness')]
+    return [
+        probes[kind]['params']['exec']['command'] for kind in ('liveness', 'readiness')
+    ]
 
 
 @pytest.mark.parametrize('probes', [kolla_probe, helm_probes])
 def test_probes_of_deployments(small_cloud, tmp_path, probes):
-    """As they stand in the samples, they pass while the daemon is well, and fail once it hangs or is
-    gone; only its paths are those of the test. kolla's finds nova.conf by itself."""
+    """As they stand in the samples, they pass while the daemon is well, and fail once
+    it hangs or is gone; only its paths are those of the test. kolla's finds nova.conf
+    by itself."""
     commands = probes()
     options = {
         'DEFAULT': {'state_path': tmp_path},
@@ -327,7 +365,8 @@ def test_probes_of_deployments(small_cloud, tmp_path, probes):
 
         def statuses():
             return [
-                ran(map(replaced, command), HOME=str(tmp_path)).returncode for command in commands
+                ran(map(replaced, command), HOME=str(tmp_path)).returncode
+                for command in commands
             ]
 
         wait_until(lambda: statuses() == [0] * len(commands), WAIT, 'health')
@@ -336,8 +375,8 @@ def test_probes_of_deployments(small_cloud, tmp_path, probes):
 
 
 def test_a_flood(small_cloud, client):
-    """Strangers who ask, send garbage and never come to an end take no request its answer, no
-    process its life and no probe its answer."""
+    """Strangers who ask, send garbage and never come to an end take no request its
+    answer, no process its life and no probe its answer."""
     bind = f'127.0.0.1:{free_port()}'
     with Daemon(small_cloud, {'novasched': {'health_bind': bind}}) as daemon:
         before = psutil.Process(daemon.pid).children()

@@ -16,7 +16,11 @@ import sqlalchemy as sa
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 
-from novasched.rpc.notifications.sender import ContextSerializer, make_transport, register
+from novasched.rpc.notifications.sender import (
+    ContextSerializer,
+    make_transport,
+    register,
+)
 from tests.lab import broker, told
 from tests.lab.broker import listening
 from tests.lab.daemon import Daemon
@@ -51,7 +55,10 @@ def asked():
         'volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
         'saved volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
     }
-    return {name: _of(copy.deepcopy(fields), count) for name, (fields, count) in cases.items()}
+    return {
+        name: _of(copy.deepcopy(fields), count)
+        for name, (fields, count) in cases.items()
+    }
 
 
 def _of(fields, count):
@@ -77,7 +84,10 @@ def conductor(path, form):
     register(conf)
     transport = make_transport(conf)
     notifier = oslo_messaging.Notifier(
-        transport, 'compute_task.conductor', serializer=ContextSerializer(), topics=[TOPICS[form]]
+        transport,
+        'compute_task.conductor',
+        serializer=ContextSerializer(),
+        topics=[TOPICS[form]],
     )
     event = 'compute_task.build_instances' + ('.error' if form == 'versioned' else '')
     yield lambda context: notifier.error(RequestContext.from_dict(context), event, {})
@@ -96,14 +106,16 @@ def running(command):
 
 @pytest.mark.parametrize('form', TOPICS)
 def test_the_same(scheduler, cloud, caller, form):
-    """Whatever is asked for, both decide the same. Of a server on a volume that no database
-    knows it is told that it could not be rebuilt. The queue is gone in the end, and the
-    queue of others has all."""
+    """Whatever is asked for, both decide the same. Of a server on a volume that no
+    database knows it is told that it could not be rebuilt. The queue is gone in the
+    end, and the queue of others has all."""
     cases = asked()
     spec = cases['saved volume']['spec_obj']
     row = {'server': spec[told.DATA]['instance_uuid'], 'spec': json.dumps(spec)}
     insert = 'insert into request_specs (instance_uuid, spec) values (:server, :spec)'
-    with cloud.api.engine.begin() as connection:  # as nova-api does before it calls the conductor
+    with (
+        cloud.api.engine.begin() as connection
+    ):  # as nova-api does before it calls the conductor
         connection.execute(sa.text(insert), row)
     path = cloud.config('shadow', config(form))
     options = ['--listen', '--requests-seen', str(len(cases)), '--format', 'json']
@@ -113,20 +125,31 @@ def test_the_same(scheduler, cloud, caller, form):
         listening(cloud.amqp_url) as others,
         running([*command, '--config-file', str(path), *options]) as shadow,
     ):
-        wait_until(lambda: broker.consumers(cloud.amqp_url, QUEUE) > 0, PATIENCE, 'listener')
+        wait_until(
+            lambda: broker.consumers(cloud.amqp_url, QUEUE) > 0, PATIENCE, 'listener'
+        )
         for arguments in cases.values():
             cloud.refresh_services()
-            context = context_of(CALLS['boot']) | {'request_id': f'req-{secrets.token_hex(8)}'}
+            context = context_of(CALLS['boot']) | {
+                'request_id': f'req-{secrets.token_hex(8)}'
+            }
             answer = caller.select(scheduler.host, arguments, context)
             if not isinstance(answer, list):
                 assert answer == 'NoValidHost'
                 refuse(context)
         out, _ = shadow.communicate(timeout=PATIENCE)
-        heard = [each['queue'] for each in others.drain() if each['event_type'] == START]
+        heard = [
+            each['queue'] for each in others.drain() if each['event_type'] == START
+        ]
     report = json.loads(out)
     assert report['counts'] == {
-        'requests': 7, 'compared': 6, 'same': 6, 'different': 0, 'unknown': 1, 'failed': 0,
-    }, report  # fmt: skip
+        'requests': 7,
+        'compared': 6,
+        'same': 6,
+        'different': 0,
+        'unknown': 1,
+        'failed': 0,
+    }, report
     assert shadow.returncode == 0
     rows = dict(zip(cases, report['requests'], strict=True))
     assert rows['refused']['hosts'] == []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that operators search for: the real nova-scheduler's log and ours, for the same
-requests."""
+"""The lines that operators search for: the real nova-scheduler's log and ours, for the
+same requests."""
 
 import copy
 import re
@@ -16,35 +16,57 @@ from tests.lab.proxy import Proxy
 from tests.lab.steady import Caller
 from tests.lab.wire import CALLS, context_of
 
-LINE = re.compile(r'\S+ \S+ \d+ (?P<level>[A-Z]+) (?P<logger>\S+) \[[^]]*\] (?P<text>.*)')
+LINE = re.compile(
+    r'\S+ \S+ \d+ (?P<level>[A-Z]+) (?P<logger>\S+) \[[^]]*\] (?P<text>.*)'
+)
 STARTS = (
-    'Filter ', 'Filtering removed all hosts', 'Starting with', 'Starting to schedule',
-    'Filtered ', 'Weighed ', 'Selected host', 'Unable to success', 'Got no allocation candidates',
-    'Requesting fallback', 'There are ', 'Cleaning up', 'Attempting to claim',
-    'There is more than one', 'At least one', 'Invalid group_policy', 'Host filter',
-    'No hosts matched', 'No nodes matched', 'No compute service record', 'Timeout getting',
-    'Failed to get computes', 'Deleted allocations',
-)  # fmt: skip
+    'Filter ',
+    'Filtering removed all hosts',
+    'Starting with',
+    'Starting to schedule',
+    'Filtered ',
+    'Weighed ',
+    'Selected host',
+    'Unable to success',
+    'Got no allocation candidates',
+    'Requesting fallback',
+    'There are ',
+    'Cleaning up',
+    'Attempting to claim',
+    'There is more than one',
+    'At least one',
+    'Invalid group_policy',
+    'Host filter',
+    'No hosts matched',
+    'No nodes matched',
+    'No compute service record',
+    'Timeout getting',
+    'Failed to get computes',
+    'Deleted allocations',
+)
 """How the lines that are compared begin, whoever says them."""
 CANDIDATES = re.compile(r', allocation_candidates: \d+')
-"""nova counts the candidates of each host; there may be very many, and they say nothing of
-the host."""
+"""nova counts the candidates of each host; there may be very many, and they say nothing
+of the host."""
 INSTANCE = re.compile(r'^\[instance: [^]]*\] ')
 """Before the text where a line is about one server."""
 HOST = re.compile(r'\([^()]*\)[^(\]]*(?=,|\])')
-"""A host in the line that lists those that passed. nova lists them in the order of a set."""
+"""A host in the line that lists those that passed. nova lists them in the order of a
+set."""
 DETAILS = 'DEBUG', 'Filtering'
 """nova lists the hosts that each filter passed; we say, at INFO, why the last ones were
 rejected."""
 WEIGHT = re.compile(r'(?<=weight: )[^]]+')
 """A sum, of which the last digit depends on the order of the addends."""
-FIRST_WORDS = ('There is more than one numbered request group in the allocation candidate query',)
+FIRST_WORDS = (
+    'There is more than one numbered request group in the allocation candidate query',
+)
 """Of these lines nova says more, and what to do."""
 CELL = re.compile(r'^(Failed to get computes for cell \S+):.*')
 """We add why."""
 TOGETHER = ('Selected host', 'Cleaning up', 'Deleted allocations')
-"""We claim for all servers of a request together, once each has its host. So hosts are told
-last, and where one server finds none there is nothing to tell, nor to clean up."""
+"""We claim for all servers of a request together, once each has its host. So hosts are
+told last, and where one server finds none there is nothing to tell, nor to clean up."""
 BEST = told.HOSTS[-1]
 BIG = 262000  # MiB, of the 262144 that the best host has
 
@@ -59,9 +81,10 @@ class Scheduler:
     cloud: NovaCloud
 
     def lines(self, arguments, happens):
-        """What it logs for a request, of what is watched; something happens once Placement has
-        offered candidates."""
-        before, due = len(self.daemon.text()), [happens] if happens else []
+        """What it logs for a request, of what is watched; something happens once
+        Placement has offered candidates."""
+        before = len(self.daemon.text())
+        due = [happens] if happens else []
 
         def hear(_method, path, *_rest):
             if due and path.startswith('/allocation_candidates'):
@@ -72,7 +95,11 @@ class Scheduler:
         self.between.heard = None
         for server in self.cloud.all_allocations():
             self.cloud.placement.release(server)
-        return [each for each in map(_line, self.daemon.text()[before:].splitlines()) if each]
+        return [
+            each
+            for each in map(_line, self.daemon.text()[before:].splitlines())
+            if each
+        ]
 
 
 def _line(text):
@@ -86,7 +113,9 @@ def _line(text):
     said = CELL.sub(r'\1', said)
     if said.startswith('Filtered '):
         said = f'Filtered {sorted(HOST.findall(said))}'
-    if (match['level'], said[:9]) == DETAILS or not INSTANCE.sub('', said).startswith(STARTS):
+    if (match['level'], said[:9]) == DETAILS or not INSTANCE.sub('', said).startswith(
+        STARTS
+    ):
         return None
     return match['logger'], match['level'], said
 
@@ -123,7 +152,8 @@ CASES = {
     ),
     'forced': told.changed('boot', {'force_hosts': [told.HOSTS[1]]}),
     'forced to what is no candidate': told.changed(
-        'boot', {'force_hosts': [told.HOSTS[0], told.HOSTS[1]], **_flavor(memory_mb=200000)}
+        'boot',
+        {'force_hosts': [told.HOSTS[0], told.HOSTS[1]], **_flavor(memory_mb=200000)},
     ),
     'forced node': told.changed('boot', {'force_nodes': [told.HOSTS[1]]}),
     'ignored': told.changed(
@@ -133,10 +163,12 @@ CASES = {
     'all are ignored': told.changed('boot', {'ignore_hosts': list(told.HOSTS)}),
     'pinned': told.changed('boot', told.pinned(None)),
     'groups without a policy': told.changed(
-        'boot', _flavor(extra_specs={'resources1:VCPU': '1', 'resources2:MEMORY_MB': '64'})
+        'boot',
+        _flavor(extra_specs={'resources1:VCPU': '1', 'resources2:MEMORY_MB': '64'}),
     ),
     'a policy that is none': told.changed(
-        'boot', _flavor(extra_specs={'resources1:VCPU': '1', 'group_policy': 'nonsense'})
+        'boot',
+        _flavor(extra_specs={'resources1:VCPU': '1', 'group_policy': 'nonsense'}),
     ),
     'claim refused': told.changed('boot', _flavor(memory_mb=150000)),
     'every claim refused': told.changed('boot', _flavor(memory_mb=200000)),
@@ -148,7 +180,8 @@ CASES = {
 @contextmanager
 def _without_service(cloud):
     """A host whose nova-compute has no record."""
-    database, name = cloud.cells['cell1'], told.HOSTS[0]
+    database = cloud.cells['cell1']
+    name = told.HOSTS[0]
     database.update('services', {'host': 'elsewhere'}, host=name)
     yield
     database.update('services', {'host': name}, host='elsewhere')

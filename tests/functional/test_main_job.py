@@ -52,10 +52,14 @@ def expected_hosts(computes, flavor, count):
             for name, left in free.items()
         }
         best, second = sorted(score, key=lambda name: -score[name])[:2]
-        assert score[best] - score[second] > 1e-6, 'a tie: choose other sizes for the hosts'
+        assert score[best] - score[second] > 1e-6, (
+            'a tie: choose other sizes for the hosts'
+        )
         chosen.append(best)
         builds[best] += 1
-        free[best] = [left - part for left, part in zip(free[best], needed, strict=True)]
+        free[best] = [
+            left - part for left, part in zip(free[best], needed, strict=True)
+        ]
     return chosen
 
 
@@ -74,8 +78,8 @@ def daemon(fifty_hosts):
 
 
 def test_the_expected_hosts(fifty_hosts, client):
-    """Ten servers of a request come in the order of their UUIDs, each claimed on its host. The
-    scheduler is fresh: what it has placed before does not count."""
+    """Ten servers of a request come in the order of their UUIDs, each claimed on its
+    host. The scheduler is fresh: what it has placed before does not count."""
     servers = new_uuids(10)
     with Daemon(fifty_hosts) as fresh:
         found = client.select_destinations(servers, LARGE)
@@ -86,7 +90,8 @@ def test_the_expected_hosts(fifty_hosts, client):
     assert {fifty_hosts.computes[host].cell for host in hosts} == {'cell1', 'cell2'}
     assert [len(selections) for selections in found] == [1] * 10
     assert {server: fifty_hosts.allocations(server) for server in servers} == {
-        server: {host: LARGE.resources()} for server, host in zip(servers, hosts, strict=True)
+        server: {host: LARGE.resources()}
+        for server, host in zip(servers, hosts, strict=True)
     }
 
 
@@ -95,7 +100,8 @@ class TestFiftyHosts:
     """One scheduler for all: nothing depends on which host it is."""
 
     def test_selection(self, fifty_hosts, client):
-        """A selection names host, node and cell, and the allocation that stands in Placement."""
+        """A selection names host, node and cell, and the allocation that stands in
+        Placement."""
         [server] = new_uuids()
         [[selection]] = client.select_destinations([server], SMALL)
         compute = fifty_hosts.computes[selection['service_host']]
@@ -104,7 +110,9 @@ class TestFiftyHosts:
         assert selection['cell_uuid'] == fifty_hosts.cell_uuids[compute.cell]
         assert selection['allocation_request_version'] == '1.36'
         request = json.loads(selection['allocation_request'])
-        assert request['allocations'] == {compute.uuid: {'resources': SMALL.resources()}}
+        assert request['allocations'] == {
+            compute.uuid: {'resources': SMALL.resources()}
+        }
         assert fifty_hosts.allocations(server) == {compute.name: SMALL.resources()}
 
     def test_alternates(self, fifty_hosts, client):
@@ -132,15 +140,16 @@ class TestFiftyHosts:
         ],
     )
     def test_no_valid_host(self, fifty_hosts, client, flavor, reason):
-        """The conductor catches nova.exception.NoValidHost and nothing is left behind."""
+        """The conductor catches nova.exception.NoValidHost and nothing is left
+        behind."""
         before = fifty_hosts.all_allocations()
         first_line = client.refusal(*new_uuids(2), flavor=flavor).splitlines()[0]
         assert first_line.strip() == f'No valid host was found. {reason}'.strip()
         assert fifty_hosts.all_allocations() == before
 
     def test_service_row(self, fifty_hosts, client, daemon):
-        """The scheduler's service is up in nova's own eyes, of the deployment's version, and
-        its heart beats."""
+        """The scheduler's service is up in nova's own eyes, of the deployment's
+        version, and its heart beats."""
         [service] = [one for one in client('services') if one['host'] == daemon.host]
         assert service == {
             'host': daemon.host,
@@ -166,7 +175,10 @@ def _claimable(cloud, alternate):
     return node in request['allocations']
 
 
-ZONES = {'az01': ['osdev-01', 'osdev-02'], 'az02': ['osdev-03', 'osdev-ceph', 'osdev-gpu']}
+ZONES = {
+    'az01': ['osdev-01', 'osdev-02'],
+    'az02': ['osdev-03', 'osdev-ceph', 'osdev-gpu'],
+}
 
 
 def boot(cloud, client, group=None, zone=None):
@@ -182,13 +194,16 @@ def boot(cloud, client, group=None, zone=None):
 
 
 def test_five_nodes(cloud, client):
-    """In a small cloud of two zones, with room for one LARGE server on each host: a request for
-    more servers than there is room for is refused and leaves no allocation. Servers that are asked
-    for in a zone land there, and spread over it; those of an anti-affinity group, one after the
-    other, get a host each, and one more is refused."""
+    """In a small cloud of two zones, with room for one LARGE server on each host: a
+    request for more servers than there is room for is refused and leaves no allocation.
+    Servers that are asked for in a zone land there, and spread over it; those of an
+    anti-affinity group, one after the other, get a host each, and one more is
+    refused."""
     cloud.reset()
     names = [name for zone in ZONES.values() for name in zone]
-    cloud.add_hosts([Compute(x, vcpus=8, ram_mb=12288, disk_gb=200, cell='cell1') for x in names])
+    cloud.add_hosts(
+        [Compute(x, vcpus=8, ram_mb=12288, disk_gb=200, cell='cell1') for x in names]
+    )
     for zone, hosts in ZONES.items():
         cloud.add_aggregate(f'zone-{zone}', hosts, zone=zone)
     with Daemon(cloud):
@@ -198,7 +213,9 @@ def test_five_nodes(cloud, client):
             client.refusal(*servers, flavor=flavor, group=group)
             assert cloud.all_allocations() == {}
 
-        assert {boot(cloud, client, zone='az02') for _ in range(6)} == set(ZONES['az02'])
+        assert {boot(cloud, client, zone='az02') for _ in range(6)} == set(
+            ZONES['az02']
+        )
         group = Group('anti-affinity')
         for _ in names:
             boot(cloud, client, group)

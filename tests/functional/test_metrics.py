@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus: what a real daemon exposes, and what a real Prometheus makes of it."""
+"""Metrics for Prometheus: what a real daemon exposes, and what a real Prometheus makes
+of it."""
 
 import contextlib
 import json
@@ -40,7 +41,10 @@ EVERY = '1s'
 def promtool(*arguments: str, text: str = '') -> str:
     """What it says; the end of the test where it is not content."""
     done = subprocess.run(
-        [program(PACKAGE, 'promtool'), *arguments], input=text, capture_output=True, text=True
+        [program(PACKAGE, 'promtool'), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -81,7 +85,11 @@ class Prometheus(Service):
         return [float(each['value'][1]) for each in found['result']]
 
     def rules(self) -> list[dict[str, Any]]:
-        return [rule for group in self._get('api/v1/rules')['groups'] for rule in group['rules']]
+        return [
+            rule
+            for group in self._get('api/v1/rules')['groups']
+            for rule in group['rules']
+        ]
 
     def _is_ready(self) -> bool:
         try:
@@ -106,7 +114,8 @@ def expressions() -> list[str]:
 
 
 WAIT = 30.0
-SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=1_000_000)
+SMALL = Flavor(ram_mb=512)
+LARGE = Flavor(ram_mb=1_000_000)
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -121,7 +130,10 @@ def samples(bind):
     """What is exposed now: values by name and labels' values."""
     found = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
     return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        (
+            sample.name,
+            *(value for _, value in sorted(sample.labels.items())),
+        ): sample.value
         for family in text_string_to_metric_families(found)
         for sample in family.samples
     }
@@ -150,7 +162,11 @@ def served(cloud):
 
 def names(queries):
     """The series that expressions look at."""
-    return {name for query in queries for name in re.findall(r'\bnovasched[_:][\w:]+', query)}
+    return {
+        name
+        for query in queries
+        for name in re.findall(r'\bnovasched[_:][\w:]+', query)
+    }
 
 
 def are_numbers(found):
@@ -159,7 +175,8 @@ def are_numbers(found):
 
 
 def test_rules():
-    """They are rules, and each alert fires when it should and not when it should not."""
+    """They are rules, and each alert fires when it should and not when it should
+    not."""
     promtool('check', 'rules', str(RULES))
     cases = Path(__file__).parent / 'rules' / 'novasched.test.yml'
     promtool('test', 'rules', str(cases))
@@ -171,20 +188,27 @@ class TestServed:
     """One daemon, which the last test ends."""
 
     def test_what_prometheus_makes_of_it(self, served, client, tmp_path):
-        """promtool finds nothing to complain of, every metric is there, and once there are requests
-        every expression of the dashboard and every value of the rules has numbers; no alert fires."""
+        """promtool finds nothing to complain of, every metric is there, and once there
+        are requests every expression of the dashboard and every value of the rules has
+        numbers; no alert fires."""
         bind = served[1]
         with Prometheus(tmp_path, bind) as prometheus:
             rules = prometheus.rules()
             recorded = [rule['query'] for rule in rules if rule['type'] == 'recording']
-            left = [*expressions(), *recorded, *sorted(names(rule['query'] for rule in rules))]
+            left = [
+                *expressions(),
+                *recorded,
+                *sorted(names(rule['query'] for rule in rules)),
+            ]
             assert len(left) > 40
 
             def all_have_numbers():
                 client.select_destinations(new_uuids(1), SMALL)
                 with pytest.raises(Refused):
                     client.select_destinations(new_uuids(1), LARGE)
-                left[:] = [each for each in left if not are_numbers(prometheus.query(each))]
+                left[:] = [
+                    each for each in left if not are_numbers(prometheus.query(each))
+                ]
                 return not left
 
             try:
@@ -192,7 +216,11 @@ class TestServed:
             finally:
                 print('without numbers:', left)
             assert {rule['health'] for rule in prometheus.rules()} == {'ok'}
-            firing = [rule['name'] for rule in prometheus.rules() if rule.get('state') == 'firing']
+            firing = [
+                rule['name']
+                for rule in prometheus.rules()
+                if rule.get('state') == 'firing'
+            ]
             assert firing == []
             text = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
             promtool('check', 'metrics', text=text)
@@ -201,8 +229,9 @@ class TestServed:
             assert {metric.name + endings[metric.kind] for metric in METRICS} <= shown
 
     def test_the_process_that_serves(self, served, client):
-        """It is another one than those that schedule, with less of the processors. Killed, it comes
-        again; SIGHUP does it no harm; it ends with the others, and they do not end with it."""
+        """It is another one than those that schedule, with less of the processors.
+        Killed, it comes again; SIGHUP does it no harm; it ends with the others, and
+        they do not end with it."""
         daemon, bind = served
         assert requests.get(f'http://{bind}/', timeout=WAIT).status_code == 404
         placed = lambda: samples(bind).get(('novasched_instances_placed_total',), 0)  # noqa: E731
@@ -213,12 +242,16 @@ class TestServed:
         reload(daemon)
         assert children(daemon, 'web') == [web]
         web.kill()
-        wait_until(lambda: children(daemon, 'web') not in ([web], []), WAIT, 'another process')
+        wait_until(
+            lambda: children(daemon, 'web') not in ([web], []), WAIT, 'another process'
+        )
         client.select_destinations(new_uuids(1), SMALL)
         wait_until(lambda: placed() > before, WAIT, 'metrics')
         assert children(daemon, 'worker') == [worker]
         [web] = children(daemon, 'web')
-        directory = Path(re.findall(r'/\S*novasched-metrics-[^/]+', str(worker.memory_maps()))[0])
+        directory = Path(
+            re.findall(r'/\S*novasched-metrics-[^/]+', str(worker.memory_maps()))[0]
+        )
         assert directory.stat().st_mode & 0o777 == 0o700
         assert daemon.stop() == 0
         assert not web.is_running()
@@ -226,8 +259,8 @@ class TestServed:
 
 
 def test_counts(cloud, client):
-    """With two workers, every request is counted once by what came of it; what a worker has
-    counted stays when it is killed, and how things stood in it does not."""
+    """With two workers, every request is counted once by what came of it; what a worker
+    has counted stays when it is killed, and how things stood in it does not."""
     cloud.reset()
     for name in ('host-1', 'host-2'):
         cloud.add_host(name, ram_mb=16_384)
@@ -242,7 +275,8 @@ def test_counts(cloud, client):
                 client.select_destinations([server], LARGE)
 
     def counted(placed, refused):
-        found, now = wanted(placed, refused), samples(bind)
+        found = wanted(placed, refused)
+        now = samples(bind)
         return {each: now.get(each) for each in found} == found
 
     with Daemon(cloud, config) as daemon:
@@ -280,14 +314,17 @@ def wanted(placed, refused):
 
 
 def test_what_fails(cloud, client):
-    """While Placement is silent requests fail, and are not counted as refused; it is seen that it
-    is left alone, until it answers again. When the master dies nobody lives on, nor keeps the
-    port."""
+    """While Placement is silent requests fail, and are not counted as refused; it is
+    seen that it is left alone, until it answers again. When the master dies nobody
+    lives on, nor keeps the port."""
     cloud.reset()
     cloud.add_host('host-1')
     port = free_port()
     bind = f'127.0.0.1:{port}'
-    breaker_open = lambda: samples(bind).get(('novasched_breaker_open', '', 'placement'))  # noqa: E731
+
+    def breaker_open():
+        return samples(bind).get(('novasched_breaker_open', '', 'placement'))
+
     with Proxy(cloud.placement_url) as gate:
         placement = {'endpoint': gate.url, 'timeout': 1}
         own = {'metrics_bind': bind, 'placement_patience': 0}
@@ -297,20 +334,26 @@ def test_what_fails(cloud, client):
             with pytest.raises(Refused):
                 client.select_destinations(new_uuids(1), SMALL)
             wait_until(lambda: breaker_open() == 1, WAIT, 'open breaker')
-            results = {each: samples(bind)['novasched_requests_total', each] for each in RESULTS}
+            results = {
+                each: samples(bind)['novasched_requests_total', each]
+                for each in RESULTS
+            }
             assert results == {'placed': 0, 'refused': 0, 'failed': 1}
             gate.open()
             wait_until(lambda: breaker_open() == 0, WAIT, 'closed breaker')
             left = [*children(daemon, 'worker'), *children(daemon, 'web')]
             assert len(left) == 2
             os.kill(daemon.pid, signal.SIGKILL)
-            wait_until(lambda: not any(each.is_running() for each in left), WAIT, 'end of all')
+            wait_until(
+                lambda: not any(each.is_running() for each in left), WAIT, 'end of all'
+            )
             socket.create_server(('127.0.0.1', port)).close()
 
 
 def test_a_flood(cloud):
-    """Thousands who ask for metrics, who send garbage and who never come to an end take no
-    request its answer and no process its life, nor anybody who comes afterwards the metrics."""
+    """Thousands who ask for metrics, who send garbage and who never come to an end take
+    no request its answer and no process its life, nor anybody who comes afterwards the
+    metrics."""
     cloud.reset()
     cloud.add_host('host-1', vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
     bind = f'127.0.0.1:{free_port()}'
@@ -319,10 +362,14 @@ def test_a_flood(cloud):
         before = psutil.Process(daemon.pid).children()
         with flood(bind) as flooding:
             servers = [*callers.ask(30)]
-            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+            callers.listen(
+                lambda: callers.answered(servers), 4 * WAIT, 'answer for all'
+            )
             wait_until(lambda: len(flooding) > 2_000, 4 * WAIT, 'flood')
             servers += callers.ask(30)
-            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+            callers.listen(
+                lambda: callers.answered(servers), 4 * WAIT, 'answer for all'
+            )
         assert callers.answers == dict.fromkeys(servers, 1)
         assert None not in callers.hosts.values()
         counted = lambda: samples(bind)['novasched_instances_placed_total',] == 60  # noqa: E731

@@ -26,11 +26,15 @@ PATIENCE = 30.0
 OWN = ('message_id', 'timestamp', '_unique_id', '_context_timestamp')
 """What is different in each message."""
 MEANT = (
-    'auth_token', 'remote_address', 'timestamp', 'service_catalog', '_enginefacade_context',
-)  # fmt: skip
+    'auth_token',
+    'remote_address',
+    'timestamp',
+    'service_catalog',
+    '_enginefacade_context',
+)
 """The context in the PCI requests of the legacy format. There nova tells everybody the
-user's token, where the user is, and whether it has read a database; we say there what the
-message's own context says."""
+user's token, where the user is, and whether it has read a database; we say there what
+the message's own context says."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,11 @@ class Scheduler:
 
         def done():
             heard.extend(self.bus.drain())
-            ends = [each for each in heard if _is_mark(each) and each['event_type'].endswith('end')]
+            ends = [
+                each
+                for each in heard
+                if _is_mark(each) and each['event_type'].endswith('end')
+            ]
             return len(ends) == len(self.formats)
 
         wait_until(done, PATIENCE, 'notification of the mark')
@@ -86,7 +94,9 @@ def schedulers(cloud, form, *commands):
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
         bus = stack.enter_context(listening(cloud.amqp_url))
-        daemons = [stack.enter_context(Daemon(cloud, config, command)) for command in commands]
+        daemons = [
+            stack.enter_context(Daemon(cloud, config, command)) for command in commands
+        ]
         yield [Scheduler(each, caller, bus, cloud, QUEUES[form]) for each in daemons]
 
 
@@ -99,9 +109,9 @@ def pair(cloud):
 
 @pytest.mark.parametrize('case', told.cases('', ''))
 def test_both_say_the_same(pair, cloud, case):
-    """Field by field, in each format, of requests that are answered and of those that are
-    refused: with nothing to say where Placement has no candidates, and no end where no host
-    is found. The user's token is in nothing that we say."""
+    """Field by field, in each format, of requests that are answered and of those that
+    are refused: with nothing to say where Placement has no candidates, and no end where
+    no host is found. The user's token is in nothing that we say."""
     nova, ours = pair
     cloud.refresh_services()
     arguments = told.cases(cloud.cell_uuids['cell1'], cloud.cells['cell1'].url)[case]
@@ -153,7 +163,8 @@ def _plain(value):
 
 
 def test_nobody_waits_for_the_bus(cloud):
-    """A bus that is not there neither fails nor holds up requests, nor the end of the process."""
+    """A bus that is not there neither fails nor holds up requests, nor the end of the
+    process."""
     told.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {

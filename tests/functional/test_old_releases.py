@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A nova.conf of Mitaka's time; and calls of releases that are gone, as Ocata, Pike and Queens sent
-them. Those of Kilo to Mitaka are Ocata's, which could still talk to them."""
+"""A nova.conf of Mitaka's time; and calls of releases that are gone, as Ocata, Pike and
+Queens sent them. Those of Kilo to Mitaka are Ocata's, which could still talk to
+them."""
 
 import json
 
@@ -11,7 +12,9 @@ from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import MESSAGES
 
-OLD_FILTERS = 'RetryFilter,AvailabilityZoneFilter,RamFilter,ComputeFilter,NumInstancesFilter'
+OLD_FILTERS = (
+    'RetryFilter,AvailabilityZoneFilter,RamFilter,ComputeFilter,NumInstancesFilter'
+)
 MITAKA = {
     'DEFAULT': {
         'scheduler_driver': 'nova.scheduler.filter_scheduler.FilterScheduler',
@@ -46,8 +49,13 @@ def test_it_means_what_it_meant(cloud, client):
             cloud.boot(server, first['service_host'], Flavor())
         assert 'Filter AvailabilityZoneFilter returned 1 host(s)' in daemon.text()
         assert placed == [
-            ('host-2', 0), ('host-1', 1), ('host-1', 1), ('host-2', 1), ('host-3', 0), ('host-3', 0),
-        ]  # fmt: skip
+            ('host-2', 0),
+            ('host-1', 1),
+            ('host-1', 1),
+            ('host-2', 1),
+            ('host-3', 0),
+            ('host-3', 0),
+        ]
         client.refusal()
         assert 'Filter NumInstancesFilter returned 0 hosts' in daemon.text()
 
@@ -88,12 +96,17 @@ def scheduler(cloud):
 @pytest.mark.usefixtures('scheduler')
 @pytest.mark.parametrize('line', [pytest.param(line, id=named(line)) for line in LINES])
 def test_old_message(cloud, client, line):
-    """A call is understood, and answered in the form and in the versions of its release;
-    what it asks to have claimed is, and nothing else."""
+    """A call is understood, and answered in the form and in the versions of its
+    release; what it asks to have claimed is, and nothing else."""
     [server] = new_uuids()
     message = json.loads(line.replace(SERVER, server))
-    found = client.raw_call('select_destinations', message['arguments'], version=message['version'])
-    [host, limits] = of_selections(found) if message['version'] == '4.5' else of_dicts(found)
+    found = client.raw_call(
+        'select_destinations', message['arguments'], version=message['version']
+    )
+    if message['version'] == '4.5':
+        [host, limits] = of_selections(found)
+    else:
+        [host, limits] = of_dicts(found)
     assert host in HOSTS[message['case']]
     numa = limits.get('numa_topology')
     assert (numa and numa['nova_object.version']) == (
@@ -111,10 +124,14 @@ def of_dicts(found):
 
 
 def of_selections(found):
-    """The host and the limits of Queens' answer, whose alternates are of the same kind."""
+    """The host and the limits of Queens' answer, whose alternates are of the same
+    kind."""
     [selections] = found
     for each in selections:
-        assert (each['nova_object.name'], each['nova_object.version']) == ('Selection', '1.0')
+        assert (each['nova_object.name'], each['nova_object.version']) == (
+            'Selection',
+            '1.0',
+        )
         data = each['nova_object.data']
         assert 'availability_zone' not in data
         assert data['allocation_request_version'] == '1.12'

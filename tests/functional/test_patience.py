@@ -11,14 +11,26 @@ from tests.lab import broker
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import wait_until
-from tests.lab.proxy import Proxy, Tunnel, answer, dropped, every, garbage, half, hang, hang_after
+from tests.lab.proxy import (
+    Proxy,
+    Tunnel,
+    answer,
+    dropped,
+    every,
+    garbage,
+    half,
+    hang,
+    hang_after,
+)
 from tests.lab.steady import load
 
 from .test_placement_fails import CANDIDATES, first, held_by, placed
 
-SMALL, LARGE = Flavor(), Flavor(ram_mb=4096)
+SMALL = Flavor()
+LARGE = Flavor(ram_mb=4096)
 WANTED = f'MEMORY_MB%3A{LARGE.ram_mb}'
-TIMEOUT, PATIENCE = 2, 60
+TIMEOUT = 2
+PATIENCE = 60
 SOON = 60.0
 WAITS = ' wait, for '
 
@@ -28,7 +40,9 @@ def hosts(cloud):
     """Two hosts without end."""
     cloud.reset()
     for number in range(2):
-        cloud.add_host(f'host-{number}', vcpus=10_000, ram_mb=50_000_000, disk_gb=1_000_000)
+        cloud.add_host(
+            f'host-{number}', vcpus=10_000, ram_mb=50_000_000, disk_gb=1_000_000
+        )
     return cloud
 
 
@@ -50,7 +64,8 @@ def proxy(hosts, between):
 
 @pytest.fixture(scope='module')
 def tunnels(hosts):
-    """What stands between the daemon and the API database, and the cell of both hosts."""
+    """What stands between the daemon and the API database, and the cell of both
+    hosts."""
     cell = hosts.cells['cell1'].url
     with Tunnel(hosts.api.url) as api, Tunnel(cell) as own:
         hosts.map_cell('cell1', database_connection=own.url)
@@ -60,7 +75,8 @@ def tunnels(hosts):
 
 @pytest.fixture(scope='module')
 def scheduler(hosts, between, tunnels):
-    """It waits for longer than any of these outages takes, and has few threads for that."""
+    """It waits for longer than any of these outages takes, and has few threads for
+    that."""
     config = {
         'DEFAULT': {'executor_thread_pool_size': 2, 'graceful_shutdown_timeout': 6},
         'oslo_messaging_rabbit': {'rabbit_qos_prefetch_count': 1},
@@ -79,14 +95,19 @@ def scheduler(hosts, between, tunnels):
 
 # The library itself repeats a request at the first 401.
 PASSING = [
-    *[answer(500)] * 2, *[answer(401)] * 2, answer(503), garbage(work=False), hang(work=False),
-    dropped(), half(),
-]  # fmt: skip
+    *[answer(500)] * 2,
+    *[answer(401)] * 2,
+    answer(503),
+    garbage(work=False),
+    hang(work=False),
+    dropped(),
+    half(),
+]
 
 
 def test_a_query(proxy, client, scheduler):
-    """Whatever it is that passes, it is waited for. Credentials that are refused may be good again
-    soon; the log has the refusal, and then the acceptance."""
+    """Whatever it is that passes, it is waited for. Credentials that are refused may be
+    good again soon; the log has the refusal, and then the acceptance."""
     assert placed(client)  # the credentials are good
     proxy.asked.clear()
     before = len(scheduler.text())
@@ -106,7 +127,9 @@ def test_a_query(proxy, client, scheduler):
         pytest.param('PUT', 1, answer(401), id='401'),
         pytest.param('PUT', 1, answer(500, work=True), id='500 after the work'),
         pytest.param('PUT', 1, hang_after(), id='silence after the work'),
-        pytest.param('POST', 2, answer(500, work=True), id='500 after the work for two'),
+        pytest.param(
+            'POST', 2, answer(500, work=True), id='500 after the work for two'
+        ),
     ],
 )
 def test_a_claim(proxy, hosts, client, method, servers, fault):
@@ -128,18 +151,24 @@ def test_a_bad_query(proxy, client):
 
 
 def large_ones(fault):
-    return lambda method, path, body: fault if CANDIDATES in path and WANTED in path else None
+    return lambda method, path, body: (
+        fault if CANDIDATES in path and WANTED in path else None
+    )
 
 
 def test_one_slow_query(proxy, client, caller, scheduler):
-    """It times out again and again, and nobody who asks for something else is refused."""
-    proxy.faults, before = large_ones(hang()), len(scheduler.text())
+    """It times out again and again, and nobody who asks for something else is
+    refused."""
+    proxy.faults = large_ones(hang())
+    before = len(scheduler.text())
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(client.chosen, flavor=LARGE)
         proxy.wait_for_hanging()
         with load(caller, 4) as found:
             wait_until(
-                lambda: slow.done() or sum(WANTED in each for each in [*proxy.asked]) > 1,
+                lambda: (
+                    slow.done() or sum(WANTED in each for each in [*proxy.asked]) > 1
+                ),
                 SOON,
                 'second attempt',
             )
@@ -150,7 +179,9 @@ def test_one_slow_query(proxy, client, caller, scheduler):
         proxy.release()
         assert slow.result()
     taken = sorted(each.taken for each in found.answers)
-    print(f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}')
+    print(
+        f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}'
+    )
     assert 'left alone' not in scheduler.text()[before:]
 
 
@@ -160,8 +191,12 @@ def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
     proxy.faults = every('GET', CANDIDATES, answer(500))
     with ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(caller.place) for _ in range(6)]
-        wait_until(lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait')
-        wait_until(lambda: broker.depth(hosts.amqp_url) == 3, SOON, 'those in the broker')
+        wait_until(
+            lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait'
+        )
+        wait_until(
+            lambda: broker.depth(hosts.amqp_url) == 3, SOON, 'those in the broker'
+        )
         proxy.faults = None
         assert [each.result().error for each in asked] == [None] * 6
 
@@ -173,10 +208,14 @@ def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
     ids=['API refuses', 'cell is silent'],
 )
 def test_a_database(client, scheduler, tunnels, name, asked, silent):
-    """A request that names a host waits for what knows its cell, and each request for the only
-    cell with hosts."""
-    tunnel, before = tunnels[name], scheduler.text().count(WAITS)
-    begin, end = (tunnel.shut, tunnel.open) if silent else (tunnel.refuse, tunnel.accept)
+    """A request that names a host waits for what knows its cell, and each request for
+    the only cell with hosts."""
+    tunnel = tunnels[name]
+    before = scheduler.text().count(WAITS)
+    if silent:
+        begin, end = (tunnel.shut, tunnel.open)
+    else:
+        begin, end = (tunnel.refuse, tunnel.accept)
     with ThreadPoolExecutor(1) as pool:
         begin()
         placed = pool.submit(client.select_destinations, new_uuids(), SMALL, **asked)
@@ -192,7 +231,9 @@ def test_the_end_of_the_process(proxy, caller, scheduler):
     proxy.faults = every('GET', CANDIDATES, answer(500))
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(caller.place) for _ in range(2)]
-        wait_until(lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait')
+        wait_until(
+            lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait'
+        )
         assert scheduler.stop() == 0
         assert all('NoValidHost' in str(each.result().error) for each in asked)
     assert scheduler.text().count('Cannot schedule, since Placement fails: ') == 2

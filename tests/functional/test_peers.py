@@ -18,7 +18,8 @@ from tests.lab.sharing import sharing
 
 SHARED = os.environ.get('NOVASCHED_TEST_SHARED', 'true')
 HOSTS = int(os.environ.get('NOVASCHED_TEST_HOSTS', '16'))
-DAEMONS, CLIENTS = 3, 32
+DAEMONS = 3
+CLIENTS = 32
 OPTIONS = {
     'filter_scheduler': {
         'enabled_filters': 'ComputeFilter,NUMATopologyFilter,PciPassthroughFilter,'
@@ -47,17 +48,21 @@ HOST = a_host('host-1')
 
 def add(claims, name):
     uuid = a_uuid(name)
-    return claims.add(HOST, a_request(instance_uuids=(uuid,), instance_uuid=uuid), None, {})
+    return claims.add(
+        HOST, a_request(instance_uuids=(uuid,), instance_uuid=uuid), None, {}
+    )
 
 
 def test_the_broker_is_lost_for_a_while(cloud):
-    """What was chosen and released while one of three did not hear the others, all know in the
-    end: that one, and whoever has come meanwhile."""
+    """What was chosen and released while one of three did not hear the others, all know
+    in the end: that one, and whoever has come meanwhile."""
 
     def know(uuids):
         for each in everybody:
             wait_until(
-                lambda each=each: {x.request.instance_uuid for x in each.all()} == uuids,
+                lambda each=each: (
+                    {x.request.instance_uuid for x in each.all()} == uuids
+                ),
                 START,
                 'pending claims',
             )
@@ -66,7 +71,8 @@ def test_the_broker_is_lost_for_a_while(cloud):
         tunnel = stack.enter_context(Tunnel(cloud.amqp_url))
         urls = [tunnel.url, cloud.amqp_url, cloud.amqp_url]
         everybody = one, two, three = [
-            stack.enter_context(sharing(cloud, f'peer-{i}', url)) for i, url in enumerate(urls)
+            stack.enter_context(sharing(cloud, f'peer-{i}', url))
+            for i, url in enumerate(urls)
         ]
         wait_until(lambda: all(x.peers.part[1] == 3 for x in everybody), START, 'three')
         gone = add(two, 'gone')
@@ -83,17 +89,23 @@ def test_the_broker_is_lost_for_a_while(cloud):
         everybody = one, two, three, late
         know({a_uuid('kept'), a_uuid('lonely'), a_uuid('far')})
         parts = [(place, 4) for place in range(4)]
-        wait_until(lambda: sorted(x.peers.part for x in everybody) == parts, START, 'all four')
+        wait_until(
+            lambda: sorted(x.peers.part for x in everybody) == parts, START, 'all four'
+        )
 
 
 def test_login_method_in_the_url(cloud):
     """A broker that takes one way of login alone, and nova.conf names that in the query
     of ``transport_url``."""
     with ExitStack() as stack:
-        broker = stack.enter_context(closing(RabbitMQ(options={'auth_mechanisms.1': 'PLAIN'})))
+        broker = stack.enter_context(
+            closing(RabbitMQ(options={'auth_mechanisms.1': 'PLAIN'}))
+        )
         broker.start()
         url = f'{broker.url}?rabbit_login_method=PLAIN'
-        one, two = [stack.enter_context(sharing(cloud, name, url)) for name in ('one', 'two')]
+        one, two = [
+            stack.enter_context(sharing(cloud, name, url)) for name in ('one', 'two')
+        ]
         wait_until(lambda: one.peers.part[1] == two.peers.part[1] == 2, START, 'two')
 
 
@@ -104,24 +116,31 @@ def schedulers(cloud):
         daemons = [stack.enter_context(Daemon(cloud, OPTIONS)) for _ in range(DAEMONS)]
         known = f'with {DAEMONS - 1} other'
         if SHARED == 'true':
-            wait_until(lambda: all(known in x.text() for x in daemons), START, 'schedulers')
+            wait_until(
+                lambda: all(known in x.text() for x in daemons), START, 'schedulers'
+            )
         yield daemons
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind):
-    """As many as there is room for, one by one, by many at once: each is placed, and no host gets
-    more than it holds."""
+    """As many as there is room for, one by one, by many at once: each is placed, and no
+    host gets more than it holds."""
     each, flavor, asked = KINDS[kind]
     columns = {'numa_topology': TOPOLOGY, 'pci_stats': some_devices(2, None)}
     names = [f'host-{i:02}' for i in range(HOSTS)]
     cloud.reset()
     cloud.add_hosts(
-        [Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=columns) for i, x in enumerate(names)]
+        [
+            Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=columns)
+            for i, x in enumerate(names)
+        ]
     )
     calls = [a_call(new_uuids(), flavor, **asked) for _ in range(HOSTS * each)]
     answers = client.select_at_once(calls, CLIENTS)
-    placed = Counter(x['service_host'] for a in answers if not isinstance(a, Refused) for [x] in a)
+    placed = Counter(
+        x['service_host'] for a in answers if not isinstance(a, Refused) for [x] in a
+    )
     failed = [answer for answer in answers if isinstance(answer, Refused)]
     print(f'refused {len(failed)}, hosts by their number: {Counter(placed.values())}')
     assert failed == []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever Placement does, each request is answered or refused, and what is refused holds
-nothing. Nobody waits here: test_patience.py is about that. Writers that collide, and deletions that
-fail, are in the unit tests of claims."""
+"""Whatever Placement does, each request is answered or refused, and what is refused
+holds nothing. Nobody waits here: test_patience.py is about that. Writers that collide,
+and deletions that fail, are in the unit tests of claims."""
 
 import json
 import re
@@ -51,7 +51,8 @@ def scheduler(hosts, faulty):
 
 @pytest.fixture
 def proxy(scheduler, faulty, hosts, client):
-    """The proxy for one test, at the end of which all is well again and no host is taken."""
+    """The proxy for one test, at the end of which all is well again and no host is
+    taken."""
     faulty.asked.clear()
     yield faulty
     faulty.faults = None
@@ -62,7 +63,8 @@ def proxy(scheduler, faulty, hosts, client):
 
 
 def placed(client, *servers):
-    """The hosts of servers; none if they are refused, by what a conductor understands."""
+    """The hosts of servers; none if they are refused, by what a conductor
+    understands."""
     try:
         return client.chosen(*servers)
     except Refused as refused:
@@ -73,18 +75,24 @@ def placed(client, *servers):
 
 def held_by(hosts, servers):
     """What the servers hold if these are their hosts, or they were refused."""
-    return {server: {host: SMALL.resources()} for server, host in zip(servers, hosts, strict=False)}
+    return {
+        server: {host: SMALL.resources()}
+        for server, host in zip(servers, hosts, strict=False)
+    }
 
 
 def first(method, path, *faults):
     """A rule: what happens to the first requests of that kind, in turn."""
-    left, lock = list(faults), threading.Lock()
+    left = list(faults)
+    lock = threading.Lock()
 
     def rule(asked, whole, body):
         if asked != method or not whole.startswith(path):
             return None
         with lock:
-            return left.pop(0) if left else None
+            if left:
+                return left.pop(0)
+            return None
 
     return rule
 
@@ -101,8 +109,8 @@ def first(method, path, *faults):
     ids=['lost', 'dropped', '500 after the work', 'lost for two', '500 for two'],
 )
 def test_a_claim(proxy, hosts, client, method, servers, fault, answered):
-    """Servers have what the answer says, whether it is a host or none. What else may come of a
-    claim is in a table of the unit tests."""
+    """Servers have what the answer says, whether it is a host or none. What else may
+    come of a claim is in a table of the unit tests."""
     uuids = new_uuids(servers)
     proxy.faults = first(method, '/allocations', fault)
     chosen = placed(client, *uuids)
@@ -161,7 +169,9 @@ def test_candidates(proxy, client, scheduler):
 def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
     """It is logged, and the next host is taken."""
     [server] = new_uuids()
-    body = json.dumps({'errors': [{'status': 400, 'detail': 'no such class', 'code': ''}]}).encode()
+    body = json.dumps(
+        {'errors': [{'status': 400, 'detail': 'no such class', 'code': ''}]}
+    ).encode()
     proxy.faults = first('PUT', '/allocations', *[answer(400, body)] * 2)
     chosen = placed(client, server)
     assert len([each for each in proxy.asked if each.startswith('PUT')]) == 3
@@ -171,10 +181,12 @@ def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
 
 
 def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
-    """A claim that is lost to another process ends in the very exception of nova's on which a
-    conductor ends the evacuation."""
+    """A claim that is lost to another process ends in the very exception of nova's on
+    which a conductor ends the evacuation."""
     [server] = new_uuids()
-    source = next(each.uuid for each in hosts.computes.values() if each.name == 'host-0')
+    source = next(
+        each.uuid for each in hosts.computes.values() if each.name == 'host-0'
+    )
     hosts.placement.allocate(server, source, SMALL.resources())
     claims = []
 

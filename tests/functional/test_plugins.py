@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of others in the running daemon: blazar's filter, and a package of our making."""
+"""Plugins of others in the running daemon: blazar's filter, and a package of our
+making."""
 
 import importlib.util
 import sys
@@ -54,35 +55,41 @@ ENTRY_POINTS = """
 
 @pytest.fixture(scope='module')
 def hosts(cloud):
-    """Equal hosts: one reserved for our project, one for another, one in blazar's pool of free
-    hosts, and three that blazar has nothing to do with."""
+    """Equal hosts: one reserved for our project, one for another, one in blazar's pool
+    of free hosts, and three that blazar has nothing to do with."""
     cloud.reset()
     for number in range(1, 7):
         cloud.add_host(f'host-{number}')
     zones = {'availability_zone': 'blazar_zone'}
     cloud.add_aggregate('ours', ['host-1'], metadata={**zones, 'blazar:owner': PROJECT})
-    cloud.add_aggregate('theirs', ['host-2'], metadata={**zones, 'blazar:owner': 'another'})
+    cloud.add_aggregate(
+        'theirs', ['host-2'], metadata={**zones, 'blazar:owner': 'another'}
+    )
     cloud.add_aggregate('freepool', ['host-3'])
     return cloud
 
 
 @pytest.fixture(scope='module', params=['without nova', 'with nova'], autouse=True)
 def daemon(request, hosts, nova, tmp_path_factory):
-    """A scheduler with blazar's filter as it comes from PyPI, nova beside it or not, and with an
-    installed package of filters and weighers, found by entry points."""
+    """A scheduler with blazar's filter as it comes from PyPI, nova beside it or not,
+    and with an installed package of filters and weighers, found by entry points."""
     assert importlib.util.find_spec('blazarnova'), 'blazar-nova is not installed'
     assert importlib.util.find_spec('nova') is None, 'nova is in our own environment'
     site = tmp_path_factory.mktemp('site')
     if request.param == 'with nova':
         # nova 34 needs Python 3.11: a daemon on Python 3.10 cannot import it.
         ask = 'import sys; print(*sys.version_info[:2])'
-        if run([str(nova.python), '-c', ask]).split() != [str(n) for n in sys.version_info[:2]]:
+        if run([str(nova.python), '-c', ask]).split() != [
+            str(n) for n in sys.version_info[:2]
+        ]:
             pytest.skip('nova is installed for another Python')
 
         ask = 'import nova, os; print(os.path.dirname(os.path.dirname(nova.__file__)))'
         found = run([str(nova.python), '-c', ask]).strip()
         # At the end of the path: our own libraries come first.
-        (site / 'sitecustomize.py').write_text(f'import sys\nsys.path.append({found!r})\n')
+        (site / 'sitecustomize.py').write_text(
+            f'import sys\nsys.path.append({found!r})\n'
+        )
     metadata = site / 'acme_scheduling-1.0.dist-info'
     metadata.mkdir()
     (site / 'acme_scheduling.py').write_text(dedent(CODE))
@@ -102,9 +109,9 @@ def daemon(request, hosts, nova, tmp_path_factory):
 
 
 def test_blazar(hosts, client):
-    """A filter written for nova, unmodified, named by its import path. Only hosts in no pool take
-    a server that names no reservation; that of its own project leads to its host; that of
-    somebody else, or of nobody, is no host, and nothing is left."""
+    """A filter written for nova, unmodified, named by its import path. Only hosts in no
+    pool take a server that names no reservation; that of its own project leads to its
+    host; that of somebody else, or of nobody, is no host, and nothing is left."""
     assert client.reached() == {'host-4', 'host-5', 'host-6'}
     assert client.chosen(hints={'reservation': ['ours']}) == ['host-1']
     before = hosts.all_allocations()

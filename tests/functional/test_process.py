@@ -48,7 +48,9 @@ def hosts(cloud):
     for number in range(20):
         cell = ('cell1', 'cell2')[number % 2]
         ram_mb = (50_000_000, 90_000_000)[number % 2]
-        cloud.add_host(f'{cell}-{number}', cell, vcpus=100_000, ram_mb=ram_mb, disk_gb=1_000_000)
+        cloud.add_host(
+            f'{cell}-{number}', cell, vcpus=100_000, ram_mb=ram_mb, disk_gb=1_000_000
+        )
     return cloud
 
 
@@ -71,7 +73,11 @@ def notified(directory):
 @pytest.fixture(scope='module')
 def daemon(hosts, notified):
     """A scheduler for them, which runs as long as these tests do."""
-    neutron = {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
+    neutron = {
+        'auth_type': 'password',
+        'auth_url': 'http://127.0.0.1:1/',
+        'password': SECRET,
+    }
     environment = {'NOTIFY_SOCKET': notified.getsockname()}
     with Daemon(hosts, {'neutron': neutron}, environment=environment) as running:
         yield running
@@ -96,8 +102,8 @@ class TestReload:
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
     def test_what_cannot_be_read(self, hosts, daemon, caller):
-        """With a nova.conf that is broken, or without cell mappings, all stays as it was, and
-        the log says so; once it is mended, options that may change do."""
+        """With a nova.conf that is broken, or without cell mappings, all stays as it
+        was, and the log says so; once it is mended, options that may change do."""
         whole = daemon.config.read_text()
         daemon.config.write_text(whole + 'nonsense\n')
         reload(daemon)
@@ -121,8 +127,9 @@ class TestEnd:
     """SIGTERM and SIGINT."""
 
     def test_under_load(self, hosts, daemon, caller):
-        """Of two schedulers that share the queue one ends, and comes again, and ends: each time
-        with status 0, each request is answered, and nothing is claimed for nobody."""
+        """Of two schedulers that share the queue one ends, and comes again, and ends:
+        each time with status 0, each request is answered, and nothing is claimed for
+        nobody."""
         second = Daemon(hosts)
         with closing(second), load(caller, 4, pause=0.05) as found:
             for change in (second.start, second.stop) * 2:
@@ -133,8 +140,8 @@ class TestEnd:
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
     def test_what_is_in_progress(self, hosts, daemon, caller):
-        """A scheduler that ends leaves the queue to others at once, and answers what it has
-        taken, however long that lasts."""
+        """A scheduler that ends leaves the queue to others at once, and answers what it
+        has taken, however long that lasts."""
         with (
             Proxy(hosts.placement_url) as gate,
             Daemon(hosts, {'placement': {'endpoint': gate.url}}) as gated,
@@ -144,7 +151,9 @@ class TestEnd:
             taken = [pool.submit(caller.place, server=gated.host) for _ in range(5)]
             wait_until(lambda: gated.text().count(BEGUN) == 5, WAIT, 'requests')
             os.kill(gated.pid, signal.SIGTERM)
-            wait_until(lambda: broker.consumers(hosts.amqp_url, QUEUE) == 1, WAIT, 'leaving')
+            wait_until(
+                lambda: broker.consumers(hosts.amqp_url, QUEUE) == 1, WAIT, 'leaving'
+            )
             with load(caller, 4) as found:
                 wait_until(lambda: len(found.answers) > 40, WAIT, 'requests')
             assert found.failures() == []
@@ -155,7 +164,8 @@ class TestEnd:
 
     @pytest.mark.parametrize('timeout', [60, 1], ids=['second signal', 'time is up'])
     def test_what_is_given_up(self, hosts, caller, timeout):
-        """Requests not finished within graceful_shutdown_timeout, or when the second signal comes."""
+        """Requests not finished within graceful_shutdown_timeout, or when the second
+        signal comes."""
         with Proxy(hosts.placement_url) as gate, ThreadPoolExecutor(1) as pool:
             config = {
                 'DEFAULT': {'graceful_shutdown_timeout': timeout},
@@ -166,7 +176,9 @@ class TestEnd:
                 asked = pool.submit(caller.place, server=running.host, timeout=5)
                 gate.wait_for_hanging()
                 os.kill(running.pid, signal.SIGINT)
-                wait_until(lambda: 'Stopping: requests in' in running.text(), WAIT, 'word')
+                wait_until(
+                    lambda: 'Stopping: requests in' in running.text(), WAIT, 'word'
+                )
                 assert (running.wait() if timeout == 1 else running.stop(WAIT)) == 1
                 assert 'MessagingTimeout' in str(asked.result().error)
 
@@ -197,14 +209,19 @@ def test_the_name(hosts, daemon):
     assert {each.name() for each in ours} == {'nova-scheduler'}
     assert all('nova-scheduler' in ' '.join(each.cmdline()) for each in ours)
     connections = [each for process in ours for each in process.net_connections('tcp')]
-    peers = [each.raddr for each in connections if each.status == psutil.CONN_ESTABLISHED]
+    peers = [
+        each.raddr for each in connections if each.status == psutil.CONN_ESTABLISHED
+    ]
     assert urlsplit(hosts.amqp_url).port in {peer.port for peer in peers}
 
 
 def test_ping(daemon, caller):
     """openstack-helm's probe of nova's services pings; another tool asks for a port."""
     how = {'namespace': 'baseapi', 'version': '1.1', 'server': daemon.host}
-    assert caller.call('ping', {'arg': None}, **how) == {'service': 'scheduler', 'arg': None}
+    assert caller.call('ping', {'arg': None}, **how) == {
+        'service': 'scheduler',
+        'arg': None,
+    }
     assert caller.call('get_backdoor_port', {}, **how) is None
 
 
@@ -215,7 +232,9 @@ def test_unknown_methods(daemon, caller):
 
     def probe():
         for how in ({'version': '1.0'}, {'version': '4.5'}):
-            with pytest.raises(oslo_messaging.RemoteError, match='Endpoint does not support'):
+            with pytest.raises(
+                oslo_messaging.RemoteError, match='Endpoint does not support'
+            ):
                 caller.call(
                     'pod_health_probe_method_ignore_errors', {}, server=daemon.host,
                     call_monitor_timeout=20, **how,
@@ -231,9 +250,9 @@ def test_unknown_methods(daemon, caller):
 
 
 def test_the_first_words(hosts, daemon, notified):
-    """The log says what starts, and what the options are; systemd hears that it is READY. When
-    SIGUSR2 has a process tell its threads and options, a worker tells of decisions, too. No
-    secret is among all that."""
+    """The log says what starts, and what the options are; systemd hears that it is
+    READY. When SIGUSR2 has a process tell its threads and options, a worker tells of
+    decisions, too. No secret is among all that."""
     assert b'READY=1' in notified.recv(1024)  # Type=notify
     assert ' INFO nova.service ' in daemon.text()
     assert 'Starting scheduler node (version ' in daemon.text()
@@ -250,8 +269,8 @@ def test_the_first_words(hosts, daemon, notified):
 
 
 def test_decisions_in_a_meditation(daemon, caller):
-    """A worker's report has the first lines of its twenty newest decisions, the newest first,
-    and of what is secret nothing."""
+    """A worker's report has the first lines of its twenty newest decisions, the newest
+    first, and of what is secret nothing."""
     [worker] = workers(daemon)
     placed = [caller.place(server=daemon.host) for _ in range(25)]
     spec = a_spec(num_instances=1, project_id=PROJECT, force_hosts=[SECRET])

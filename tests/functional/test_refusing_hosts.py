@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that refuses again and again, to a real daemon, Placement and client of nova's."""
+"""A host that refuses again and again, to a real daemon, Placement and client of
+nova's."""
 
 import json
 import re
@@ -14,12 +15,17 @@ from tests.lab.proxy import Proxy, answer
 
 PERIOD = 20.0
 WAIT = 90.0
-FULL = {'status': 409, 'code': 'placement.undefined_code', 'detail': 'Unable to allocate inventory'}
+FULL = {
+    'status': 409,
+    'code': 'placement.undefined_code',
+    'detail': 'Unable to allocate inventory',
+}
 
 
 @pytest.fixture
 def proxy(cloud):
-    """What stands between the daemon and Placement, and two hosts, of which one is preferred."""
+    """What stands between the daemon and Placement, and two hosts, of which one is
+    preferred."""
     cloud.reset()
     cloud.add_host('one', ram_mb=65536)
     cloud.add_host('two', ram_mb=32768)
@@ -33,21 +39,30 @@ def refusing(proxy, provider):
 
     def rule(method, path, body):
         refused = method == 'PUT' and provider.encode() in body
-        return answer(409, json.dumps({'errors': [FULL]}).encode()) if refused else None
+        if refused:
+            return answer(409, json.dumps({'errors': [FULL]}).encode())
+        return None
 
     proxy.faults = rule
 
 
 def failed_on(*hosts):
     """Fields of a request for an instance whose build has failed there."""
-    return {'retry': {'num_attempts': 1 + len(hosts), 'hosts': [[host, host] for host in hosts]}}
+    return {
+        'retry': {
+            'num_attempts': 1 + len(hosts),
+            'hosts': [[host, host] for host in hosts],
+        }
+    }
 
 
 def shown(bind):
     """What the metrics tell of hosts that refuse."""
     text = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
     return dict(
-        re.findall(r'^novasched_(host_refusals_total{.*}|refusing_hosts) (\S+)$', text, re.M)
+        re.findall(
+            r'^novasched_(host_refusals_total{.*}|refusing_hosts) (\S+)$', text, re.M
+        )
     )
 
 
@@ -59,9 +74,9 @@ TOLD = [
 
 @pytest.mark.parametrize(('limit', 'then', 'told'), [(3, 'two', TOLD), (0, 'one', [])])
 def test_it_is_tried_last_for_a_while(cloud, client, proxy, limit, then, told):
-    """Two claims and a build that failed there, which two requests name: then it is a candidate
-    like any other and behind them all, until the time is over. Without the option it is only
-    counted."""
+    """Two claims and a build that failed there, which two requests name: then it is a
+    candidate like any other and behind them all, until the time is over. Without the
+    option it is only counted."""
     one = cloud.computes['one'].uuid
     bind = f'127.0.0.1:{free_port()}'
     config = {
@@ -97,4 +112,7 @@ def test_it_is_tried_last_for_a_while(cloud, client, proxy, limit, then, told):
         wait_until(lambda: shown(bind) == counts, WAIT, 'metrics')
         wait_until(lambda: client.chosen() == ['one'], WAIT, 'end of the time')
         wait_until(lambda: shown(bind)['refusing_hosts'] == '0.0', WAIT, 'metrics')
-        assert re.findall(r'nova\.scheduler\.manager .*?(Host one .*)', daemon.text()) == told
+        assert (
+            re.findall(r'nova\.scheduler\.manager .*?(Host one .*)', daemon.text())
+            == told
+        )

@@ -31,7 +31,9 @@ def remembering(cloud):
     """What remembers for very long."""
     cloud.reset()
     own = session.Session(auth=token_endpoint.Token(cloud.placement_url, TOKEN))
-    http = adapter.Adapter(own, service_type='placement', endpoint_override=cloud.placement_url)
+    http = adapter.Adapter(
+        own, service_type='placement', endpoint_override=cloud.placement_url
+    )
     made = PlacementClient(Settings(candidates_max_age=LONG), http)
     yield made
     made.close()
@@ -39,8 +41,8 @@ def remembering(cloud):
 
 
 def fill(api, random, number):
-    """Make hosts of all sizes, with traits, in zones, some of them nearly full; the first has
-    room for whatever is asked for, everywhere."""
+    """Make hosts of all sizes, with traits, in zones, some of them nearly full; the
+    first has room for whatever is asked for, everywhere."""
     for index in range(number):
         [uuid], [consumer] = new_uuids(1), new_uuids(1)
         totals = {'VCPU': 64, 'MEMORY_MB': 8192, 'DISK_GB': 500}
@@ -76,8 +78,8 @@ def fill(api, random, number):
 
 
 def asked(random):
-    """A request for a little or for much, with or without disk, traits and aggregates: any of
-    several, as zones are, or two, as a zone and a tenant's are."""
+    """A request for a little or for much, with or without disk, traits and aggregates:
+    any of several, as zones are, or two, as a zone and a tenant's are."""
     traits = {
         f'trait:{name}': random.choice(['required', 'forbidden'])
         for name in TRAITS
@@ -89,17 +91,21 @@ def asked(random):
         memory_mb=random.choice([1, 512, 1024, 3072]),
         root_gb=random.choice([1, 10, 30]),
     )
-    first, second, both = frozenset(ZONES[:1]), frozenset(ZONES[1:]), frozenset(ZONES)
+    first = frozenset(ZONES[:1])
+    second = frozenset(ZONES[1:])
+    both = frozenset(ZONES)
     zones = random.choice([(), (), (first,), (both,), (first, second)])
     avoided = random.choice([frozenset(), frozenset(), second])
     destination = Destination(aggregates=zones, forbidden_aggregates=avoided)
-    return a_request(flavor=flavor, is_bfv=random.random() < 0.3, requested_destination=destination)
+    return a_request(
+        flavor=flavor, is_bfv=random.random() < 0.3, requested_destination=destination
+    )
 
 
 @pytest.mark.parametrize('seed', range(2))
 def test_it_offers_what_placement_offers(cloud, remembering, seed):
-    """For random hosts and requests: the same hosts for the same amounts, wherever it offers any,
-    and all that nobody took since."""
+    """For random hosts and requests: the same hosts for the same amounts, wherever it
+    offers any, and all that nobody took since."""
     random = Random(seed)
     fill(cloud.placement, random, 14)
     compared = 0
@@ -115,16 +121,17 @@ def test_it_offers_what_placement_offers(cloud, remembering, seed):
                 WAIT,
                 'answer about all hosts',
             )
-        offered, real = remembering.candidates(again), remembering.candidates(now)
+        offered = remembering.candidates(again)
+        real = remembering.candidates(now)
         if not isinstance(offered, RememberedCandidates):
             continue
         compared += 1
         assert {uuid: [x.resources() for x in offered[uuid]] for uuid in offered} == {
             uuid: [x.resources() for x in real[uuid]] for uuid in real
         }
-        assert {uuid: [x.providers_by_group() for x in offered[uuid]] for uuid in offered} == {
-            uuid: [x.providers_by_group() for x in real[uuid]] for uuid in real
-        }
+        assert {
+            uuid: [x.providers_by_group() for x in offered[uuid]] for uuid in offered
+        } == {uuid: [x.providers_by_group() for x in real[uuid]] for uuid in real}
     assert compared > 12
 
 
@@ -132,13 +139,19 @@ def test_a_provider_that_is_gone(cloud, remembering):
     """A claim there is refused, and no answer from before is used any more."""
     fill(cloud.placement, Random(0), 2)
     [gone] = new_uuids()
-    sizes = {'VCPU': {'total': 8}, 'MEMORY_MB': {'total': 8192}, 'DISK_GB': {'total': 99}}
+    sizes = {
+        'VCPU': {'total': 8},
+        'MEMORY_MB': {'total': 8192},
+        'DISK_GB': {'total': 99},
+    }
     cloud.placement.add_provider(gone, 'gone', sizes, [])
     request = a_request(instance_uuid=new_uuids()[0], from_memory=True)
 
     def remembered():
         found = remembering.candidates(request)
-        return found if isinstance(found, RememberedCandidates) else {}
+        if isinstance(found, RememberedCandidates):
+            return found
+        return {}
 
     wait_until(lambda: gone in remembered(), WAIT, 'answer about all hosts')
     [candidate] = remembered()[gone]
@@ -156,7 +169,8 @@ def switched_off(cloud):
 
 def fill_up(cloud, name):
     """Let somebody else take what Placement has left of a host; the consumer's UUID."""
-    compute, [consumer] = cloud.computes[name], new_uuids(1)
+    compute = cloud.computes[name]
+    [consumer] = new_uuids(1)
     held = cloud.placement.all_allocations().values()
     used = sum(each.get(compute.uuid, {}).get('VCPU', 0) for each in held)
     cloud.placement.allocate(consumer, compute.uuid, {'VCPU': compute.vcpus - used})
@@ -207,9 +221,9 @@ def proxy(cloud):
 
 @pytest.fixture
 def asks(cloud, client, proxy):
-    """Two hosts, of which one is preferred, and a daemon that remembers for very long; says where
-    an instance goes, and how often Placement was asked for that: the query has a limit, which that
-    about all hosts has not."""
+    """Two hosts, of which one is preferred, and a daemon that remembers for very long;
+    says where an instance goes, and how often Placement was asked for that: the query
+    has a limit, which that about all hosts has not."""
     cloud.reset()
     cloud.add_host('one', cpu_ratio=1.0, columns={'running_vms': 4})
     cloud.add_host('two', cpu_ratio=1.0, ram_mb=32768)
@@ -243,8 +257,8 @@ def asks(cloud, client, proxy):
     ],
 )
 def test_what_has_changed_since(cloud, asks, change, host, asked):
-    """Whatever has changed since Placement was asked, the next request gets a host that is right
-    now; it costs a question at the most."""
+    """Whatever has changed since Placement was asked, the next request gets a host that
+    is right now; it costs a question at the most."""
     change(cloud)
     assert asks() == (host, asked)
 

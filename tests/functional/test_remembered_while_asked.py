@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement answered earlier, while requests come all the time and the cloud changes under them.
+"""What Placement answered earlier, while requests come all the time and the cloud
+changes under them.
 
-Each change has a flavor of its own, whose trait two hosts have: its own host, which is preferred, and
-the spare one. So a table says where requests go before a change, and where they go after it.
+Each change has a flavor of its own, whose trait two hosts have: its own host, which is
+preferred, and the spare one. So a table says where requests go before a change, and
+where they go after it.
 """
 
 import time
@@ -20,8 +22,13 @@ from tests.lab.wire import FLAVOR
 
 MAX_AGE = 1.0
 """Seconds for which an answer is used: what is asked later goes by what holds now."""
-CLIENTS, PAUSE, ENOUGH, WAIT = 3, 0.05, 6, 150.0
-VCPUS, RAM, ROOM = 10_000, 3_000_000, {'spare': 1_000_000, 'older': 2_000_000}
+CLIENTS = 3
+PAUSE = 0.05
+ENOUGH = 6
+WAIT = 150.0
+VCPUS = 10_000
+RAM = 3_000_000
+ROOM = {'spare': 1_000_000, 'older': 2_000_000}
 """Sizes of hosts; the one with the most MB is preferred."""
 AGGREGATES = {
     'zone': {'availability_zone': 'zone'},
@@ -39,7 +46,8 @@ FIELDS = {
 LATE = ('late_zone', 'late_tenant')
 """Changes that nova's database has before Placement."""
 SPECS = {'flavor': {'aggregate_instance_extra_specs:kind': 'flavor'}}
-"""By the change: its aggregate; what the request says; and its flavor, beside the trait."""
+"""By the change: its aggregate; what the request says; and its flavor, beside the
+trait."""
 CONFIG = {
     'DEFAULT': {'debug': False},
     'scheduler': {'limit_tenants_to_placement_aggregate': True},
@@ -55,8 +63,12 @@ class Site:
     """The cloud and its clients; ``full`` is an instance that has all of its host."""
 
     def __init__(self, cloud, caller, proxy):
-        self.cloud, self.cell, self.placement = cloud, cloud.cells['cell1'], cloud.placement
-        self.caller, self.proxy, self.load = caller, proxy, Load()
+        self.cloud = cloud
+        self.cell = cloud.cells['cell1']
+        self.placement = cloud.placement
+        self.caller = caller
+        self.proxy = proxy
+        self.load = Load()
         [self.full] = new_uuids()
         self.fields = {}
 
@@ -69,7 +81,9 @@ class Site:
         self.cloud.add_host(name, cpu_ratio=1.0, traits=traits, **sizes)
 
     def put(self, name, **part):
-        self.placement.insist(self.placement.put, self.cloud.computes[name].uuid, **part)
+        self.placement.insist(
+            self.placement.put, self.cloud.computes[name].uuid, **part
+        )
 
 
 def trait_of(name):
@@ -113,7 +127,9 @@ def goes(site, name):
         site.cell.update(table, {'deleted': 1}, host=name)
 
     def remove():
-        for consumer in site.placement.call('GET', f'{provider}/allocations')['allocations']:
+        for consumer in site.placement.call('GET', f'{provider}/allocations')[
+            'allocations'
+        ]:
             site.placement.release(consumer)
         site.placement.call('DELETE', provider)
 
@@ -129,7 +145,8 @@ def is_freed(site, name):
 
 
 def is_lost(site, name):
-    """Placement is as it was before it came, and before the older host had its trait."""
+    """Placement is as it was before it came, and before the older host had its
+    trait."""
     site.backup.restore()
 
 
@@ -146,7 +163,8 @@ CHANGES = [
     ('freed', is_freed, 'spare', 'freed'),
     ('lost', is_lost, 'lost', 'spare'),
 ]
-"""Name, what becomes of the host of that name, and where requests go before and after."""
+"""Name, what becomes of the host of that name, and where requests go before and
+after."""
 
 
 @pytest.fixture(scope='module')
@@ -162,7 +180,9 @@ def site(cloud, caller, placement):
             made.add_host(name, *[trait_of(name)] * (name != 'fit'))
         for name, metadata in AGGREGATES.items():
             cloud.add_aggregate(name, [name, 'spare'], metadata=metadata)
-        made.placement.allocate(made.full, cloud.computes['freed'].uuid, {'VCPU': VCPUS})
+        made.placement.allocate(
+            made.full, cloud.computes['freed'].uuid, {'VCPU': VCPUS}
+        )
         cloud.boot(made.full, 'freed', Flavor(vcpus=VCPUS))
         made.backup = Backup(placement.connection)
         made.add_host('lost', trait_of('lost'))
@@ -183,11 +203,16 @@ def ask_for(site, name, before):
         site.proxy.asked.clear()
         wait_until(lambda: len(site.load.answers) >= number + ENOUGH, WAIT, 'answers')
         hosts = {each.host for each in site.load.answers[number:]}
-        return hosts == {before} and not any('limit=' in each for each in site.proxy.asked)
+        return hosts == {before} and not any(
+            'limit=' in each for each in site.proxy.asked
+        )
 
     specs = {f'trait:{trait_of(name)}': 'required', **SPECS.get(name, {})}
     flavor = {**FLAVOR['nova_object.data'], 'extra_specs': specs}
-    site.fields = {'flavor': {**FLAVOR, 'nova_object.data': flavor}, **FIELDS.get(name, {})}
+    site.fields = {
+        'flavor': {**FLAVOR, 'nova_object.data': flavor},
+        **FIELDS.get(name, {}),
+    }
     wait_until(is_remembered, WAIT, f'{before} by an answer about all hosts')
 
 
@@ -202,7 +227,10 @@ def test_a_host_that_leaves_placements_aggregate_later(site, name):
     site.proxy.asked.clear()
     wait_until(
         lambda: (
-            any('member_of' in each and 'limit=' not in each for each in [*site.proxy.asked])
+            any(
+                'member_of' in each and 'limit=' not in each
+                for each in [*site.proxy.asked]
+            )
             and len(site.load.since(changed)) >= ENOUGH
         ),
         WAIT,

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler tells the
 
 MARK = 'Kraken7'
 """In each piece of each secret that a wrong parse could make."""
-HOST, PORT = '127.0.0.1', free_port()
+HOST = '127.0.0.1'
+PORT = free_port()
 LIBRARIES = (
     'amqp', 'keystoneauth', 'kombu', 'oslo.messaging', 'oslo_config', 'oslo_db',
     'oslo_messaging', 'oslo_service', 'requests', 'sqlalchemy', 'stevedore', 'urllib3',
@@ -77,18 +78,26 @@ def told_until(cloud, overrides, text):
 
 SERVERS = {
     'database': ('connection', 'mysql+pymysql', r'novasched: \[database\] connection'),
-    'DEFAULT': ('transport_url', 'rabbit', r'novasched: \[DEFAULT\] transport_url|Connection refused'),
-    'placement': ('endpoint', 'http', r'novasched: \[placement\]|ontinuing with startup'),
-}  # fmt: skip
-"""The option of each group that names a server, the scheme of its URL, and the words with which
-the start ends or goes on."""
+    'DEFAULT': (
+        'transport_url',
+        'rabbit',
+        r'novasched: \[DEFAULT\] transport_url|Connection refused',
+    ),
+    'placement': (
+        'endpoint',
+        'http',
+        r'novasched: \[placement\]|ontinuing with startup',
+    ),
+}
+"""The option of each group that names a server, the scheme of its URL, and the words
+with which the start ends or goes on."""
 
 
 @pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
 @pytest.mark.parametrize('group', SERVERS)
 def test_a_server_that_is_not_there(small_cloud, group, password):
-    """The start ends for a database, or for a URL that is none; the broker is tried again and
-    again, and Placement may come later."""
+    """The start ends for a database, or for a URL that is none; the broker is tried
+    again and again, and Placement may come later."""
     option, scheme, text = SERVERS[group]
     # No pause before a database is tried again.
     overrides = {group: {option: url_of(scheme, password), 'retry_interval': 0}}
@@ -126,10 +135,12 @@ def test_a_keystone_that_is_not_there(small_cloud):
         assert told_until(small_cloud, overrides, 'ontinuing with startup') == []
 
 
-@pytest.mark.parametrize('line', [MARK, f'  {MARK}', f'[{MARK}'], ids=['word', 'more', 'section'])
+@pytest.mark.parametrize(
+    'line', [MARK, f'  {MARK}', f'[{MARK}'], ids=['word', 'more', 'section']
+)
 def test_a_broken_file(small_cloud, line):
-    """The start ends with the file and the line's number, and so does nothing that is told
-    when the file breaks later."""
+    """The start ends with the file and the line's number, and so does nothing that is
+    told when the file breaks later."""
     daemon = Daemon(small_cloud, loud({}))
     whole = daemon.config.read_text()
     daemon.config.write_text(
@@ -141,8 +152,8 @@ def test_a_broken_file(small_cloud, line):
 
 
 def test_what_comes_by_sighup(small_cloud, client):
-    """Databases of a cell, whose URLs the API's alone knows, while the host of another cell is
-    left; and a file that breaks."""
+    """Databases of a cell, whose URLs the API's alone knows, while the host of another
+    cell is left; and a file that breaks."""
     overrides = loud({'database': {'connection_debug': 100}})
     small_cloud.refresh_services()
     with Daemon(small_cloud, overrides) as daemon:
@@ -157,7 +168,8 @@ def test_what_comes_by_sighup(small_cloud, client):
     small_cloud.restore_cells()
 
 
-WORD, STRONG = 'nova', 'kG7bQz2mXw9RtLp4'
+WORD = 'nova'
+STRONG = 'kG7bQz2mXw9RtLp4'
 SEARCHED = (
     r' DEBUG nova\.scheduler\.manager .*Starting to schedule for instances: ',
     r' DEBUG nova\.filters .*Starting with 1 host\(s\)',
@@ -173,7 +185,8 @@ SEARCHED = (
 
 @pytest.fixture(params=[WORD, STRONG], ids=['a word', 'a strong one'])
 def own_user(request, small_cloud, mariadb):
-    """The password of a user of all databases, who is the one that the cells' URLs name."""
+    """The password of a user of all databases, who is the one that the cells' URLs
+    name."""
     password = request.param
     engine = sa.create_engine(mariadb.url)
     with engine.begin() as connection:
@@ -182,7 +195,9 @@ def own_user(request, small_cloud, mariadb):
         )
         connection.exec_driver_sql("GRANT ALL PRIVILEGES ON *.* TO scheduler@'%%'")
     for name, database in small_cloud.cells.items():
-        small_cloud.map_cell(name, database_connection=as_user(database.url, 'scheduler', password))
+        small_cloud.map_cell(
+            name, database_connection=as_user(database.url, 'scheduler', password)
+        )
     yield password
     small_cloud.restore_cells()
     with engine.begin() as connection:
@@ -191,10 +206,12 @@ def own_user(request, small_cloud, mariadb):
 
 
 def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
-    """Whatever the password is, it is shown nowhere as one, and they stay as they are; so it is
-    when databases refuse the password, and say so."""
+    """Whatever the password is, it is shown nowhere as one, and they stay as they are;
+    so it is when databases refuse the password, and say so."""
     overrides = {
-        'api_database': {'connection': as_user(small_cloud.api.url, 'scheduler', own_user)},
+        'api_database': {
+            'connection': as_user(small_cloud.api.url, 'scheduler', own_user)
+        },
         'database': {
             'connection': as_user(small_cloud.cell0.url, 'scheduler', own_user),
             'connection_debug': 100,
@@ -209,7 +226,9 @@ def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user)
         report(daemon, daemon.pid)
         engine = sa.create_engine(mariadb.url)
         with engine.begin() as connection:
-            connection.exec_driver_sql("ALTER USER scheduler@'%%' IDENTIFIED BY 'another'")
+            connection.exec_driver_sql(
+                "ALTER USER scheduler@'%%' IDENTIFIED BY 'another'"
+            )
             for [number] in connection.exec_driver_sql(
                 "SELECT id FROM information_schema.processlist WHERE user = 'scheduler'"
             ).all():
@@ -223,18 +242,27 @@ def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user)
         assert own_user not in text
     assert [line for line in SEARCHED if not re.search(line, text, re.MULTILINE)] == []
     # Nothing of ours is hidden but in URLs and after the names of secrets.
-    eaten = re.compile(r' (DEBUG|INFO|WARNING|ERROR) nova\S* .*(?<!://)(?<!= )(?<!\*)\*\*\*(?!\*)')
+    eaten = re.compile(
+        r' (DEBUG|INFO|WARNING|ERROR) nova\S* .*(?<!://)(?<!= )(?<!\*)\*\*\*(?!\*)'
+    )
     assert [line for line in text.splitlines() if eaten.search(line)] == []
 
 
 def test_nothing_goes_wrong(small_cloud):
     """Passwords that are right, and the token of a caller, are not told either."""
     overrides = {
-        'neutron': {'auth_type': 'admin_token', 'endpoint': url_of('http', MARK), 'token': MARK},
+        'neutron': {
+            'auth_type': 'admin_token',
+            'endpoint': url_of('http', MARK),
+            'token': MARK,
+        },
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
     }
     context = {**context_of(CALLS['boot']), 'auth_token': MARK}
-    with Daemon(small_cloud, loud(overrides)) as daemon, Caller(daemon.config) as caller:
+    with (
+        Daemon(small_cloud, loud(overrides)) as daemon,
+        Caller(daemon.config) as caller,
+    ):
         for arguments in (CALLS['boot']['args'], {'spec_obj': 7}):
             caller.select(daemon.host, arguments, context)
         assert 'Starting to schedule' in daemon.text()

@@ -65,15 +65,20 @@ def up(client, daemon):
     return [one['up'] for one in client('services') if one['host'] == daemon.host]
 
 
-@pytest.mark.parametrize('backend', ['dogpile.cache.memcached', 'oslo_cache.memcache_pool'])
+@pytest.mark.parametrize(
+    'backend', ['dogpile.cache.memcached', 'oslo_cache.memcache_pool']
+)
 def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
-    """With each client that nova's own services have: computes whose nova-compute has written its
-    key are up; nova reads ours, and knows who leads the discovery of hosts. While memcached is
-    away all computes are down; one warning says why, one line that it is over. Who can write to
-    memcached may say that a compute is down, and no more: nothing of a key is run."""
+    """With each client that nova's own services have: computes whose nova-compute has
+    written its key are up; nova reads ours, and knows who leads the discovery of hosts.
+    While memcached is away all computes are down; one warning says why, one line that
+    it is over. Who can write to memcached may say that a compute is down, and no more:
+    nothing of a key is run."""
     overrides = config(memcached, backend, 60)
     with (
-        closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
+        closing(
+            NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))
+        ) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
         assert client.reached() == set()
@@ -84,7 +89,9 @@ def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
         assert up(client, daemon) == [True]
         two_hosts.cells['cell1'].update('compute_nodes', {'mapped': 0})
         two_hosts.api.delete('host_mappings')
-        wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
+        wait_until(
+            lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery'
+        )
 
         memcached.stop()
         assert client.reached() == set()
@@ -101,7 +108,9 @@ def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
 
         made = tmp_path / 'made'
         anybody = memcache.Client([memcached.url])
-        anybody.set(sha1_mangle_key(service_key(COMPUTE, 'host-1')), MakesADirectory(made))
+        anybody.set(
+            sha1_mangle_key(service_key(COMPUTE, 'host-1')), MakesADirectory(made)
+        )
         anybody.disconnect_all()
         assert client.reached() == {'host-2'}
         assert 'none of a service: it would need posix.mkdir' in daemon.text()
@@ -117,11 +126,15 @@ def test_who_keeps_silent_is_down(two_hosts, memcached):
     """After service_down_time seconds, for nova and for us, also when we are gone."""
     overrides = config(memcached, 'oslo_cache.memcache_pool', 3)
     with (
-        closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
+        closing(
+            NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))
+        ) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
         client('report', hosts=['host-1'])
         wait_until(lambda: client.reached() == set(), PATIENCE, 'end of host-1')
         assert up(client, daemon) == [True]
         daemon.kill()
-        wait_until(lambda: up(client, daemon) == [False], PATIENCE, 'end of the scheduler')
+        wait_until(
+            lambda: up(client, daemon) == [False], PATIENCE, 'end of the scheduler'
+        )

@@ -14,7 +14,8 @@ from tests.lab import servers
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import EXAMPLE, HOSTS, STORY, NovaDatabases, Story
 
-READERS, WRITES = 6, 150
+READERS = 6
+WRITES = 150
 INSTANCES = 700  # on each host
 
 
@@ -31,8 +32,9 @@ def databases(mariadb):
 @example(steps=EXAMPLE)
 @settings(max_examples=200, deadline=None)
 def test_every_change_is_seen_by_the_next_request(databases, steps):
-    """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours that
-    change alike: what a request sees is what a full read sees that is made for it."""
+    """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours
+    that change alike: what a request sees is what a full read sees that is made for
+    it."""
     story = Story(databases)
     story.tell(steps)
     story.close()
@@ -50,7 +52,9 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases):
         for value in range(1, WRITES + 1):
             with engine.begin() as connection:
                 connection.execute(
-                    sa.update(node).where(node.c.host == HOSTS[0]).values(free_ram_mb=value)
+                    sa.update(node)
+                    .where(node.c.host == HOSTS[0])
+                    .values(free_ram_mb=value)
                 )
             written[0] = value
 
@@ -75,9 +79,10 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases):
 
 
 def test_queries_do_not_grow_with_hosts(databases):
-    """A request on a cloud in which nothing changes costs the same few queries, however many
-    hosts there are; so it does after a renewal with which a cell has come."""
-    story, mapping = Story(databases), tables.cell_mappings
+    """A request on a cloud in which nothing changes costs the same few queries, however
+    many hosts there are; so it does after a renewal with which a cell has come."""
+    story = Story(databases)
+    mapping = tables.cell_mappings
     for number in range(300):
         databases.add_host(f'more{number}', ('cell1', 'cell2')[number % 2])
     story.read()
@@ -86,13 +91,18 @@ def test_queries_do_not_grow_with_hosts(databases):
         """The number of hosts once the second cell is disabled or not."""
         with databases.api.begin() as connection:
             connection.execute(
-                sa.update(mapping).where(mapping.c.name == 'cell2').values(disabled=disabled)
+                sa.update(mapping)
+                .where(mapping.c.name == 'cell2')
+                .values(disabled=disabled)
             )
         story.reader.renew()
         with databases.watched() as asked:
             hosts = story.reader.read(None, a_request(), instances=False).hosts
-        queries = [each for each, _ in asked if each.startswith('SELECT') and 'FROM' in each]
-        # Of aggregates three, and of each cell two: nodes and services; of a disabled one services.
+        queries = [
+            each for each, _ in asked if each.startswith('SELECT') and 'FROM' in each
+        ]
+        # Of aggregates three, and of each cell two: nodes and services; of a disabled
+        # one services.
         assert len(queries) == 3 + (2 - disabled) * 2 + disabled
         return len(hosts)
 
@@ -103,8 +113,10 @@ def test_queries_do_not_grow_with_hosts(databases):
 
 
 def test_all_instances_are_read_in_portions(databases):
-    """Nothing gets lost between them; instances of the same image share its properties."""
-    story, kept = Story(databases), tables.instance_system_metadata
+    """Nothing gets lost between them; instances of the same image share its
+    properties."""
+    story = Story(databases)
+    kept = tables.instance_system_metadata
     for name, cell in story.where.items():
         uuids = [f'{name}-{number}' for number in range(INSTANCES)]
         with databases.engines[cell].begin() as connection:
@@ -114,9 +126,13 @@ def test_all_instances_are_read_in_portions(databases):
             metadata = [{**image, 'instance_uuid': uuid} for uuid in uuids]
             connection.execute(sa.insert(kept), metadata)
     for images in (False, True):
-        hosts = story.reader.read(None, a_request(), instances=True, images=images).hosts
+        hosts = story.reader.read(
+            None, a_request(), instances=True, images=images
+        ).hosts
         for host in hosts.values():
-            assert host.instances.keys() == {f'{host.host}-{i}' for i in range(INSTANCES)}
+            assert host.instances.keys() == {
+                f'{host.host}-{i}' for i in range(INSTANCES)
+            }
             properties = [each.image_properties for each in host.instances.values()]
             assert properties[0] == ({'hw_pmu': True} if images else {})
             assert all(each is properties[0] for each in properties)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of us."""
+"""TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of
+us."""
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -62,7 +63,9 @@ class Site:
             server.start()
         self.cloud.disconnect()  # its connections went with the server
         self.opened.close()
-        self.placement = self.opened.enter_context(Proxy(self.cloud.placement_url, identity))
+        self.placement = self.opened.enter_context(
+            Proxy(self.cloud.placement_url, identity)
+        )
         self.routed = self.opened.enter_context(Proxy(self.neutron, identity))
         self.password = a_secret()
         engine = sa.create_engine(self.database.url)
@@ -123,7 +126,10 @@ class Site:
     def databases(self):
         """Options for both databases."""
         return {
-            'database': {'connection': self.url(self.cloud.cell0.url), 'retry_interval': 0},
+            'database': {
+                'connection': self.url(self.cloud.cell0.url),
+                'retry_interval': 0,
+            },
             'api_database': {
                 'connection': self.url(self.cloud.api.url, VERIFIED),
                 'retry_interval': 0,
@@ -188,14 +194,17 @@ def lines(daemon, text):
 
 @right
 def test_all_over_tls(site, kind):
-    """Requests come in and are answered, from both cells, one of which has a template for its
-    URL, with everybody over TLS."""
+    """Requests come in and are answered, from both cells, one of which has a template
+    for its URL, with everybody over TLS."""
     overrides = {
         **site.rabbit(),
         **site.databases(),
         **site.http('placement', site.placement),
         **site.http('neutron', site.routed),
-        'scheduler': {'query_placement_for_routed_network_aggregates': True, 'workers': 1},
+        'scheduler': {
+            'query_placement_for_routed_network_aggregates': True,
+            'workers': 1,
+        },
     }
     cell1, cell2 = site.cloud.cells.values()
     site.cloud.map_cell('cell1', database_connection=site.url(cell1.url))
@@ -255,19 +264,26 @@ def test_a_file_that_is_not_there(site, kind):
     url = f'{site.cloud.cell0.url}?ssl_ca={NOWHERE}'
     cases = {'ssl_ca of [database] connection': {'database': {'connection': url}}}
     for group, option in (
-        ('placement', 'cafile'), ('neutron', 'keyfile'), ('oslo_messaging_rabbit', 'ssl_cert_file'),
-    ):  # fmt: skip
-        cases[f'[{group}] {option}'] = {**groups, group: {**groups[group], option: NOWHERE}}
+        ('placement', 'cafile'),
+        ('neutron', 'keyfile'),
+        ('oslo_messaging_rabbit', 'ssl_cert_file'),
+    ):
+        cases[f'[{group}] {option}'] = {
+            **groups,
+            group: {**groups[group], option: NOWHERE},
+        }
     for name, overrides in cases.items():
         daemon = Daemon(site.cloud, overrides)
         assert daemon.run_to_end() != 0
-        assert lines(daemon, f'novasched: {name} = {NOWHERE}: No such file or directory')
+        assert lines(
+            daemon, f'novasched: {name} = {NOWHERE}: No such file or directory'
+        )
 
 
 @wrong
 def test_a_cell(site, kind):
-    """It is left out with a warning; who does not care about Placement's certificate can say
-    so."""
+    """It is left out with a warning; who does not care about Placement's certificate
+    can say so."""
     cell2 = site.url(site.cloud.cells['cell2'].url)
     site.cloud.map_cell('cell2', database_connection=cell2)
     placement = site.http('placement', site.placement)['placement']
@@ -283,17 +299,23 @@ def test_a_cell(site, kind):
 
 @wrong
 def test_all_others(site, kind):
-    """Placement may be mended later: a warning; the broker is tried again and again. The check
-    names each server with what is wrong with it."""
+    """Placement may be mended later: a warning; the broker is tried again and again.
+    The check names each server with what is wrong with it."""
     overrides = {**site.rabbit(), **site.http('placement', site.placement)}
     daemon = told(site, overrides, f'certificate verify failed: {WRONG[kind]}')
     [placement] = lines(daemon, 'Unable to initialize placement client')
     assert WRONG[kind] in placement
     overrides['database'] = site.databases()['database']
     found = checked(site.cloud.config('tls-check', overrides))
-    errors = {subject: text for subject, (level, text) in found.items() if level == 'error'}
+    errors = {
+        subject: text for subject, (level, text) in found.items() if level == 'error'
+    }
     at = urlsplit(site.broker.tls_url)
-    assert set(errors) == {'[database] connection', '[placement]', f'{at.hostname}:{at.port}'}
+    assert set(errors) == {
+        '[database] connection',
+        '[placement]',
+        f'{at.hostname}:{at.port}',
+    }
     assert all(WRONG[kind] in text for text in errors.values())
 
 

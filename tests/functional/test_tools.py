@@ -8,15 +8,24 @@ from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, new_uuids
 
 ROW = {
-    'id': 77, 'name': 'm1.small', 'flavorid': 'small', 'vcpus': 2, 'memory_mb': 1000, 'root_gb': 1,
-    'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'disabled': False, 'is_public': True,
-}  # fmt: skip
+    'id': 77,
+    'name': 'm1.small',
+    'flavorid': 'small',
+    'vcpus': 2,
+    'memory_mb': 1000,
+    'root_gb': 1,
+    'ephemeral_gb': 0,
+    'swap': 0,
+    'rxtx_factor': 1.0,
+    'disabled': False,
+    'is_public': True,
+}
 """A flavor."""
 
 
 def test_recorded_requests(cloud, client, tmp_path, tool):
-    """Taken from the queue and decided again, they are the same until the cloud changes; then
-    the reason is told. Nothing is claimed."""
+    """Taken from the queue and decided again, they are the same until the cloud
+    changes; then the reason is told. Nothing is claimed."""
     cloud.reset()
     for number, ram_mb in enumerate((4096, 8192), 1):
         cloud.add_host(f'host-{number}', ram_mb=ram_mb)
@@ -38,8 +47,13 @@ def test_recorded_requests(cloud, client, tmp_path, tool):
     status, report = shadow()
     assert status == 0, report
     assert report['counts'] == {
-        'requests': 3, 'compared': 3, 'same': 3, 'different': 0, 'unknown': 0, 'failed': 0,
-    }  # fmt: skip
+        'requests': 3,
+        'compared': 3,
+        'same': 3,
+        'different': 0,
+        'unknown': 0,
+        'failed': 0,
+    }
     cloud.cells['cell1'].update('services', {'disabled': True}, host='host-2')
     status, report = shadow()
     assert status == 1

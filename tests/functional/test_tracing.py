@@ -39,7 +39,8 @@ class Seen:
 
 
 class Collector(HttpStub):
-    """See the module. What it ``hears`` are spans; it answers none while it ``hangs``."""
+    """See the module. What it ``hears`` are spans; it answers none while it
+    ``hangs``."""
 
     def __init__(self, hangs: bool = False) -> None:
         super().__init__()
@@ -50,7 +51,9 @@ class Collector(HttpStub):
         if not hangs:
             self._go_on.set()
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
         self.asked.release()
         self._go_on.wait()
         if path != '/v1/traces':
@@ -91,14 +94,17 @@ def plain(attributes: Any) -> dict[str, Any]:
 def value(any_value: Any) -> Any:
     kind = any_value.WhichOneof('value')
     found = getattr(any_value, kind)
-    return [value(each) for each in found.values] if kind == 'array_value' else found
+    if kind == 'array_value':
+        return [value(each) for each in found.values]
+    return found
 
 
 SOON = 60.0
 OFTEN = {'OTEL_BSP_SCHEDULE_DELAY': '50'}
 """So many milliseconds pass until a batch goes out."""
 
-TRACE, PARENT = '4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'
+TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
+PARENT = '00f067aa0ba902b7'
 CALLER = f'00-{TRACE}-{PARENT}-01'
 
 
@@ -137,7 +143,9 @@ def of(server, collector):
 
     def is_told():
         heard = [*collector.heard]
-        found[:] = [s for s in heard if s.values.get('openstack.server_ids') == [server]]
+        found[:] = [
+            s for s in heard if s.values.get('openstack.server_ids') == [server]
+        ]
         found.extend(s for s in heard if found and s.parent == found[0].id)
         return len(found) > 1
 
@@ -146,27 +154,37 @@ def of(server, collector):
 
 
 def test_two_workers(hosts, caller):
-    """Each request of each worker is a trace, or a part of its caller's; it lasts from its
-    first step to its last, and no password is told to anybody but the collector."""
+    """Each request of each worker is a trace, or a part of its caller's; it lasts from
+    its first step to its last, and no password is told to anybody but the collector."""
     password = a_secret()
     with (
         Collector() as collector,
-        Daemon(hosts, traced(f'me:{password}@{collector.address}', 2), environment=OFTEN) as daemon,
+        Daemon(
+            hosts, traced(f'me:{password}@{collector.address}', 2), environment=OFTEN
+        ) as daemon,
     ):
         workers = {each.pid for each in psutil.Process(daemon.pid).children()}
         began = time.time_ns()
         servers = []
 
         def all_heard():
-            servers.append(place(caller, daemon, request_id='req-ours', traceparent=CALLER))
+            servers.append(
+                place(caller, daemon, request_id='req-ours', traceparent=CALLER)
+            )
             whole, _ = of(servers[-1], collector)
-            return workers == {span.who['process.pid'] for span in collector.heard} and bool(whole)
+            return workers == {
+                span.who['process.pid'] for span in collector.heard
+            } and bool(whole)
 
         wait_until(all_heard, SOON, 'trace of each worker')
         ended = time.time_ns()
         for server in servers:
             whole, steps = of(server, collector)
-            assert (whole.name, whole.trace, whole.parent) == ('select_destinations', TRACE, PARENT)
+            assert (whole.name, whole.trace, whole.parent) == (
+                'select_destinations',
+                TRACE,
+                PARENT,
+            )
             assert whole.values['openstack.request_id'] == 'req-ours'
             assert whole.values['novasched.headline'].endswith(': 2 of 2 hosts fit')
             assert whole.who['service.name'] == 'novasched'
@@ -184,7 +202,9 @@ def test_two_workers(hosts, caller):
         assert 'Traces' not in daemon.text()
         assert password not in daemon.text()
     authorization = base64.b64encode(f'me:{password}'.encode()).decode()
-    assert {each['Authorization'] for each in collector.headers} == {f'Basic {authorization}'}
+    assert {each['Authorization'] for each in collector.headers} == {
+        f'Basic {authorization}'
+    }
 
 
 def test_what_is_left_when_it_ends(hosts, caller):
@@ -198,8 +218,8 @@ def test_what_is_left_when_it_ends(hosts, caller):
 
 
 def test_a_collector_that_hangs(hosts, caller):
-    """Every request is answered, and the daemon ends in order, though what it has to tell is
-    never heard. One that is away is told of once, see the unit tests."""
+    """Every request is answered, and the daemon ends in order, though what it has to
+    tell is never heard. One that is away is told of once, see the unit tests."""
     with (
         Collector(hangs=True) as collector,
         Daemon(hosts, traced(collector.address), environment=OFTEN) as daemon,

@@ -15,7 +15,9 @@ SMALL = Flavor(ram_mb=512)
 
 def wishing(**traits):
     """A flavor with these for extra specs: ``CUSTOM_X='preferred'``."""
-    return replace(SMALL, extra_specs={f'trait:{name}': wish for name, wish in traits.items()})
+    return replace(
+        SMALL, extra_specs={f'trait:{name}': wish for name, wish in traits.items()}
+    )
 
 
 OTHERS = [f'{name}_weight_multiplier' for name in ('cpu', 'disk', 'io_ops')]
@@ -38,19 +40,23 @@ FLAVORS = {
 )
 @pytest.mark.parametrize('is_remembered', [False, True])
 def test_traits(cloud, client, is_remembered, options, hosts):
-    """The host with the most memory unless the flavor, or else the operator, would rather have
-    another one: by an answer of Placement's to this request, or to an earlier one. None of it is in
-    a query."""
+    """The host with the most memory unless the flavor, or else the operator, would
+    rather have another one: by an answer of Placement's to this request, or to an
+    earlier one. None of it is in a query."""
     cloud.reset()
     cloud.add_host('hot', ram_mb=65536, traits=('CUSTOM_HOT',))
     cloud.add_host('plain', ram_mb=32768)
     cloud.add_host('fast', ram_mb=16384, traits=('CUSTOM_FAST',))
-    asked, found = [], {}
+    asked = []
+    found = {}
     with Proxy(cloud.placement_url) as proxy:
         config = {
             'placement': {'endpoint': proxy.url},
             'filter_scheduler': dict.fromkeys(OTHERS, 0),
-            'novasched': {'candidates_max_age': 3600 if is_remembered else 0, **options},
+            'novasched': {
+                'candidates_max_age': 3600 if is_remembered else 0,
+                **options,
+            },
         }
 
         def place(name):
@@ -63,7 +69,9 @@ def test_traits(cloud, client, is_remembered, options, hosts):
         with Daemon(cloud, config):
             for name in FLAVORS:
                 if is_remembered:
-                    wait_until(lambda one=name: place(one), START, 'answer about all hosts')
+                    wait_until(
+                        lambda one=name: place(one), START, 'answer about all hosts'
+                    )
                 else:
                     assert not place(name)
     assert [*found.values()] == hosts

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that services have sent, as bodies that name method, version and arguments; databases with
-hosts for most of them; and a whole scheduler without a broker that reads these: a Placement that says
-what a test wants, and oslo.messaging's dispatcher in front."""
+"""Messages that services have sent, as bodies that name method, version and arguments;
+databases with hosts for most of them; and a whole scheduler without a broker that reads
+these: a Placement that says what a test wants, and oslo.messaging's dispatcher in
+front."""
 
 import json
 import logging
@@ -26,7 +27,12 @@ from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.rpc import faults
 from novasched.rpc.heartbeats import RpcHeartbeats
-from novasched.rpc.notifications.sender import END, START, Notification, NotificationSender
+from novasched.rpc.notifications.sender import (
+    END,
+    START,
+    Notification,
+    NotificationSender,
+)
 from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint, Serializer
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler import errors
@@ -90,10 +96,12 @@ def an_offer(*providers):
     taken = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     return {
         'allocation_requests': [
-            {'allocations': {rp: {'resources': taken}}, 'mappings': {'': [rp]}} for rp in providers
+            {'allocations': {rp: {'resources': taken}}, 'mappings': {'': [rp]}}
+            for rp in providers
         ],
         'provider_summaries': {
-            rp: {'resources': {}, 'traits': [], 'parent_provider_uuid': None} for rp in providers
+            rp: {'resources': {}, 'traits': [], 'parent_provider_uuid': None}
+            for rp in providers
         },
     }
 
@@ -102,12 +110,14 @@ def an_offer(*providers):
 class Answer:
     status: int = 200
     body: bytes = b''
-    headers: dict[str, str] = field(default_factory=lambda: {'Content-Type': 'application/json'})
+    headers: dict[str, str] = field(
+        default_factory=lambda: {'Content-Type': 'application/json'}
+    )
 
 
 class StillPlacement(requests.adapters.BaseAdapter):
-    """Answers by method and the first part of the path; every claim is granted, and whatever
-    a test does not speak of is there, and empty."""
+    """Answers by method and the first part of the path; every claim is granted, and
+    whatever a test does not speak of is there, and empty."""
 
     def __init__(self, offer):
         super().__init__()
@@ -128,7 +138,8 @@ class StillPlacement(requests.adapters.BaseAdapter):
         response.status_code = answer.status
         response._content = answer.body
         response.headers.update(answer.headers)
-        response.request, response.url = request, str(request.url)
+        response.request = request
+        response.url = str(request.url)
         return response
 
     def answering(self, answers):
@@ -144,13 +155,16 @@ def notices():
     send = NotificationSender(bus, bus)
     return SimpleNamespace(
         started=lambda request: send(Notification(START, request.origin, request)),
-        ended=lambda request, flights: send(Notification(END, request.origin, request, flights)),
+        ended=lambda request, flights: send(
+            Notification(END, request.origin, request, flights)
+        ),
     )
 
 
 @contextmanager
 def raising_bugs():
-    """Raise the errors of which the log has the traceback; their callers are told nothing."""
+    """Raise the errors of which the log has the traceback; their callers are told
+    nothing."""
     with logged(faults.LOG.name, logging.ERROR) as records:
         try:
             yield
@@ -180,10 +194,14 @@ class Scheduler:
             auth=token_endpoint.Token('http://placement', 'token'), session=transport
         )
         self.placement = PlacementClient(
-            settings, adapter.Adapter(keystone, service_type='placement', connect_retries=0)
+            settings,
+            adapter.Adapter(keystone, service_type='placement', connect_retries=0),
         )
-        self.hosts = databases.reader(**{n: getattr(settings, n) for n in settings.__slots__})
-        self.filters, self.weighers = loading.filters(settings), loading.weighers(settings)
+        self.hosts = databases.reader(
+            **{n: getattr(settings, n) for n in settings.__slots__}
+        )
+        self.filters = loading.filters(settings)
+        self.weighers = loading.weighers(settings)
         sources = Sources(self.hosts.aggregates, self.hosts.minimum_version, NETWORK)
         self.prefilters = enabled_prefilters(settings, sources)
 
@@ -207,7 +225,8 @@ class Scheduler:
         return FilterScheduler(parts)
 
     def answer(self, body, pending_claims=None):
-        """What comes of the body of a message: the reply as it is sent, or a clear error.
+        """What comes of the body of a message: the reply as it is sent, or a clear
+        error.
 
         Anything else that is raised is a crash.
 
@@ -215,10 +234,14 @@ class Scheduler:
         """
         try:
             body = jsonutils.loads(dumped(body))
-        except RecursionError as error:  # which oslo.messaging drops, with a line in the log
+        except (
+            RecursionError
+        ) as error:  # which oslo.messaging drops, with a line in the log
             return error
         context = {
-            k.removeprefix('_context_'): v for k, v in body.items() if k.startswith('_context_')
+            k.removeprefix('_context_'): v
+            for k, v in body.items()
+            if k.startswith('_context_')
         }
         message = {k: v for k, v in body.items() if not k.startswith('_')}
         endpoints = [SchedulerEndpoint(self.driver(pending_claims)), BaseEndpoint()]
@@ -239,7 +262,8 @@ class Scheduler:
 
 OLD = Path(__file__).parents[1] / 'lab' / 'messages' / 'old.jsonl'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
-ZONE, CELL = 'e2e-az', 'c20426e3-05e3-4b70-9282-0679c58899f1'
+ZONE = 'e2e-az'
+CELL = 'c20426e3-05e3-4b70-9282-0679c58899f1'
 """What the messages name."""
 
 
@@ -256,27 +280,46 @@ def full(**extra_specs):
     spec['availability_zone'] = ZONE
     spec['requested_destination'][DATA] |= {'host': None, 'node': None, 'cell': None}
     spec['scheduler_hints'] = {
-        'query': ['["or", [">=", "$free_ram_mb", 1024], ["=", "$stats.x", "$service.host"]]'],
-        'different_host': [a_uuid('nobody')], 'build_near_host_ip': ['192.0.2.9'], 'cidr': ['/24'],
-    }  # fmt: skip
+        'query': [
+            '["or", [">=", "$free_ram_mb", 1024], ["=", "$stats.x", "$service.host"]]'
+        ],
+        'different_host': [a_uuid('nobody')],
+        'build_near_host_ip': ['192.0.2.9'],
+        'cidr': ['/24'],
+    }
     spec['instance_group'][DATA] |= {'hosts': [], 'policy': 'soft-affinity'}
-    spec['pci_requests'][DATA]['requests'][0][DATA] |= {'count': 1, 'numa_policy': 'preferred'}
+    spec['pci_requests'][DATA]['requests'][0][DATA] |= {
+        'count': 1,
+        'numa_policy': 'preferred',
+    }
     spec['numa_topology'][DATA]['cells'][0][DATA]['pagesize'] = None
     spec['flavor'][DATA]['extra_specs'] = {
-        'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1', 'hw:cpu_thread_policy': 'prefer',
-        'aggregate_instance_extra_specs:e2e_ssd': '<in> t', 'hw:maxphysaddr_bits': '40', 'capabilities:free_ram_mb': '>= 1',
-        'capabilities:cpu_info:features': '<in> avx', 'trait2:CUSTOM_A': 'required', 'hw:pmem': 'a,b',
-        'resources2:CUSTOM_B': '2', 'hw:tpm_version': '2.0', **extra_specs,
-    }  # fmt: skip
+        'hw:cpu_policy': 'mixed',
+        'hw:cpu_dedicated_mask': '^0-1',
+        'hw:cpu_thread_policy': 'prefer',
+        'aggregate_instance_extra_specs:e2e_ssd': '<in> t',
+        'hw:maxphysaddr_bits': '40',
+        'capabilities:free_ram_mb': '>= 1',
+        'capabilities:cpu_info:features': '<in> avx',
+        'trait2:CUSTOM_A': 'required',
+        'hw:pmem': 'a,b',
+        'resources2:CUSTOM_B': '2',
+        'hw:tpm_version': '2.0',
+        **extra_specs,
+    }
     spec['image'][DATA]['properties'][DATA] |= {
-        'img_hv_requested_version': '>=1', 'hw_maxphysaddr_bits': 40, 'hw_vif_model': 'virtio',
-    }  # fmt: skip
+        'img_hv_requested_version': '>=1',
+        'hw_maxphysaddr_bits': 40,
+        'hw_vif_model': 'virtio',
+    }
     return arguments
 
 
 def _messages():
     sent = {case: body for case, body in RECORDED.items() if 'method' in body}
-    made = {case: a_call(arguments) for case, arguments in {**MADE, 'full': full()}.items()}
+    made = {
+        case: a_call(arguments) for case, arguments in {**MADE, 'full': full()}.items()
+    }
     for row in map(json.loads, OLD.read_text().splitlines()):
         made[f'{row["from"]} {row["case"]}'] = a_call(row['arguments'], row['version'])
     return json.loads(json.dumps({**sent, **made}).replace(CELL, a_uuid('cell1')))
@@ -288,7 +331,8 @@ MESSAGES = _messages()
 SERVER = a_uuid('there')
 """Is on each host, by its name."""
 ODD_AGGREGATE = 100
-"""The number of an aggregate in which the first host is, and of its membership there."""
+"""The number of an aggregate in which the first host is, and of its membership
+there."""
 KINDS = [['x86_64', 'kvm', 'hvm'], ['i686', 'fake', 'hvm']]
 METRICS = [{'name': name, 'value': 1} for name in ('cpu.percent', 'x')]
 CPU = {'features': ['avx', 'avx2'], 'maxphysaddr': {'mode': 'emulate', 'bits': 46}}
@@ -297,13 +341,26 @@ TOPOLOGY = a_numa_topology(
     a_numa_cell(1, cpuset=[8, 9], pcpuset=[10, 11, 12, 13, 14, 15]),
 )
 REPORT = {
-    'memory_mb': 10**6, 'free_ram_mb': 10**6, 'vcpus': 1000, 'local_gb': 10**6, 'free_disk_gb': 10**6,
-    'disk_available_least': 10**6, 'hypervisor_version': 8002002, 'host_ip': '192.0.2.1',
-    'cpu_allocation_ratio': 4.0, 'ram_allocation_ratio': 1.5, 'disk_allocation_ratio': 1.0,
-    'numa_topology': TOPOLOGY, 'pci_stats': some_devices(5, 0), 'cpu_info': json.dumps(CPU),
-    'supported_instances': json.dumps(KINDS), 'metrics': json.dumps(METRICS),
-    'stats': json.dumps({'num_instances': 1, 'io_workload': '0', 'failed_builds': '0', 'x': 'y'}),
-}  # fmt: skip
+    'memory_mb': 10**6,
+    'free_ram_mb': 10**6,
+    'vcpus': 1000,
+    'local_gb': 10**6,
+    'free_disk_gb': 10**6,
+    'disk_available_least': 10**6,
+    'hypervisor_version': 8002002,
+    'host_ip': '192.0.2.1',
+    'cpu_allocation_ratio': 4.0,
+    'ram_allocation_ratio': 1.5,
+    'disk_allocation_ratio': 1.0,
+    'numa_topology': TOPOLOGY,
+    'pci_stats': some_devices(5, 0),
+    'cpu_info': json.dumps(CPU),
+    'supported_instances': json.dumps(KINDS),
+    'metrics': json.dumps(METRICS),
+    'stats': json.dumps(
+        {'num_instances': 1, 'io_workload': '0', 'failed_builds': '0', 'x': 'y'}
+    ),
+}
 """What each host reports."""
 
 
@@ -317,12 +374,22 @@ class Cloud:
             engine = self.databases.engines[cell]
             uuid = a_uuid(f'{SERVER}{name}')
             self.databases.add(
-                engine, tables.instances, uuid=uuid, host=name, instance_type_id=7, deleted=0
+                engine,
+                tables.instances,
+                uuid=uuid,
+                host=name,
+                instance_type_id=7,
+                deleted=0,
             )
             for key, value in (('hw_cpu_policy', 'shared'), ('hw_numa_nodes', '2')):
                 self.databases.add(
-                    engine, tables.instance_system_metadata, instance_uuid=uuid, key=f'image_{key}', value=value, deleted=0
-                )  # fmt: skip
+                    engine,
+                    tables.instance_system_metadata,
+                    instance_uuid=uuid,
+                    key=f'image_{key}',
+                    value=value,
+                    deleted=0,
+                )
         self.databases.add_aggregate(1, HOSTS, availability_zone=ZONE, e2e_ssd='true')
         self.databases.add(
             self.databases.api, tables.aggregate_hosts, id=99, aggregate_id=99, host=''
@@ -336,8 +403,8 @@ class Cloud:
 
     @contextmanager
     def written(self, base, table, column, value, number=1):
-        """A value in a row, of any type, which SQLite takes, unless it is a null that cannot be
-        there."""
+        """A value in a row, of any type, which SQLite takes, unless it is a null that
+        cannot be there."""
         engine = self.databases.api if base == 'api' else self.databases.engines[base]
         update = f'update {table} set {column} = ? where id = ?'
         with engine.connect() as connection:

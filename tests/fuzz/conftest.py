@@ -11,7 +11,8 @@ from tests.fuzz.clouds import Cloud
 from tests.fuzz.mutation import SECONDS, TRIED, bounded_memory
 from tests.lab.tables import Sheet, show
 
-KEPT, CRASHES = Counter[str](), Counter[str]()
+KEPT = Counter[str]()
+CRASHES = Counter[str]()
 """By target: the cases that were found by earlier runs, and tests that failed now."""
 
 
@@ -41,7 +42,9 @@ def pytest_pyfunc_call(pyfuncitem):
     return result
 
 
-@pytest.fixture(scope='module', autouse=True)  # other tests of the session are not bounded
+@pytest.fixture(
+    scope='module', autouse=True
+)  # other tests of the session are not bounded
 def _within_bounds():
     with bounded_memory():
         yield
@@ -56,14 +59,23 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The table: inputs that were tried, properties that failed, cases kept of earlier ones."""
+    """The table: inputs that were tried, properties that failed, cases kept of earlier
+    ones."""
     rows = [
         [target, *(f'{n:,}' for n in (TRIED[target], CRASHES[target], kept))]
         for target, kept in KEPT.items()
     ]
     if rows:
         terminalreporter.ensure_newline()
-        show([Sheet('Bad input', ('target', 'inputs tried', 'crashes', 'cases kept'), rows)])
+        show(
+            [
+                Sheet(
+                    'Bad input',
+                    ('target', 'inputs tried', 'crashes', 'cases kept'),
+                    rows,
+                )
+            ]
+        )
 
 
 @pytest.fixture(scope='module')

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that is almost right: something in it is dropped, doubled, wrapped or replaced; how many inputs
-are tried, and how much one may cost.
+"""JSON that is almost right: something in it is dropped, doubled, wrapped or replaced;
+how many inputs are tried, and how much one may cost.
 
-Without ``NOVASCHED_FUZZ_SECONDS`` they are few and the same each time, so that a test fails for
-what was changed and not for what was drawn. With it each property is tried with ever new inputs
-for its share of these seconds.
+Without ``NOVASCHED_FUZZ_SECONDS`` they are few and the same each time, so that a test
+fails for what was changed and not for what was drawn. With it each property is tried
+with ever new inputs for its share of these seconds.
 """
 
 import copy
@@ -32,11 +32,12 @@ EFFORT = settings(
 """Of one property, once; more than once with these seconds."""
 
 MOST_SECONDS = 10
-"""Of processor time, which a busy machine does not use up. What takes longer for one input is
-quadratic at the least: inputs are small."""
+"""Of processor time, which a busy machine does not use up. What takes longer for one
+input is quadratic at the least: inputs are small."""
 
 MOST_MEMORY = 2 << 30
-"""Bytes that all inputs together may take; a list of CPUs that is written out takes more."""
+"""Bytes that all inputs together may take; a list of CPUs that is written out takes
+more."""
 
 TRIED: Counter[str] = Counter()
 """Inputs by target."""
@@ -64,7 +65,8 @@ def one_input(target):
 
 @contextmanager
 def bounded_memory():
-    """What asks for more than :data:`MOST_MEMORY` gets a MemoryError, and not the machine."""
+    """What asks for more than :data:`MOST_MEMORY` gets a MemoryError, and not the
+    machine."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (used + MOST_MEMORY, before[1]))
@@ -78,12 +80,14 @@ def _interrupt(number, frame):
     raise TooLong(f'more than {MOST_SECONDS} s')
 
 
-NAME, VERSION = 'nova_object.name', 'nova_object.version'
+NAME = 'nova_object.name'
+VERSION = 'nova_object.version'
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A value in so many lists, which are made when all is done: nobody looks into them."""
+    """A value in so many lists, which are made when all is done: nobody looks into
+    them."""
 
     depth: int
     inner: Any = None
@@ -93,18 +97,109 @@ class Wrapped:
 
 
 WORDS = (
-    '', ' ', '0', '4', '-1', '1e999', 'nan', 'inf', '1_0', '9' * 5000, '0x10', '1.5', 'true', 'null', '\n', '\x00',
-    '\ud800', '\u202e', '\u0663', 'é' * 300, 'x' * 70000, '%s %d {}', '$', '$$', '../..', "'; --", '*',
-    '<in>', '<or>', '<or> 1 <or> 2', '<all-in> a b', '>=', '>= x', '== nan', 's== kvm', '!=', '<= 1e999',
-    'required', 'forbidden', 'preferred', 'avoided', 'dedicated', 'mixed', 'shared', 'isolate', 'require', 'share', 'none', 'socket',
-    '^0', '0-999999999', '0-65535', '9-0', '0-3,^1', ',' * 5000, '-', '--', '^', '0-', '1,' * 3000,
-    '[]', '{}', '[' * 5000, '[["="]]', '["=", "$free_ram_mb", 4]', '["<"]', '["not", ["and"]]', '["=", "$a.b.c", 1]',
-    '1.x', '1.', '.', '1', '1.2.3', '1.9999', '2.0', '-1.-1',
-)  # fmt: skip
+    '',
+    ' ',
+    '0',
+    '4',
+    '-1',
+    '1e999',
+    'nan',
+    'inf',
+    '1_0',
+    '9' * 5000,
+    '0x10',
+    '1.5',
+    'true',
+    'null',
+    '\n',
+    '\x00',
+    '\ud800',
+    '\u202e',
+    '\u0663',
+    'é' * 300,
+    'x' * 70000,
+    '%s %d {}',
+    '$',
+    '$$',
+    '../..',
+    "'; --",
+    '*',
+    '<in>',
+    '<or>',
+    '<or> 1 <or> 2',
+    '<all-in> a b',
+    '>=',
+    '>= x',
+    '== nan',
+    's== kvm',
+    '!=',
+    '<= 1e999',
+    'required',
+    'forbidden',
+    'preferred',
+    'avoided',
+    'dedicated',
+    'mixed',
+    'shared',
+    'isolate',
+    'require',
+    'share',
+    'none',
+    'socket',
+    '^0',
+    '0-999999999',
+    '0-65535',
+    '9-0',
+    '0-3,^1',
+    ',' * 5000,
+    '-',
+    '--',
+    '^',
+    '0-',
+    '1,' * 3000,
+    '[]',
+    '{}',
+    '[' * 5000,
+    '[["="]]',
+    '["=", "$free_ram_mb", 4]',
+    '["<"]',
+    '["not", ["and"]]',
+    '["=", "$a.b.c", 1]',
+    '1.x',
+    '1.',
+    '.',
+    '1',
+    '1.2.3',
+    '1.9999',
+    '2.0',
+    '-1.-1',
+)
 NUMBERS = (
-    0, 1, -1, 2, 3, -2, -3, 65536, 2**31, -(2**31), 2**53 + 1, 2**63, 2**64, 10**40, -(10**40), 10**4000,
-    0.0, -0.0, 0.5, 1e308, 1e-308, float('inf'), float('-inf'), float('nan'),
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    3,
+    -2,
+    -3,
+    65536,
+    2**31,
+    -(2**31),
+    2**53 + 1,
+    2**63,
+    2**64,
+    10**40,
+    -(10**40),
+    10**4000,
+    0.0,
+    -0.0,
+    0.5,
+    1e308,
+    1e-308,
+    float('inf'),
+    float('-inf'),
+    float('nan'),
+)
 DEPTHS = (1, 2, 60, 250, 700)
 """The last is within what a JSON decoder takes, and beyond what most code does."""
 
@@ -113,10 +208,22 @@ number = st.sampled_from(NUMBERS) | st.integers() | st.floats()
 scalar = st.none() | st.booleans() | number | text
 value = st.recursive(
     scalar,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3)
+    ),
     max_leaves=6,
 ) | st.sampled_from(DEPTHS).map(Wrapped)
-WAYS = ('alike', 'alike', 'alike', 'replace', 'drop', 'double', 'retype', 'wrap', 'move')
+WAYS = (
+    'alike',
+    'alike',
+    'alike',
+    'replace',
+    'drop',
+    'double',
+    'retype',
+    'wrap',
+    'move',
+)
 """What can be done to a value; one of its own kind gets further than others."""
 
 Path = tuple[Any, ...]
@@ -167,7 +274,8 @@ def unwrapped(document):
 
 
 def _change(draw, document, path, paths):
-    holder, key = _at(document, path[:-1]), path[-1]
+    holder = _at(document, path[:-1])
+    key = path[-1]
     old = holder[key]
     match draw(st.sampled_from(WAYS)):
         case 'alike' if isinstance(old, str):

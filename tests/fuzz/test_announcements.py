@@ -67,7 +67,9 @@ message = st.fixed_dictionaries(
         'ask': st.lists(st.sampled_from(['*', 'us', 'a', '\x00']), max_size=2),
     },
 )
-random_row = st.dictionaries(st.sampled_from(FIELDS) | mutation.text, mutation.value, max_size=6)
+random_row = st.dictionaries(
+    st.sampled_from(FIELDS) | mutation.text, mutation.value, max_size=6
+)
 
 
 class Listener:
@@ -153,7 +155,10 @@ def test_damaged(cloud, listener, messages):
 
 
 @EFFORT
-@given(rows=st.lists(random_row, min_size=1, max_size=4), sender=st.sampled_from(['a', 'real']))
+@given(
+    rows=st.lists(random_row, min_size=1, max_size=4),
+    sender=st.sampled_from(['a', 'real']),
+)
 def test_random_rows(cloud, listener, rows, sender):
     """Rows of any content, also in the name of a scheduler that is there."""
     rows = [mutation.unwrapped(row) for row in rows]
@@ -191,7 +196,12 @@ def test_floods(listener, senders, repeated, seconds):
             ]
             for number in range(3):
                 name = f'{sender}{number}'
-                body = {'sender': name, 'number': 2 * number, 'rows': rows, 'ask': ['*']}
+                body = {
+                    'sender': name,
+                    'number': 2 * number,
+                    'rows': rows,
+                    'ask': ['*'],
+                }
                 listener.peers.hear(packed(body))
         listener.check_bounds()
         listener.clock.now += seconds
@@ -226,6 +236,10 @@ def test_kept(cloud, text):
         stack.enter_context(one_input('announcements'))
         listener = stack.enter_context(Listener().connected())
         listener.hear(text)
-        forged = {'sender': listener.peers.name, 'number': 1, 'rows': [1, {}, {'number': 'x'}]}
+        forged = {
+            'sender': listener.peers.name,
+            'number': 1,
+            'rows': [1, {}, {'number': 'x'}],
+        }
         listener.hear(packed(forged))
         listener.check(cloud)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of the databases: whatever stands in one of a host's, the other hosts are there as
-before, servers find them, and the log says no more than once what is wrong. Servers find the
-other hosts, too, whatever one of the aggregates says."""
+"""Columns of the databases: whatever stands in one of a host's, the other hosts are
+there as before, servers find them, and the log says no more than once what is wrong.
+Servers find the other hosts, too, whatever one of the aggregates says."""
 
 import json
 import logging
@@ -21,32 +21,82 @@ from tests.lab.logs import logged
 
 ODD, *OTHERS = HOSTS
 """The first host is that whose columns are written to; its rows have the id 1."""
-JSON = ('numa_topology', 'pci_stats', 'stats', 'metrics', 'supported_instances', 'cpu_info')
+JSON = (
+    'numa_topology',
+    'pci_stats',
+    'stats',
+    'metrics',
+    'supported_instances',
+    'cpu_info',
+)
 COLUMNS = {
     'compute_nodes': (
-        'vcpus', 'vcpus_used', 'memory_mb', 'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb',
-        'disk_available_least', 'hypervisor_version', 'cpu_allocation_ratio', 'ram_allocation_ratio',
-        'disk_allocation_ratio', 'host', 'hypervisor_hostname', 'uuid', 'hypervisor_type', 'host_ip', *JSON,
+        'vcpus',
+        'vcpus_used',
+        'memory_mb',
+        'free_ram_mb',
+        'local_gb',
+        'local_gb_used',
+        'free_disk_gb',
+        'disk_available_least',
+        'hypervisor_version',
+        'cpu_allocation_ratio',
+        'ram_allocation_ratio',
+        'disk_allocation_ratio',
+        'host',
+        'hypervisor_hostname',
+        'uuid',
+        'hypervisor_type',
+        'host_ip',
+        *JSON,
     ),
     'services': ('host', 'disabled', 'disabled_reason', 'forced_down', 'version'),
-    'instances': ('uuid', 'host', 'project_id', 'instance_type_id', 'vm_state', 'task_state'),
+    'instances': (
+        'uuid',
+        'host',
+        'project_id',
+        'instance_type_id',
+        'vm_state',
+        'task_state',
+    ),
     'instance_system_metadata': ('key', 'value'),
-}  # fmt: skip
+}
 PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
-OF_AGGREGATES = (('aggregates', 'uuid'), ('aggregates', 'name'), ('aggregate_hosts', 'host'))
+OF_AGGREGATES = (
+    ('aggregates', 'uuid'),
+    ('aggregates', 'name'),
+    ('aggregate_hosts', 'host'),
+)
 KEYS = (
-    'availability_zone', 'filter_tenant_id', 'filter_tenant_id2', 'instance_type', 'e2e_ssd', 'hw_cpu_policy',
-    'max_io_ops_per_host', 'max_instances_per_host', 'cpu_allocation_ratio', 'ram_allocation_ratio',
-    'disk_allocation_ratio', 'trait:CUSTOM_A', 'trait:', 'hw_numa_nodes', 'ram_weight_multiplier',
-    'cpu_weight_multiplier', 'io_ops_weight_multiplier', 'pci_weight_multiplier', 'metrics_weight_multiplier',
-    'soft_affinity_weight_multiplier', 'build_failure_weight_multiplier', 'image_props_weight_multiplier',
-)  # fmt: skip
+    'availability_zone',
+    'filter_tenant_id',
+    'filter_tenant_id2',
+    'instance_type',
+    'e2e_ssd',
+    'hw_cpu_policy',
+    'max_io_ops_per_host',
+    'max_instances_per_host',
+    'cpu_allocation_ratio',
+    'ram_allocation_ratio',
+    'disk_allocation_ratio',
+    'trait:CUSTOM_A',
+    'trait:',
+    'hw_numa_nodes',
+    'ram_weight_multiplier',
+    'cpu_weight_multiplier',
+    'io_ops_weight_multiplier',
+    'pci_weight_multiplier',
+    'metrics_weight_multiplier',
+    'soft_affinity_weight_multiplier',
+    'build_failure_weight_multiplier',
+    'image_props_weight_multiplier',
+)
 """The metadata of aggregates that filters, weighers and prefilters look at."""
 
 
 def can_be_stored(value):
-    """Whether SQLite takes it in a column of any type: there are no half characters, no whole
-    numbers of more than 64 bits; and it makes null of what is no number."""
+    """Whether SQLite takes it in a column of any type: there are no half characters, no
+    whole numbers of more than 64 bits; and it makes null of what is no number."""
     if isinstance(value, str):
         return value == value.encode(errors='replace').decode()
     return value == value and (not isinstance(value, int) or -(2**63) <= value < 2**63)
@@ -81,7 +131,9 @@ def check(cloud, table, column, value):
         after = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
         servers_find_hosts(cloud)
         for weigher in cloud.scheduler.weighers:
-            raw = np.array(weigher.weigh_all(list(after.values()), a_request()), np.float64)
+            raw = np.array(
+                weigher.weigh_all(list(after.values()), a_request()), np.float64
+            )
             assert np.isfinite(normalised(raw, weigher.minval, weigher.maxval)).all()
         for uuid in map(a_uuid, OTHERS):
             assert after[uuid] == before[uuid]
@@ -99,17 +151,24 @@ def test_one_column(cloud, where):
 @EFFORT
 @given(
     metadata=st.dictionaries(
-        st.sampled_from(KEYS) | texts, texts | mutation.number.filter(can_be_stored), max_size=4
+        st.sampled_from(KEYS) | texts,
+        texts | mutation.number.filter(can_be_stored),
+        max_size=4,
     )
 )
 def test_metadata(cloud, metadata):
     """An aggregate with metadata of any kind."""
-    table, api = tables.aggregate_metadata, cloud.databases.api
+    table = tables.aggregate_metadata
+    api = cloud.databases.api
     with one_input('columns'):
         with api.begin() as connection:
-            connection.execute(table.delete().where(table.c.aggregate_id == ODD_AGGREGATE))
+            connection.execute(
+                table.delete().where(table.c.aggregate_id == ODD_AGGREGATE)
+            )
         for key, value in metadata.items():
-            cloud.databases.add(api, table, aggregate_id=ODD_AGGREGATE, key=key, value=value)
+            cloud.databases.add(
+                api, table, aggregate_id=ODD_AGGREGATE, key=key, value=value
+            )
         servers_find_hosts(cloud)
 
 
@@ -134,12 +193,19 @@ KEPT = {
     'So did metrics': ('metrics', DEEP),
     'And what a filter reads by itself': ('cpu_info', DEEP),
     'So did the kinds of servers': ('supported_instances', DEEP),
-    'A statistic beyond all numbers with a fraction': ('stats', json.dumps({'io_workload': FAR})),
-    'A metric like that': ('metrics', json.dumps([{'name': 'cpu.percent', 'value': FAR}])),
-    'Memory of a cell like that': (
-        'numa_topology', REPORT['numa_topology'].replace('"memory": 16384', f'"memory": {FAR}'),
+    'A statistic beyond all numbers with a fraction': (
+        'stats',
+        json.dumps({'io_workload': FAR}),
     ),
-}  # fmt: skip
+    'A metric like that': (
+        'metrics',
+        json.dumps([{'name': 'cpu.percent', 'value': FAR}]),
+    ),
+    'Memory of a cell like that': (
+        'numa_topology',
+        REPORT['numa_topology'].replace('"memory": 16384', f'"memory": {FAR}'),
+    ),
+}
 """What was found: a column of compute_nodes, and what stood in it."""
 
 

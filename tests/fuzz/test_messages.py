@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages: recorded ones, damaged, on their way through dispatcher, serializer and endpoint to
-a decision, and back."""
+"""Messages: recorded ones, damaged, on their way through dispatcher, serializer and
+endpoint to a decision, and back."""
 
 import copy
 
@@ -26,7 +26,8 @@ def test_whole(cloud, case):
 @EFFORT
 @given(data=st.data())
 def test_damaged_arguments(cloud, data):
-    """A message of which some values are not what they should be is answered or refused."""
+    """A message of which some values are not what they should be is answered or
+    refused."""
     body = copy.deepcopy(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))])
     arguments = data.draw(mutated(body['args']))
     body['args'] = arguments if isinstance(arguments, dict) else {'spec_obj': arguments}
@@ -58,34 +59,72 @@ def without(part, name):
 
 
 KEPT = {
-    'Lists in lists, deeper than our own calls may be': (a_call({'spec_obj': Wrapped(700).made()}), BadRequest),
-    'Half a character, which no database and no URL takes': (asking(force_hosts=['\ud800']), BadRequest),
-    'Half a character in a key': (asking(scheduler_hints={'\ud800': ['x']}), BadRequest),
-    'A version that goes on after what is looked at': (asking('1.15.x'), BadRequest),
-    'So many servers that a list of them fills the memory': (asking(num_instances=2**40), BadRequest),
-    'No servers': (asking(num_instances=0), BadRequest),
-    'Less than no servers': (asking(num_instances=-1), BadRequest),
-    'A size that no number with a fraction compares to': (of_flavor(vcpus=10**400), BadRequest),
-    'A size below nothing': (of_flavor(memory_mb=-1), BadRequest),
-    'Traits that are no texts': (
-        asking(image=primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', traits_required=[True]))),
+    'Lists in lists, deeper than our own calls may be': (
+        a_call({'spec_obj': Wrapped(700).made()}),
         BadRequest,
     ),
-    'A time that is none, for those who are notified': (of_flavor(created_at='yesterday'), list),
+    'Half a character, which no database and no URL takes': (
+        asking(force_hosts=['\ud800']),
+        BadRequest,
+    ),
+    'Half a character in a key': (
+        asking(scheduler_hints={'\ud800': ['x']}),
+        BadRequest,
+    ),
+    'A version that goes on after what is looked at': (asking('1.15.x'), BadRequest),
+    'So many servers that a list of them fills the memory': (
+        asking(num_instances=2**40),
+        BadRequest,
+    ),
+    'No servers': (asking(num_instances=0), BadRequest),
+    'Less than no servers': (asking(num_instances=-1), BadRequest),
+    'A size that no number with a fraction compares to': (
+        of_flavor(vcpus=10**400),
+        BadRequest,
+    ),
+    'A size below nothing': (of_flavor(memory_mb=-1), BadRequest),
+    'Traits that are no texts': (
+        asking(
+            image=primitive(
+                'ImageMeta',
+                '1.8',
+                properties=primitive('ImageMetaProps', '1.44', traits_required=[True]),
+            )
+        ),
+        BadRequest,
+    ),
+    'A time that is none, for those who are notified': (
+        of_flavor(created_at='yesterday'),
+        list,
+    ),
     'PCI requests that name none': (without('pci_requests', 'requests'), list),
     'NUMA cells that are not named': (without('numa_topology', 'cells'), list),
-    'A flavor without a size that notifications tell': (without('flavor', 'ephemeral_gb'), list),
+    'A flavor without a size that notifications tell': (
+        without('flavor', 'ephemeral_gb'),
+        list,
+    ),
     'A rule that is no number': (
-        asking(instance_group=primitive('InstanceGroup', '1.11', _rules={'max_server_per_host': 'few'})), list,
+        asking(
+            instance_group=primitive(
+                'InstanceGroup', '1.11', _rules={'max_server_per_host': 'few'}
+            )
+        ),
+        list,
     ),
     'A version that is no number': ({**MESSAGES['boot'], 'version': 'x'}, BadRequest),
     'A version that is no text': ({**MESSAGES['boot'], 'version': 4.5}, BadRequest),
     'A version without a minor': ({**MESSAGES['boot'], 'version': '4'}, BadRequest),
     'No method': ({**MESSAGES['boot'], 'method': None}, BadRequest),
     'Arguments without names': ({**MESSAGES['boot'], 'args': [1]}, BadRequest),
-    'A context whose request id is no header': ({**MESSAGES['boot'], '_context_request_id': 'req-\n\ud800'}, list),
-    'A context whose request id is no text': ({**MESSAGES['boot'], '_context_global_request_id': [1]}, list),
-}  # fmt: skip
+    'A context whose request id is no header': (
+        {**MESSAGES['boot'], '_context_request_id': 'req-\n\ud800'},
+        list,
+    ),
+    'A context whose request id is no text': (
+        {**MESSAGES['boot'], '_context_global_request_id': [1]},
+        list,
+    ),
+}
 """What was found, and what comes of it."""
 
 

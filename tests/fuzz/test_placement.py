@@ -19,9 +19,16 @@ from tests.lab.builders import a_uuid
 
 OFFER = an_offer(*map(a_uuid, HOSTS))
 CONFLICT = {
-    'errors': [{'status': 409, 'title': 'Conflict', 'code': 'placement.concurrent_update',
-                'detail': 'consumer generation conflict - expected null but got 1', 'request_id': 'r'}]
-}  # fmt: skip
+    'errors': [
+        {
+            'status': 409,
+            'title': 'Conflict',
+            'code': 'placement.concurrent_update',
+            'detail': 'consumer generation conflict - expected null but got 1',
+            'request_id': 'r',
+        }
+    ]
+}
 HELD = {
     'allocations': {a_uuid(HOSTS[0]): {'generation': 3, 'resources': {'VCPU': 1}}},
     'consumer_generation': 1, 'project_id': 'p', 'user_id': 'u',
@@ -32,9 +39,15 @@ statuses = st.sampled_from([200, 204, 300, 400, 401, 404, 409, 414, 500, 599])
 
 def bodies(document):
     """JSON that is almost this, some of it cut off, and other bytes."""
-    damaged = mutation.mutated(document).map(lambda each: mutation.dumped(each).encode())
-    cut = st.tuples(damaged, st.integers(0, 200)).map(lambda each: each[0][: -each[1] or None])
-    return damaged | cut | st.binary(max_size=20) | st.just(json.dumps(document).encode())
+    damaged = mutation.mutated(document).map(
+        lambda each: mutation.dumped(each).encode()
+    )
+    cut = st.tuples(damaged, st.integers(0, 200)).map(
+        lambda each: each[0][: -each[1] or None]
+    )
+    return (
+        damaged | cut | st.binary(max_size=20) | st.just(json.dumps(document).encode())
+    )
 
 
 @EFFORT
@@ -55,7 +68,11 @@ def test_candidates(body):
 
 
 @EFFORT
-@given(status=statuses, body=bodies(OFFER), case=st.sampled_from(['boot', 'full', 'unshelve']))
+@given(
+    status=statuses,
+    body=bodies(OFFER),
+    case=st.sampled_from(['boot', 'full', 'unshelve']),
+)
 def test_offer(cloud, status, body, case):
     """A decision on any offer."""
     offered = {('GET', 'allocation_candidates'): Answer(status, body)}
@@ -84,7 +101,8 @@ def test_claims(cloud, claimed, held, removed, case):
 
 @EFFORT
 @given(
-    status=statuses, body=bodies({'aggregates': [a_uuid('a')], 'resource_provider_generation': 1})
+    status=statuses,
+    body=bodies({'aggregates': [a_uuid('a')], 'resource_provider_generation': 1}),
 )
 def test_aggregates(cloud, status, body):
     """The aggregates of a provider are texts, or not to be had."""

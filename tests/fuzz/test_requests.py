@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: extra specs, image properties and hints of any content, before every filter, weigher
-and prefilter."""
+"""Requests: extra specs, image properties and hints of any content, before every
+filter, weigher and prefilter."""
 
 import json
 
@@ -17,16 +17,30 @@ from tests.lab import request_keys
 from tests.lab.wire import primitive
 
 mask = st.lists(
-    st.builds('{}{}-{}'.format, st.sampled_from(['', '^']), st.integers(0, 9), st.integers(0, 70000)), max_size=3
-).map(','.join)  # fmt: skip
+    st.builds(
+        '{}{}-{}'.format,
+        st.sampled_from(['', '^']),
+        st.integers(0, 9),
+        st.integers(0, 70000),
+    ),
+    max_size=3,
+).map(','.join)
 path = st.lists(
-    st.sampled_from(['$free_ram_mb', 'stats', 'service', 'host', 'x', '__class__', '']), max_size=4
+    st.sampled_from(['$free_ram_mb', 'stats', 'service', 'host', 'x', '__class__', '']),
+    max_size=4,
 ).map('.'.join)
 query = st.recursive(
     mutation.scalar | path,
-    lambda inner: st.lists(inner, max_size=4) | st.tuples(st.sampled_from(['=', '<', '>', '<=', '>=', 'in', 'not', 'or', 'and']), inner, inner).map(list),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(
+            st.sampled_from(['=', '<', '>', '<=', '>=', 'in', 'not', 'or', 'and']),
+            inner,
+            inner,
+        ).map(list)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 PARTS = ('numa_topology', 'pci_requests', 'requested_destination', 'instance_group')
 text = mutation.text | mask
 values = text | mutation.value.map(mutation.unwrapped)
@@ -42,7 +56,10 @@ def a_request(extra_specs, image, hints, sizes, plain=False):
             'ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44')
         )
         spec['flavor'][DATA]['extra_specs'] = spec['scheduler_hints'] = {}
-    spec['flavor'][DATA]['extra_specs'] = {**spec['flavor'][DATA]['extra_specs'], **extra_specs}
+    spec['flavor'][DATA]['extra_specs'] = {
+        **spec['flavor'][DATA]['extra_specs'],
+        **extra_specs,
+    }
     spec['flavor'][DATA].update(sizes)
     spec['scheduler_hints'] = {**spec['scheduler_hints'], **hints}
     properties = spec['image'][DATA]['properties'][DATA]
@@ -54,10 +71,16 @@ def a_request(extra_specs, image, hints, sizes, plain=False):
 @given(
     extra_specs=st.dictionaries(request_keys.extra_spec | text, text, max_size=4),
     image=st.dictionaries(request_keys.image_property | text, values, max_size=3),
-    hints=st.dictionaries(request_keys.hint | text, st.lists(text, max_size=2), max_size=3),
-    sizes=st.dictionaries(st.sampled_from(['vcpus', 'memory_mb', 'root_gb', 'swap']), mutation.number, max_size=1),
+    hints=st.dictionaries(
+        request_keys.hint | text, st.lists(text, max_size=2), max_size=3
+    ),
+    sizes=st.dictionaries(
+        st.sampled_from(['vcpus', 'memory_mb', 'root_gb', 'swap']),
+        mutation.number,
+        max_size=1,
+    ),
     plain=st.booleans(),
-)  # fmt: skip
+)
 def test_any(cloud, **asked):
     """What is asked is decided on or refused."""
     with one_input('requests'):
@@ -75,10 +98,18 @@ def test_queries(cloud, query, plain):
 
 EVERY = '0-65535,' * 8000
 KEPT = {
-    'A mask that names all CPUs again and again': ({'hw:cpu_realtime': 'yes'}, {'hw_cpu_realtime_mask': EVERY}, {}),
+    'A mask that names all CPUs again and again': (
+        {'hw:cpu_realtime': 'yes'},
+        {'hw_cpu_realtime_mask': EVERY},
+        {},
+    ),
     'A list of so many vCPUs that it fills the memory': ({}, {}, {'vcpus': 2**31 - 1}),
-    'A version with more digits than a number may have': ({}, {'img_hv_requested_version': f'>={"9" * 5000}'}, {}),
-}  # fmt: skip
+    'A version with more digits than a number may have': (
+        {},
+        {'img_hv_requested_version': f'>={"9" * 5000}'},
+        {},
+    ),
+}
 """What was found: extra specs, properties of the image, and sizes."""
 
 
@@ -88,5 +119,6 @@ def test_kept(cloud, asked):
     extra_specs, image, sizes = asked
     with one_input('requests'):
         assert isinstance(
-            cloud.scheduler.answer(a_request(extra_specs, image, {}, sizes)), NoValidHostFault
+            cloud.scheduler.answer(a_request(extra_specs, image, {}, sizes)),
+            NoValidHostFault,
         )

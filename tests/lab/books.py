@@ -28,9 +28,10 @@ def problem(status, detail, code=None):
 class Books:
     """``faults`` are what happens to the next requests, in turn; None is nothing bad.
 
-    A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that matters:
-    whether the work is done, is not, or is done at the next request but one. Each provider has
-    some VCPU, or as many as are asked for where ``room`` does not name it.
+    A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that
+    matters: whether the work is done, is not, or is done at the next request but one.
+    Each provider has some VCPU, or as many as are asked for where ``room`` does not
+    name it.
     """
 
     connect_retries = status_code_retries = None
@@ -57,9 +58,12 @@ class Books:
         """As keystoneauth1's adapter does."""
         with self._lock:
             self.asked.append(f'{method} {path}')
-            when, _, fault = ((self.faults and self.faults.popleft()) or 'after -').partition(' ')
+            when, _, fault = (
+                (self.faults and self.faults.popleft()) or 'after -'
+            ).partition(' ')
             body = json.loads(data) if data else None
-            status, content = 200, {}
+            status = 200
+            content = {}
             if when == 'after':
                 status, content = self._work(method, path, body)
             elif len(self.late) > 1:
@@ -69,7 +73,9 @@ class Books:
             if fault in ERRORS:
                 try:
                     raise ERRORS[fault][0]
-                except Exception:  # keystoneauth1's errors keep requests' as their context
+                except (
+                    Exception
+                ):  # keystoneauth1's errors keep requests' as their context
                     raise ERRORS[fault][1] from None
             if fault in ANSWERS:
                 status, content = ANSWERS[fault]
@@ -84,7 +90,10 @@ class Books:
             generation, what = self.held.get(consumer, (None, {}))
             if not what:
                 return 200, {'allocations': {}}
-            held = {rp: {'resources': amounts, 'generation': 7} for rp, amounts in what.items()}
+            held = {
+                rp: {'resources': amounts, 'generation': 7}
+                for rp, amounts in what.items()
+            }
             return 200, {'allocations': held, 'consumer_generation': generation}
         return self._write({consumer: body} if method == 'PUT' else body)
 
@@ -95,7 +104,9 @@ class Books:
                 text = f'consumer generation conflict - {body["consumer_generation"]}, {now}'
                 return problem(409, text, CONFLICT)
         wanted = {
-            consumer: {rp: each['resources'] for rp, each in body['allocations'].items()}
+            consumer: {
+                rp: each['resources'] for rp, each in body['allocations'].items()
+            }
             for consumer, body in bodies.items()
         }
         held = [*{**self.resources(), **wanted}.values()]
@@ -112,8 +123,8 @@ class Books:
 
 
 class Nova:
-    """Instances as nova's databases have them, by UUID; nova does not know others. An error in
-    place of one is raised. Hosts are called what their providers are."""
+    """Instances as nova's databases have them, by UUID; nova does not know others. An
+    error in place of one is raised. Hosts are called what their providers are."""
 
     def __init__(self, instances=None):
         self.instances = instances or {}
@@ -163,11 +174,35 @@ ANSWERS = {
     'deep': (409, b'[' * 100_000),
 }
 REFUSALS = (
-    '400', '401', '403', '404', '406', 'contended', 'full', 'unknown code', 'no code', 'no error',
-    'no JSON', 'wrong type', 'deep', 'refused', 'unreachable',
-)  # fmt: skip
+    '400',
+    '401',
+    '403',
+    '404',
+    '406',
+    'contended',
+    'full',
+    'unknown code',
+    'no code',
+    'no error',
+    'no JSON',
+    'wrong type',
+    'deep',
+    'refused',
+    'unreachable',
+)
 """Those that are true only before the work."""
-EITHER = ('reset', 'timeout', 'half', 'garbage', 'list', 'page', '500', '502', '503', '504')
+EITHER = (
+    'reset',
+    'timeout',
+    'half',
+    'garbage',
+    'list',
+    'page',
+    '500',
+    '502',
+    '503',
+    '504',
+)
 FAULTS = (
     *(f'before {each}' for each in (*REFUSALS, *EITHER)),
     *(f'after {each}' for each in (*EITHER, '-')),

@@ -19,7 +19,9 @@ NOTIFICATIONS = ('notifications.info', 'versioned_notifications.info')
 def consumers(amqp_url, queue):
     """How many consume from a queue; none when there is no such queue."""
     found = _declared(amqp_url, queue)
-    return found.consumer_count if found else 0
+    if found:
+        return found.consumer_count
+    return 0
 
 
 def depth(amqp_url, queue=TOPIC):
@@ -53,7 +55,10 @@ def publish(amqp_url, body, routing_key=TOPIC):
     with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         Producer(connection.channel(), exchange, auto_declare=False).publish(
-            body, routing_key=routing_key, content_type='application/json', content_encoding='utf-8'
+            body,
+            routing_key=routing_key,
+            content_type='application/json',
+            content_encoding='utf-8',
         )
 
 
@@ -64,8 +69,8 @@ def connect(amqp_url):
 
 @contextmanager
 def copied(amqp_url, routing_key=TOPIC):
-    """A queue of our own that gets what others get with a routing key; what is given returns
-    the next body, decoded."""
+    """A queue of our own that gets what others get with a routing key; what is given
+    returns the next body, decoded."""
     with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         name = f'novasched-copy-{secrets.token_hex(4)}'
@@ -87,8 +92,9 @@ class Bus:
         self._connection = connection
 
     def drain(self):
-        """What came since the last time: each message with the queue that it was in. nova's
-        services also tell of their rows in the database, which is not asked here."""
+        """What came since the last time: each message with the queue that it was in.
+        nova's services also tell of their rows in the database, which is not asked
+        here."""
         found = []
         for queue in NOTIFICATIONS:
             channel = self._connection.channel()

@@ -11,8 +11,12 @@ from selenium.webdriver.chrome.service import Service
 from tests.lab.processes import program
 
 FLAGS = (
-    '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars',
-)  # fmt: skip
+    '--headless=new',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    '--hide-scrollbars',
+)
 
 
 class _Quiet(WSGIRequestHandler):
@@ -38,7 +42,9 @@ def browser():
     options.binary_location = program('chromium', 'chromium')
     for flag in FLAGS:
         options.add_argument(flag)
-    driver = webdriver.Chrome(options, Service(program('chromium-driver', 'chromedriver')))
+    driver = webdriver.Chrome(
+        options, Service(program('chromium-driver', 'chromedriver'))
+    )
     try:
         yield driver
     finally:
@@ -49,5 +55,10 @@ def appear(driver, scheme, width, height=900):
     """Look as to somebody who prefers light or dark, in a window of that size."""
     media = {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]}
     driver.execute_cdp_cmd('Emulation.setEmulatedMedia', media)
-    size = {'width': width, 'height': height, 'deviceScaleFactor': 1, 'mobile': width < 600}
+    size = {
+        'width': width,
+        'height': height,
+        'deviceScaleFactor': 1,
+        'mobile': width < 600,
+    }
     driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', size)

@@ -43,7 +43,9 @@ def a_host(
         nodename=fields.pop('nodename', name),
         uuid=fields.pop('uuid', a_uuid(name)),
         cell_uuid=a_uuid(cell),
-        service=Service(name, up=up, disabled=disabled, disabled_reason=fields.pop('why', None)),
+        service=Service(
+            name, up=up, disabled=disabled, disabled_reason=fields.pop('why', None)
+        ),
         total_usable_ram_mb=fields.pop('total_usable_ram_mb', ram),
         free_ram_mb=ram,
         total_usable_disk_gb=fields.pop('total_usable_disk_gb', disk_gb),
@@ -62,12 +64,25 @@ def a_host(
 def a_flavor(extra_specs=None, **fields):
     """A flavor of 1 vCPU, 512 MiB and 1 GiB."""
     return Flavor(
-        **{'vcpus': 1, 'memory_mb': 512, 'root_gb': 1, **fields, 'extra_specs': extra_specs or {}}
+        **{
+            'vcpus': 1,
+            'memory_mb': 512,
+            'root_gb': 1,
+            **fields,
+            'extra_specs': extra_specs or {},
+        }
     )
 
 
 def a_request(
-    *, count=1, flavor=None, extra_specs=None, image=None, hints=None, group=None, **fields
+    *,
+    count=1,
+    flavor=None,
+    extra_specs=None,
+    image=None,
+    hints=None,
+    group=None,
+    **fields,
 ):
     """A request for ``count`` servers, to be claimed; ``image`` is its properties."""
     uuids = tuple(a_uuid(f'server{i}') for i in range(count))
@@ -86,13 +101,18 @@ def a_request(
 
 
 def a_group(policy, members=(), **fields):
-    return InstanceGroup(uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields)
+    return InstanceGroup(
+        uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields
+    )
 
 
 def a_full_candidate(amounts):
     """A candidate that takes this: provider UUID to resource class to amount."""
     return Candidate(
-        {rp: msgspec.Raw(json.dumps({'resources': each}).encode()) for rp, each in amounts.items()}
+        {
+            rp: msgspec.Raw(json.dumps({'resources': each}).encode())
+            for rp, each in amounts.items()
+        }
     )
 
 
@@ -100,13 +120,17 @@ def a_candidate(*providers, **amounts):
     """A candidate that takes those amounts from the first provider, one custom
     resource from each other."""
     first, *others = providers
-    taken = {first: amounts or {'VCPU': 1}, **{other: {'CUSTOM_X': 1} for other in others}}
+    taken = {
+        first: amounts or {'VCPU': 1},
+        **{other: {'CUSTOM_X': 1} for other in others},
+    }
     mappings = msgspec.Raw(json.dumps({'': list(providers)}).encode())
     return Candidate(a_full_candidate(taken).allocations, mappings)
 
 
 def a_mapped_candidate(provider, group, providers):
-    """A candidate on a provider, with others for the groups ``group-0``, ``group-1``..."""
+    """A candidate on a provider, with others for the groups ``group-0``,
+    ``group-1``..."""
     mapped = {f'{group}-{i}': [each] for i, each in enumerate(providers)}
     return Candidate(
         allocations={provider: msgspec.Raw(b'{"resources": {"VCPU": 1}}')},
@@ -119,11 +143,12 @@ NOT_ASKED = object()
 
 
 class Cases(list[Any]):
-    """Cases of filters or weighers for ``parametrize``: name, settings, fields of a host, fields
-    of a request, and what comes of it."""
+    """Cases of filters or weighers for ``parametrize``: name, settings, fields of a
+    host, fields of a request, and what comes of it."""
 
     def rows(self, name, *rows, host=None, request=None, **settings):
-        """Add rows of the last three; fields that they have in common stand behind them."""
+        """Add rows of the last three; fields that they have in common stand behind
+        them."""
         for own_host, own_request, outcome in rows:
             fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
             self.append(pytest.param(name, settings, *fields, outcome, id=name))

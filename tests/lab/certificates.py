@@ -21,14 +21,17 @@ WRONG = {
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate with its key, and the authority whose certificates its owner accepts."""
+    """A certificate with its key, and the authority whose certificates its owner
+    accepts."""
 
     authority: Path
     certificate: Path
     key: Path
 
     def accepting(self):
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority))
+        context = ssl.create_default_context(
+            ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority)
+        )
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(self.certificate, self.key)
         return context
@@ -43,7 +46,8 @@ class Certificates:
 
     @classmethod
     def make(cls, directory):
-        ours, strange = trustme.CA(), trustme.CA()
+        ours = trustme.CA()
+        strange = trustme.CA()
         past = datetime(2020, 1, 1, tzinfo=timezone.utc)
         issued = {
             RIGHT: ours.issue_cert(ADDRESS),
@@ -62,7 +66,8 @@ class Certificates:
 
 
 def _written(issued, authority, base):
-    certificate, key = base.with_suffix('.pem'), base.with_suffix('.key')
+    certificate = base.with_suffix('.pem')
+    key = base.with_suffix('.key')
     for number, pem in enumerate(issued.cert_chain_pems):
         pem.write_to_path(certificate, append=number > 0)
     key.touch(0o600)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute host and a server, and the database rows that nova-compute writes for them."""
+"""A compute host and a server, and the database rows that nova-compute writes for
+them."""
 
 import datetime
 import json
@@ -14,7 +15,9 @@ Row = dict[str, Any]
 
 def now():
     """The time as nova's services write it: UTC, naive, whole seconds."""
-    return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None, microsecond=0)
+    return datetime.datetime.now(datetime.timezone.utc).replace(
+        tzinfo=None, microsecond=0
+    )
 
 
 @dataclass(frozen=True)
@@ -52,28 +55,57 @@ class Compute:
     def node_row(self):
         """The row in compute_nodes of a host without servers."""
         row = {
-            'created_at': now(), 'updated_at': now(), 'deleted': 0, 'host': self.name,
-            'uuid': self.uuid, 'vcpus': self.vcpus, 'memory_mb': self.ram_mb,
-            'local_gb': self.disk_gb, 'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0,
-            'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000,
-            'hypervisor_hostname': self.name, 'free_ram_mb': self.ram_mb,
-            'free_disk_gb': self.disk_gb, 'current_workload': 0, 'running_vms': 0,
-            'cpu_info': json.dumps(_CPU), 'disk_available_least': self.disk_gb,
-            'host_ip': '127.0.0.1', 'metrics': '[]', 'numa_topology': None, 'mapped': 1,
-            'supported_instances': json.dumps([['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]),
-            'pci_stats': some_devices(0, None), 'stats': json.dumps({'failed_builds': '0'}),
-            'ram_allocation_ratio': self.ram_ratio, 'cpu_allocation_ratio': self.cpu_ratio,
+            'created_at': now(),
+            'updated_at': now(),
+            'deleted': 0,
+            'host': self.name,
+            'uuid': self.uuid,
+            'vcpus': self.vcpus,
+            'memory_mb': self.ram_mb,
+            'local_gb': self.disk_gb,
+            'vcpus_used': 0,
+            'memory_mb_used': 0,
+            'local_gb_used': 0,
+            'hypervisor_type': 'QEMU',
+            'hypervisor_version': 8002000,
+            'hypervisor_hostname': self.name,
+            'free_ram_mb': self.ram_mb,
+            'free_disk_gb': self.disk_gb,
+            'current_workload': 0,
+            'running_vms': 0,
+            'cpu_info': json.dumps(_CPU),
+            'disk_available_least': self.disk_gb,
+            'host_ip': '127.0.0.1',
+            'metrics': '[]',
+            'numa_topology': None,
+            'mapped': 1,
+            'supported_instances': json.dumps(
+                [['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]
+            ),
+            'pci_stats': some_devices(0, None),
+            'stats': json.dumps({'failed_builds': '0'}),
+            'ram_allocation_ratio': self.ram_ratio,
+            'cpu_allocation_ratio': self.cpu_ratio,
             'disk_allocation_ratio': self.disk_ratio,
-        }  # fmt: skip
+        }
         return {**row, **self.columns}
 
     def service_row(self, version):
         """The row in services of its nova-compute, alive right now."""
         return {
-            'created_at': now(), 'updated_at': now(), 'deleted': 0, 'uuid': str(uuid.uuid4()),
-            'host': self.name, 'binary': 'nova-compute', 'topic': 'compute', 'report_count': 1,
-            'disabled': False, 'forced_down': False, 'last_seen_up': now(), 'version': version,
-        }  # fmt: skip
+            'created_at': now(),
+            'updated_at': now(),
+            'deleted': 0,
+            'uuid': str(uuid.uuid4()),
+            'host': self.name,
+            'binary': 'nova-compute',
+            'topic': 'compute',
+            'report_count': 1,
+            'disabled': False,
+            'forced_down': False,
+            'last_seen_up': now(),
+            'version': version,
+        }
 
 
 @dataclass(frozen=True)
@@ -90,7 +122,10 @@ class Flavor:
     def resources(self):
         """What one server of it holds in Placement."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
-        cpus = 'PCPU' if self.extra_specs.get('hw:cpu_policy') == 'dedicated' else 'VCPU'
+        if self.extra_specs.get('hw:cpu_policy') == 'dedicated':
+            cpus = 'PCPU'
+        else:
+            cpus = 'VCPU'
         amounts = {cpus: self.vcpus, 'MEMORY_MB': self.ram_mb, 'DISK_GB': disk}
         return {name: amount for name, amount in amounts.items() if amount}
 
@@ -98,18 +133,33 @@ class Flavor:
 def instance_row(server, compute, flavor, project, user, index):
     """The row in instances of a server that runs on a host."""
     return {
-        'created_at': now(), 'updated_at': now(), 'launched_at': now(), 'deleted': 0,
-        'uuid': server, 'host': compute.name, 'node': compute.name, 'launched_on': compute.name,
-        'project_id': project, 'user_id': user, 'hostname': f'server-{index}',
-        'display_name': f'server-{index}', 'launch_index': 0, 'vm_state': 'active',
-        'power_state': 1, 'vcpus': flavor.vcpus, 'memory_mb': flavor.ram_mb,
-        'root_gb': flavor.disk_gb, 'ephemeral_gb': flavor.ephemeral_gb, 'cleaned': 0,
+        'created_at': now(),
+        'updated_at': now(),
+        'launched_at': now(),
+        'deleted': 0,
+        'uuid': server,
+        'host': compute.name,
+        'node': compute.name,
+        'launched_on': compute.name,
+        'project_id': project,
+        'user_id': user,
+        'hostname': f'server-{index}',
+        'display_name': f'server-{index}',
+        'launch_index': 0,
+        'vm_state': 'active',
+        'power_state': 1,
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.ram_mb,
+        'root_gb': flavor.disk_gb,
+        'ephemeral_gb': flavor.ephemeral_gb,
+        'cleaned': 0,
         'hidden': False,
-    }  # fmt: skip
+    }
 
 
 def used_by(flavor, row):
-    """The columns of a compute_nodes row as the host reports them with one more server."""
+    """The columns of a compute_nodes row as the host reports them with one more
+    server."""
     stats = json.loads(row['stats'])
     count = row['running_vms'] + 1
     stats.update(num_instances=str(count), num_vm_active=str(count), io_workload='0')
@@ -127,6 +177,9 @@ def used_by(flavor, row):
 
 
 _CPU = {
-    'arch': 'x86_64', 'model': 'Broadwell', 'vendor': 'Intel', 'features': ['sse', 'avx', 'aes'],
+    'arch': 'x86_64',
+    'model': 'Broadwell',
+    'vendor': 'Intel',
+    'features': ['sse', 'avx', 'aes'],
     'topology': {'sockets': 2, 'cores': 8, 'threads': 1, 'cells': 1},
-}  # fmt: skip
+}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler in a process of its own: the daemon's console script, or nova's; its check; and nova's
-own client and other classes in a child process that is asked over a pipe."""
+"""A scheduler in a process of its own: the daemon's console script, or nova's; its
+check; and nova's own client and other classes in a child process that is asked over a
+pipe."""
 
 import json
 import os
@@ -30,10 +31,12 @@ CHECKED_AREAS = ('databases', 'Placement', 'aggregates', 'RabbitMQ')
 
 
 def command_line():
-    """The scheduler under test: the installed console script, or what the environment names
-    (for instance nova's own nova-scheduler, to prove the tests)."""
+    """The scheduler under test: the installed console script, or what the environment
+    names (for instance nova's own nova-scheduler, to prove the tests)."""
     named = os.environ.get(SCHEDULER_VARIABLE)
-    return shlex.split(named) if named else [str(Path(sys.executable).parent / 'novasched')]
+    if named:
+        return shlex.split(named)
+    return [str(Path(sys.executable).parent / 'novasched')]
 
 
 def is_reference():
@@ -45,8 +48,8 @@ class Daemon(Service):
     """A scheduler of this cloud under a host name that no other one ever had."""
 
     forked: ClassVar[bool] = False
-    """Whether those of no particular command or environment are forks of a process that has
-    imported the program, and not started by the console script."""
+    """Whether those of no particular command or environment are forks of a process that
+    has imported the program, and not started by the console script."""
 
     def __init__(self, cloud, overrides=None, command=(), environment=None):
         # A name of its own: the consumer that a killed one leaves behind for a while
@@ -55,7 +58,11 @@ class Daemon(Service):
         self.config = cloud.config(self.host, overrides)
         self.log = self.config.with_suffix('.log')
         self._amqp_url = cloud.amqp_url
-        self._command = [*(command or command_line()), '--config-file', str(self.config)]
+        self._command = [
+            *(command or command_line()),
+            '--config-file',
+            str(self.config),
+        ]
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
         named = command or environment or SCHEDULER_VARIABLE in os.environ
         self._by_fork = self.forked and not named
@@ -64,19 +71,23 @@ class Daemon(Service):
         return self.log.read_text(errors='replace')
 
     def start(self):
-        """Start it; returns when it consumes the queue of its own host name, which it does
-        after the common one."""
+        """Start it; returns when it consumes the queue of its own host name, which it
+        does after the common one."""
         process = self.launch()
         queue = f'{broker.TOPIC}.{self.host}'
         process.ready(
-            lambda: broker.consumers(self._amqp_url, queue) > 0, START, f'consumer of {queue}'
+            lambda: broker.consumers(self._amqp_url, queue) > 0,
+            START,
+            f'consumer of {queue}',
         )
 
     def launch(self):
         # Captured by pytest, and shown with a test that fails.
         print(f'log of {self.host}: {self.log}')
         if self._by_fork:
-            self._process = Forked(MODULE, self._command, self.log, env=self._environment)
+            self._process = Forked(
+                MODULE, self._command, self.log, env=self._environment
+            )
         else:
             self._process = Process(self._command, self.log, env=self._environment)
         return self._process
@@ -95,7 +106,8 @@ class Daemon(Service):
 
 
 def checked(config):
-    """What ``novaschedctl check`` says of the servers that a nova.conf names, {subject: (level, text)}."""
+    """What ``novaschedctl check`` says of the servers that a nova.conf names, {subject:
+    (level, text)}."""
     command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'check']
     done = subprocess.run(
         [*command, '--config-file', str(config), '--format', 'json', '--timeout', '60'],
@@ -114,7 +126,8 @@ ANSWER = 180.0
 
 
 class Refused(Exception):
-    """The call raised on the client's side. The attributes say what was raised there."""
+    """The call raised on the client's side. The attributes say what was raised
+    there."""
 
     def __init__(self, error):
         super().__init__(f'{error["module"]}.{error["error"]}: {error["message"]}')
@@ -144,14 +157,27 @@ def new_uuids(count=1):
 
 
 CALL: Row = {
-    'version': '4.5', 'num_instances': None, 'zone': None, 'hints': {}, 'group': None,
-    'image': {}, 'devices': (), 'destination': {}, 'force_hosts': (), 'force_nodes': (),
-    'ignore_hosts': (), 'retry': {}, 'is_bfv': False, 'return_objects': True, 'return_alternates': False,
-    'project_id': PROJECT, 'user_id': USER,
-}  # fmt: skip
-"""A call of select_destinations. ``hints`` have lists; ``group`` is a :class:`Group`, ``devices``
-are fields of InstancePCIRequest, ``destination`` those of Destination, and ``retry`` those of
-SchedulerRetries, its hosts as pairs with their nodes."""
+    'version': '4.5',
+    'num_instances': None,
+    'zone': None,
+    'hints': {},
+    'group': None,
+    'image': {},
+    'devices': (),
+    'destination': {},
+    'force_hosts': (),
+    'force_nodes': (),
+    'ignore_hosts': (),
+    'retry': {},
+    'is_bfv': False,
+    'return_objects': True,
+    'return_alternates': False,
+    'project_id': PROJECT,
+    'user_id': USER,
+}
+"""A call of select_destinations. ``hints`` have lists; ``group`` is a :class:`Group`,
+``devices`` are fields of InstancePCIRequest, ``destination`` those of Destination, and
+``retry`` those of SchedulerRetries, its hosts as pairs with their nodes."""
 
 
 def a_call(instance_uuids, flavor, **asked):
@@ -182,7 +208,8 @@ class NovaClient:
                 bufsize=1,
             )
         self._selector = selectors.DefaultSelector()
-        self._requests, self._answers = self._child.stdin, self._child.stdout
+        self._requests = self._child.stdin
+        self._answers = self._child.stdout
         self._selector.register(self._answers, selectors.EVENT_READ)
         self._number = 0
         self.receive(START)
@@ -199,38 +226,55 @@ class NovaClient:
         4.3 and 4.0 go out in the form of that version and give a list of dicts. What may be
         asked for is :func:`a_call`'s.
         """
-        return self('select_destinations', timeout, **a_call(instance_uuids, flavor, **asked))
+        return self(
+            'select_destinations', timeout, **a_call(instance_uuids, flavor, **asked)
+        )
 
     def chosen(self, *uuids, flavor=None, **asked):
         """The host of each instance: of a new one unless any is named."""
-        found = self.select_destinations(uuids or new_uuids(), flavor or Flavor(), **asked)
+        found = self.select_destinations(
+            uuids or new_uuids(), flavor or Flavor(), **asked
+        )
         return [selections[0]['service_host'] for selections in found]
 
     def refusal(self, *uuids, flavor=None, **asked):
-        """The text of the NoValidHost that is raised where :meth:`chosen` would have a host."""
+        """The text of the NoValidHost that is raised where :meth:`chosen` would have a
+        host."""
         with pytest.raises(Refused) as caught:
             self.chosen(*uuids, flavor=flavor, **asked)
         assert caught.value.no_valid_host
         return caught.value.message
 
     def select_at_once(self, calls, threads):
-        """What the scheduler answers to each of the calls (:func:`a_call`), which are made from
-        so many threads; a Refused in the place of those that raise."""
-        requests = [{'command': 'select_destinations', 'parameters': call} for call in calls]
-        found = self('together', len(calls) * ANSWER, requests=requests, threads=threads)
-        return [each['answer'] if 'answer' in each else Refused(each['error']) for each in found]
+        """What the scheduler answers to each of the calls (:func:`a_call`), which are
+        made from so many threads; a Refused in the place of those that raise."""
+        requests = [
+            {'command': 'select_destinations', 'parameters': call} for call in calls
+        ]
+        found = self(
+            'together', len(calls) * ANSWER, requests=requests, threads=threads
+        )
+        return [
+            each['answer'] if 'answer' in each else Refused(each['error'])
+            for each in found
+        ]
 
     def land(self, numa_topology, flavor, count):
-        """So many servers on a host, one after the other, by the code of nova-compute: the CPUs
-        that each of them pins, and what the host reports then. Refused if one does not fit."""
-        pins, left = self('land', numa_topology=numa_topology, flavor=_flavor(flavor), count=count)
+        """So many servers on a host, one after the other, by the code of nova-compute:
+        the CPUs that each of them pins, and what the host reports then. Refused if one
+        does not fit."""
+        pins, left = self(
+            'land', numa_topology=numa_topology, flavor=_flavor(flavor), count=count
+        )
         return pins, left
 
     def raw_call(self, method, arguments, *, version='4.5', **how):
-        """Call any method with arguments that are sent as they are; ``how`` are the namespace and
-        the server of the target, and the seconds of the timeout."""
+        """Call any method with arguments that are sent as they are; ``how`` are the
+        namespace and the server of the target, and the seconds of the timeout."""
         how = {'namespace': None, 'server': None, 'timeout': 60, **how}
-        return self('raw_call', method=method, arguments=arguments, version=version, **how)
+        return self(
+            'raw_call', method=method, arguments=arguments, version=version, **how
+        )
 
     def reached(self):
         """Every host that a small server may go to now."""
@@ -261,7 +305,8 @@ class NovaClient:
         self._requests.write(json.dumps(request) + '\n')
 
     def receive(self, seconds):
-        deadline, reply = time.monotonic() + seconds, dict[str, Any]()
+        deadline = time.monotonic() + seconds
+        reply = dict[str, Any]()
         # An answer that nobody waited for any more is not the next one's answer.
         while reply.get('number') != self._number:
             reply = self._line(deadline)
@@ -270,8 +315,8 @@ class NovaClient:
         return reply['answer']
 
     def _line(self, deadline):
-        # One line for one request, read as soon as it is there, so that nothing can wait
-        # unseen in Python's own buffer.
+        # One line for one request, read as soon as it is there, so that nothing can
+        # wait unseen in Python's own buffer.
         left = max(0.0, deadline - time.monotonic())
         line = self._answers.readline() if self._selector.select(left) else ''
         if not line:
@@ -282,11 +327,21 @@ class NovaClient:
 
 def _flavor(flavor):
     return {
-        'id': 1, 'flavorid': 'functional', 'name': 'functional', 'vcpus': flavor.vcpus,
-        'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb, 'ephemeral_gb': flavor.ephemeral_gb,
-        'swap': flavor.swap_mb, 'rxtx_factor': 1.0, 'vcpu_weight': 0, 'disabled': False,
-        'is_public': True, 'extra_specs': flavor.extra_specs, 'description': None,
-    }  # fmt: skip
+        'id': 1,
+        'flavorid': 'functional',
+        'name': 'functional',
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.ram_mb,
+        'root_gb': flavor.disk_gb,
+        'ephemeral_gb': flavor.ephemeral_gb,
+        'swap': flavor.swap_mb,
+        'rxtx_factor': 1.0,
+        'vcpu_weight': 0,
+        'disabled': False,
+        'is_public': True,
+        'extra_specs': flavor.extra_specs,
+        'description': None,
+    }
 
 
 PATIENCE = 600.0  # seconds

@@ -10,8 +10,8 @@ be dropped from it one by one:
                 'instances': [...], 'candidates': [...]}],
      'request': fields of RequestSpec; objects in it are dicts of their fields}
 
-Times are seconds from :data:`NOW`. A JSON column is a value, or the text itself; that of
-NUMA cells is the fields of the object.
+Times are seconds from :data:`NOW`. A JSON column is a value, or the text itself; that
+of NUMA cells is the fields of the object.
 """
 
 import json
@@ -30,7 +30,14 @@ Case = dict[str, Any]
 
 _ORDINARY = yaml.safe_load(Path(__file__).with_name('ordinary.yaml').read_text())
 OBJECTS: dict[str, Case] = _ORDINARY['objects']
-JSON_COLUMNS = ('stats', 'metrics', 'supported_instances', 'cpu_info', 'pci_stats', 'numa_topology')
+JSON_COLUMNS = (
+    'stats',
+    'metrics',
+    'supported_instances',
+    'cpu_info',
+    'pci_stats',
+    'numa_topology',
+)
 DATES = ('created_at', 'updated_at', 'deleted_at', 'last_seen_up')
 
 
@@ -40,7 +47,10 @@ def complete(case):
         **case,
         'config': case.get('config', {}),
         'index': case.get('index', 0),
-        'hosts': [host_rows(number, each) for number, each in enumerate(case.get('hosts', ()), 1)],
+        'hosts': [
+            host_rows(number, each)
+            for number, each in enumerate(case.get('hosts', ()), 1)
+        ],
         'request': wire('RequestSpec', case.get('request', {})),
     }
 
@@ -62,14 +72,26 @@ def host_rows(number, host):
     """Everything that the databases hold of a host."""
     name = host.get('name', f'host{number}')
     node = host.get('node', name)
-    row = {'id': number, 'uuid': a_uuid(node), 'host': name, 'hypervisor_hostname': node}
+    row = {
+        'id': number,
+        'uuid': a_uuid(node),
+        'host': name,
+        'hypervisor_hostname': node,
+    }
     service = {'id': number, 'uuid': a_uuid(f'service of {name}'), 'host': name}
     return {
         'row': _columns({**_ORDINARY['compute_node'], **row, **host.get('row', {})}),
-        'service': _columns({**_ORDINARY['service'], **service, **host.get('service', {})}),
+        'service': _columns(
+            {**_ORDINARY['service'], **service, **host.get('service', {})}
+        ),
         'cell_uuid': a_uuid(host.get('cell', 'cell1')),
         'aggregates': [
-            {'id': i, 'uuid': a_uuid(f'aggregate{i}'), 'name': f'aggregate{i}', 'metadata': each}
+            {
+                'id': i,
+                'uuid': a_uuid(f'aggregate{i}'),
+                'name': f'aggregate{i}',
+                'metadata': each,
+            }
             for i, each in enumerate(host.get('aggregates', ()), 1)
         ],
         'instances': [_instance(each) for each in host.get('instances', ())],
@@ -83,7 +105,9 @@ def _instance(instance):
         'uuid': instance.get('uuid', a_uuid('server')),
         'project_id': instance.get('project_id', 'project'),
         'instance_type_id': instance.get('instance_type_id', 1),
-        'system_metadata': {f'image_{name}': value for name, value in properties.items()},
+        'system_metadata': {
+            f'image_{name}': value for name, value in properties.items()
+        },
     }
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures that suites with real servers share: the servers, a cloud, and nova's client."""
+"""Fixtures that suites with real servers share: the servers, a cloud, and nova's
+client."""
 
 import signal
 from contextlib import closing

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passwords and tokens of this run, which no file may show but those that hold them."""
+"""The passwords and tokens of this run, which no file may show but those that hold
+them."""
 
 import re
 import secrets
@@ -31,8 +32,8 @@ def leaks(directory):
 
 
 def shown_as_such(text, word):
-    """The lines in which a password, which is a word that stands elsewhere, too, is shown as one:
-    in a URL, or between quotes, or after the name of what it is."""
+    """The lines in which a password, which is a word that stands elsewhere, too, is
+    shown as one: in a URL, or between quotes, or after the name of what it is."""
     secret = re.escape(word)
     shown = re.compile(
         rf':{secret}@|[\'"]{secret}[\'"]|(passw\w*|token|secret)\W{{1,4}}{secret}(?![\w.-])',

@@ -17,12 +17,15 @@ from contextlib import contextmanager
 from novasched.conf.options import parse_address
 
 PATIENCE = 2.0
-ASKING, SLOW = 8, 30
-"""So many threads ask or send garbage; so many connections are held open by each of a few."""
+ASKING = 8
+SLOW = 30
+"""So many threads ask or send garbage; so many connections are held open by each of a
+few."""
 SENT = (
     b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
     b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
-    b'POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n' + b'x' * 20_000,
+    b'POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n'
+    + b'x' * 20_000,
     b'\x16\x03\x01' + bytes(range(256)) * 8 + b'\r\n\r\n',
     b'GET /' + b'%' * 20_000 + b' HTTP/1.1\r\n\r\n',
     b'nonsense\r\n\r\n',
@@ -36,7 +39,8 @@ def flood(bind):
     :param bind: HOST:PORT.
     """
     address = parse_address(bind)
-    done, over = list[bytes](), threading.Event()
+    done = list[bytes]()
+    over = threading.Event()
 
     def connected():
         return socket.create_connection((address.host, address.port), PATIENCE)
@@ -59,7 +63,9 @@ def flood(bind):
                     held.append(connected())
             for each in [*held]:
                 try:
-                    each.sendall(b'GET /metrics HTTP/1.1\r\nX: ' if each is held[-1] else b'x')
+                    each.sendall(
+                        b'GET /metrics HTTP/1.1\r\nX: ' if each is held[-1] else b'x'
+                    )
                 except OSError:
                     each.close()
                     held.remove(each)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a large cloud: what their computes write into the database, and Placement's
-view of them. Two sockets of 16 cores of 2 threads; half of the CPUs can be pinned.
+"""The hosts of a large cloud: what their computes write into the database, and
+Placement's view of them. Two sockets of 16 cores of 2 threads; half of the CPUs can be
+pinned.
 
-No two hosts are equally full, so that no two rows, and no two NUMA topologies, are alike.
+No two hosts are equally full, so that no two rows, and no two NUMA topologies, are
+alike.
 """
 
 import json
@@ -15,7 +17,9 @@ from tests.lab.compute_rows import Compute
 from tests.lab.reports import a_numa_cell, a_numa_topology, an_object
 
 CELLS = ('cell1', 'cell2')
-SOCKETS, CORES, THREADS = 2, 16, 2
+SOCKETS = 2
+CORES = 16
+THREADS = 2
 CPUS = CORES * THREADS  # of a socket
 DEDICATED = CPUS // 2
 GIB = 1024  # MiB
@@ -38,23 +42,48 @@ LIBVIRT_TRAITS = tuple(
 
 X86 = 'HW_CPU_X86_'
 FEATURES = [trait.removeprefix(X86).lower() for trait in os_traits.get_traits(X86)]
-MODELS = ('Skylake-Server-IBRS', 'Cascadelake-Server', 'Icelake-Server', 'SapphireRapids')
+MODELS = (
+    'Skylake-Server-IBRS',
+    'Cascadelake-Server',
+    'Icelake-Server',
+    'SapphireRapids',
+)
 GUESTS = (
-    'alpha', 'aarch64', 'armv7l', 'cris', 'i686', 'lm32', 'm68k', 'microblaze', 'mips', 'mipsel',
-    'ppc', 'ppc64', 'ppc64le', 's390x', 'sh4', 'sparc', 'sparc64', 'x86_64', 'xtensa',
-)  # fmt: skip
+    'alpha',
+    'aarch64',
+    'armv7l',
+    'cris',
+    'i686',
+    'lm32',
+    'm68k',
+    'microblaze',
+    'mips',
+    'mipsel',
+    'ppc',
+    'ppc64',
+    'ppc64le',
+    's390x',
+    'sh4',
+    'sparc',
+    'sparc64',
+    'x86_64',
+    'xtensa',
+)
 KINDS = dict.fromkeys(('i686', 'x86_64'), ('qemu', 'kvm'))
 
 
 def large_cloud(count, traits=(), cells=CELLS):
-    """So many hosts, over these cells, with these traits more; the same ones every time."""
+    """So many hosts, over these cells, with these traits more; the same ones every
+    time."""
     return [_host(number, traits, cells) for number in range(count)]
 
 
 def aggregates_of(number):
     """The names of the aggregates that hold the host of this number."""
     zone = 'az2' if number // 2 % 2 else 'az1'
-    return [zone] if number % 2 else [FAST, zone]
+    if number % 2:
+        return [zone]
+    return [FAST, zone]
 
 
 def instances_of(name, count):
@@ -68,7 +97,8 @@ def _host(number, traits, cells):
     used = [random.randrange(0, RAM // 2, 4) for _ in range(SOCKETS)]
     servers = random.randrange(0, 12)
     ram = RAM * SOCKETS
-    disk, disk_used = 7000, random.randrange(0, 3000)
+    disk = 7000
+    disk_used = random.randrange(0, 3000)
     columns = {
         'vcpus': CPUS * SOCKETS,
         'vcpus_used': random.randrange(0, 60) + sum(pinned),
@@ -80,7 +110,11 @@ def _host(number, traits, cells):
         'running_vms': servers,
         'cpu_info': json.dumps(_cpu_info(MODELS[number % len(MODELS)])),
         'supported_instances': json.dumps(
-            [[guest, kind, 'hvm'] for guest in GUESTS for kind in KINDS.get(guest, ('qemu',))]
+            [
+                [guest, kind, 'hvm']
+                for guest in GUESTS
+                for kind in KINDS.get(guest, ('qemu',))
+            ]
         ),
         'stats': json.dumps(_stats(servers, random)),
         'numa_topology': a_numa_topology(*map(_cell, range(SOCKETS), pinned, used)),
@@ -108,28 +142,42 @@ def _cpu_info(model):
 
 
 def _stats(servers, random):
-    projects = {f'num_proj_{random.getrandbits(128):032x}': '1' for _ in range(min(servers, 3))}
+    projects = {
+        f'num_proj_{random.getrandbits(128):032x}': '1' for _ in range(min(servers, 3))
+    }
     return {
-        'failed_builds': '0', 'num_instances': str(servers), 'num_vm_active': str(servers),
-        'num_task_None': str(servers), 'num_os_type_None': str(servers), **projects,
+        'failed_builds': '0',
+        'num_instances': str(servers),
+        'num_vm_active': str(servers),
+        'num_task_None': str(servers),
+        'num_os_type_None': str(servers),
+        **projects,
         'io_workload': str(random.randrange(0, 3)),
-    }  # fmt: skip
+    }
 
 
 def _pools(random):
     return [
         an_object(
-            'PciDevicePool', product_id='1018', vendor_id='15b3', numa_node=socket,
-            tags={'dev_type': 'type-VF', 'physical_network': 'physnet0', 'remote_managed': 'false'},
+            'PciDevicePool',
+            product_id='1018',
+            vendor_id='15b3',
+            numa_node=socket,
+            tags={
+                'dev_type': 'type-VF',
+                'physical_network': 'physnet0',
+                'remote_managed': 'false',
+            },
             count=random.randrange(4, 17),
         )
         for socket in range(SOCKETS)
-    ]  # fmt: skip
+    ]
 
 
 def _cell(number, pinned, used):
     """A NUMA cell with so many CPUs pinned and so much memory used (MiB)."""
-    first, other = number * CORES, (SOCKETS + number) * CORES
+    first = number * CORES
+    other = (SOCKETS + number) * CORES
     cores = [[first + i, other + i] for i in range(CORES)]
     cpus = sorted(cpu for core in cores for cpu in core)
     dedicated = sorted(cpu for core in cores[CORES // 2 :] for cpu in core)
@@ -139,12 +187,24 @@ def _cell(number, pinned, used):
         (1048576, RAM // 4 // GIB, 0),
     )
     return a_numa_cell(
-        number, CORES, THREADS, RAM, dedicated[:pinned],
-        cpuset=[cpu for cpu in cpus if cpu not in dedicated], pcpuset=dedicated,
-        cpu_usage=pinned, memory_usage=used, siblings=cores, socket=number,
+        number,
+        CORES,
+        THREADS,
+        RAM,
+        dedicated[:pinned],
+        cpuset=[cpu for cpu in cpus if cpu not in dedicated],
+        pcpuset=dedicated,
+        cpu_usage=pinned,
+        memory_usage=used,
+        siblings=cores,
+        socket=number,
         mempages=[
-            an_object('NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0)
+            an_object(
+                'NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0
+            )
             for size, total, taken in pages
         ],
-        network_metadata=an_object('NetworkMetadata', physnets=['physnet0'], tunneled=False),
-    )  # fmt: skip
+        network_metadata=an_object(
+            'NetworkMetadata', physnets=['physnet0'], tunneled=False
+        ),
+    )

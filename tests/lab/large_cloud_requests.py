@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that both schedulers are measured with, and the filters that judge them."""
+"""The requests that both schedulers are measured with, and the filters that judge
+them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,8 @@ GROUP: Case = {
 
 @dataclass(frozen=True)
 class Kind:
-    """So many servers of a flavor, with alternates, in the words of descriptions.py; ``more``
-    are other fields of the request."""
+    """So many servers of a flavor, with alternates, in the words of descriptions.py;
+    ``more`` are other fields of the request."""
 
     flavor: Case
     properties: Case = field(default_factory=dict)
@@ -83,9 +84,18 @@ KINDS = {
         {'hw_architecture': 'x86_64', 'img_hv_type': 'kvm', 'hw_vm_mode': 'hvm'},
     ),
     'pinned': Kind(
-        {**SMALL, 'vcpus': 4, 'extra_specs': {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}},
+        {
+            **SMALL,
+            'vcpus': 4,
+            'extra_specs': {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'},
+        },
         guest=[
-            {'id': i, 'pcpuset': [2 * i, 2 * i + 1], 'memory': 2048, 'cpu_policy': 'dedicated'}
+            {
+                'id': i,
+                'pcpuset': [2 * i, 2 * i + 1],
+                'memory': 2048,
+                'cpu_policy': 'dedicated',
+            }
             for i in range(2)
         ],
     ),
@@ -97,18 +107,28 @@ KINDS = {
     'ten': Kind(SMALL, count=10),
 }
 STREAMED = [
-    Kind({'vcpus': size, 'memory_mb': 2048 * size, 'root_gb': 10 * size}) for size in (1, 2, 4, 8)
+    Kind({'vcpus': size, 'memory_mb': 2048 * size, 'root_gb': 10 * size})
+    for size in (1, 2, 4, 8)
 ]
 """Four flavors of the same resource classes."""
 REFUSALS = {
-    'capability': Kind({**SMALL, 'extra_specs': {'capabilities:hypervisor_type': 'none'}}),
+    'capability': Kind(
+        {**SMALL, 'extra_specs': {'capabilities:hypervisor_type': 'none'}}
+    ),
     'huge pages': Kind(
         {**SMALL, 'memory_mb': 65536, 'extra_specs': {'hw:mem_page_size': '1GB'}},
         guest=[{'id': 0, 'cpuset': [0, 1], 'memory': 65536, 'pagesize': 1048576}],
     ),
     'pinned': Kind(
         {**SMALL, 'vcpus': 20, 'extra_specs': {'hw:cpu_policy': 'dedicated'}},
-        guest=[{'id': 0, 'pcpuset': list(range(20)), 'memory': 4096, 'cpu_policy': 'dedicated'}],
+        guest=[
+            {
+                'id': 0,
+                'pcpuset': list(range(20)),
+                'memory': 4096,
+                'cpu_policy': 'dedicated',
+            }
+        ],
     ),
 }
 """What Placement has room for, and no host."""

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 def logged(name, level):
     """The records of a logger from a level on, which are not printed."""
     found: list[logging.LogRecord] = []
-    log, handler = logging.getLogger(name), logging.Handler(level)
+    log = logging.getLogger(name)
+    handler = logging.Handler(level)
     handler.emit = found.append
     before = log.level, log.propagate
     log.addHandler(handler)
@@ -24,5 +25,6 @@ def logged(name, level):
 
 
 def rejections(records):
-    """What nova.filters was told of rejected hosts: by which filter, which host, and why."""
+    """What nova.filters was told of rejected hosts: by which filter, which host, and
+    why."""
     return [record.args for record in records if record.msg == '%s rejected %s: %s']

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that a child process runs in nova's virtualenv, whichever release that is.
 
-One JSON object a line: {"number", "command", "parameters"} comes in, {"number", "answer"} or
-{"number", "error"} goes out. The only argument is the configuration file.
+One JSON object a line: {"number", "command", "parameters"} comes in, {"number",
+"answer"} or {"number", "error"} goes out. The only argument is the configuration file.
 """
 
 import json
@@ -16,7 +16,9 @@ from oslo_log import log as logging
 def answer(commands, request):
     """Run one command. Whatever the far side raises is the answer, not our end."""
     try:
-        return {'answer': getattr(commands, request['command'])(**request['parameters'])}
+        return {
+            'answer': getattr(commands, request['command'])(**request['parameters'])
+        }
     except Exception as error:
         return {
             'error': {
@@ -32,7 +34,8 @@ def answer(commands, request):
 
 
 def serve(make):
-    """Serve standard input until it ends; what is made has a method for each command."""
+    """Serve standard input until it ends; what is made has a method for each
+    command."""
     # Nothing but answers may reach the pipe that standard output was.
     answers = os.fdopen(os.dup(1), 'w', buffering=1)
     os.dup2(2, 1)

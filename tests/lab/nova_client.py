@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's own scheduler client as a child process. Runs in nova's virtualenv, as a script; see
-nova_child.py."""
+"""nova's own scheduler client as a child process. Runs in nova's virtualenv, as a
+script; see nova_child.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from nova.virt import hardware
 from nova_child import answer, serve
 from oslo_utils import uuidutils
 
-USER, PROJECT = 'functional-user', 'functional-project'
+USER = 'functional-user'
+PROJECT = 'functional-project'
 
 
 class Client:
@@ -33,32 +34,45 @@ class Client:
             'return_alternates': parameters['return_alternates'],
         }
         found = self._api(version).select_destinations(
-            user, spec, parameters['instance_uuids'], **(objects_too if version == '4.5' else {})
+            user,
+            spec,
+            parameters['instance_uuids'],
+            **(objects_too if version == '4.5' else {}),
         )
         return plain(found)
 
     def together(self, threads, requests):
-        """Several commands at once, from so many threads; what comes of each, in order."""
+        """Several commands at once, from so many threads; what comes of each, in
+        order."""
         with futures.ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda request: answer(self, request), requests))
 
     def land(self, numa_topology, flavor, count):
-        """Fit servers on the NUMA cells of a host as its nova-compute does when they come."""
+        """Fit servers on the NUMA cells of a host as its nova-compute does when they
+        come."""
         host = objects.NUMATopology.obj_from_db_obj(numa_topology)
         pins = []
         for _ in range(count):
-            guest = hardware.numa_get_constraints(objects.Flavor(**flavor), image_meta({}))
+            guest = hardware.numa_get_constraints(
+                objects.Flavor(**flavor), image_meta({})
+            )
             fitted = hardware.numa_fit_instance_to_host(host, guest, {})
             if fitted is None:
                 raise exception.ComputeResourcesUnavailable(reason='no NUMA cell fits')
             host = hardware.numa_usage_from_instance_numa(host, fitted)
-            pins.append(sorted(cpu for cell in fitted.cells for cpu in cell.cpu_pinning.values()))
+            pins.append(
+                sorted(
+                    cpu for cell in fitted.cells for cpu in cell.cpu_pinning.values()
+                )
+            )
         return pins, host._to_json()
 
     def update_instance_info(self, host, instances):
         """The cast of a compute whose server is new or changed."""
         found = [objects.Instance(**values) for values in instances]
-        self._api().update_instance_info(admin(), host, objects.InstanceList(objects=found))
+        self._api().update_instance_info(
+            admin(), host, objects.InstanceList(objects=found)
+        )
 
     def delete_instance_info(self, host, instance_uuid):
         """The cast of a compute whose server is gone."""
@@ -79,7 +93,9 @@ class Client:
         self._api().delete_aggregate(admin(), objects.Aggregate(**fields))
 
     def raw_call(self, method, arguments, version, namespace, **how):
-        target = messaging.Target(topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace)
+        target = messaging.Target(
+            topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace
+        )
         client = messaging.get_rpc_client(
             rpc.TRANSPORT, target, serializer=rpc.RequestContextSerializer(None)
         )
@@ -92,9 +108,13 @@ class Client:
 
     def services(self):
         """The services of the main database, and whether nova takes them for up."""
-        api, names = servicegroup.API(), ('host', 'binary', 'topic', 'version')
+        api = servicegroup.API()
+        names = ('host', 'binary', 'topic', 'version')
         return [
-            {**{name: getattr(each, name) for name in names}, 'up': api.service_is_up(each)}
+            {
+                **{name: getattr(each, name) for name in names},
+                'up': api.service_is_up(each),
+            }
             for each in objects.ServiceList.get_all(admin())
         ]
 
@@ -106,7 +126,8 @@ class Client:
             group._driver._report_state(SimpleNamespace(service_ref=row))
 
     def _api(self, version='4.5'):
-        """The client of a deployment that pins [upgrade_levels] scheduler to a version."""
+        """The client of a deployment that pins [upgrade_levels] scheduler to a
+        version."""
         if version not in self._apis:
             rpcapi.CONF.set_override('scheduler', version, group='upgrade_levels')
             self._apis[version] = rpcapi.SchedulerAPI()
@@ -130,12 +151,16 @@ def request_spec(user, parameters):
         flavor,
         hardware.numa_get_constraints(flavor, image),
         objects.InstancePCIRequests(
-            requests=[objects.InstancePCIRequest(**each) for each in parameters['devices']]
+            requests=[
+                objects.InstancePCIRequest(**each) for each in parameters['devices']
+            ]
         ),
         {name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]},
         instance_group(parameters['group']),
         parameters['zone'],
-        security_groups=objects.SecurityGroupList(objects=[objects.SecurityGroup(name='default')]),
+        security_groups=objects.SecurityGroupList(
+            objects=[objects.SecurityGroup(name='default')]
+        ),
     )
     spec.requested_networks = objects.NetworkRequestList(
         objects=[objects.NetworkRequest(network_id='none')]
@@ -147,7 +172,13 @@ def request_spec(user, parameters):
     return spec
 
 
-FILTER_PROPERTIES = ('ignore_hosts', 'force_hosts', 'force_nodes', 'retry', 'scheduler_hints')
+FILTER_PROPERTIES = (
+    'ignore_hosts',
+    'force_hosts',
+    'force_nodes',
+    'retry',
+    'scheduler_hints',
+)
 
 
 def image_meta(properties):
@@ -164,7 +195,11 @@ def instance_group(values):
         return None
     # Both forms of the policy, as an API that still serves old computes loads them.
     return objects.InstanceGroup(
-        name='functional', user_id=USER, project_id=PROJECT, policies=[values['policy']], **values
+        name='functional',
+        user_id=USER,
+        project_id=PROJECT,
+        policies=[values['policy']],
+        **values,
     )
 
 
@@ -177,7 +212,8 @@ def destination(user, values):
 
 
 def plain(found):
-    """Selections as dicts of their fields; what an older version returns is plain already."""
+    """Selections as dicts of their fields; what an older version returns is plain
+    already."""
     if isinstance(found, objects_base.NovaObject):
         return {
             name: plain(getattr(found, name)) if found.obj_attr_is_set(name) else None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud without computes: nova's databases with hosts, aggregates and servers in them.
+"""A cloud without computes: nova's databases with hosts, aggregates and servers in
+them.
 
 What computes, the API and the conductor would write is written here, in their place.
 """
@@ -21,10 +22,17 @@ USER = 'functional-user'
 
 # What reset() empties, children before parents.
 API_TABLES = (
-    'aggregate_hosts', 'aggregate_metadata', 'aggregates', 'flavor_extra_specs', 'flavors',
-    'host_mappings', 'instance_mappings', 'instance_group_policy', 'instance_group_member',
+    'aggregate_hosts',
+    'aggregate_metadata',
+    'aggregates',
+    'flavor_extra_specs',
+    'flavors',
+    'host_mappings',
+    'instance_mappings',
+    'instance_group_policy',
+    'instance_group_member',
     'instance_groups',
-)  # fmt: skip
+)
 CELL_TABLES = ('compute_nodes', 'services', 'instance_extra', 'migrations', 'instances')
 
 # Traits that every nova-compute of this release puts on its provider.
@@ -105,7 +113,8 @@ class NovaCloud:
             raise
 
     def _make(self, schemas, cells):
-        api, cell0 = self._database('api'), self._database('cell0')
+        api = self._database('api')
+        cell0 = self._database('cell0')
         urls = {cell: self._database(cell) for cell in cells}
         schemas.make('api', self._manage_config('api', api, cell0), api)
         for name, url in {'cell0': cell0, **urls}.items():
@@ -113,7 +122,8 @@ class NovaCloud:
         self.api = self._open(api, (*API_TABLES, 'cell_mappings'))
         self.cell0 = self._open(cell0, CELL_TABLES)
         self.cells = {cell: self._open(url, CELL_TABLES) for cell, url in urls.items()}
-        # As nova-manage cell_v2 map_cell0 and create_cell do it, which take seconds each.
+        # As nova-manage cell_v2 map_cell0 and create_cell do it, which take seconds
+        # each.
         self._map('cell0', CELL0, 'none:///', cell0)
         for name, url in urls.items():
             self._map(name, str(uuid.uuid4()), self.amqp_url, url)
@@ -130,7 +140,8 @@ class NovaCloud:
         self.api.insert('cell_mappings', [{k: v for k, v in row.items() if k in known}])
 
     def _database(self, suffix):
-        server, name = self._elsewhere.get(suffix, self._server), f'{self._prefix}_{suffix}'
+        server = self._elsewhere.get(suffix, self._server)
+        name = f'{self._prefix}_{suffix}'
         self._databases.append((server, name))
         return create_database(server, name)
 
@@ -185,9 +196,13 @@ class NovaCloud:
         return write_config(path, merged(base, overrides or {}))
 
     def reset(self):
-        """Remove every host, service, aggregate, server and allocation; restore the cells."""
+        """Remove every host, service, aggregate, server and allocation; restore the
+        cells."""
         self.restore_cells()
-        emptied = [(self.api, API_TABLES), *((each, CELL_TABLES) for each in self._opened[1:])]
+        emptied = [
+            (self.api, API_TABLES),
+            *((each, CELL_TABLES) for each in self._opened[1:]),
+        ]
         for database, tables in emptied:
             for name in tables:
                 database.delete(name)
@@ -203,7 +218,9 @@ class NovaCloud:
         there = {row['id'] for row in self.api.rows('cell_mappings')}
         for row in self._mappings:
             self.api.update('cell_mappings', row, id=row['id'])
-        self.api.insert('cell_mappings', [row for row in self._mappings if row['id'] not in there])
+        self.api.insert(
+            'cell_mappings', [row for row in self._mappings if row['id'] not in there]
+        )
 
     def add_host(self, name, cell='cell1', **sizes):
         """One host, up and mapped; the keywords are Compute's."""
@@ -212,21 +229,30 @@ class NovaCloud:
         return compute
 
     def add_hosts(self, computes):
-        """Hosts as their computes, nova-manage discover_hosts and Placement have them."""
+        """Hosts as their computes, nova-manage discover_hosts and Placement have
+        them."""
         self.add_rows(computes)
         for compute in computes:
             traits = [*COMPUTE_TRAITS, *compute.traits]
-            self.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
+            self.placement.add_provider(
+                compute.uuid, compute.name, compute.inventories(), traits
+            )
 
     def add_rows(self, computes):
         """Hosts that Placement does not know."""
         for cell, database in self.cells.items():
             ours = [compute for compute in computes if compute.cell == cell]
             version = self.nova.service_version
-            database.insert('services', [compute.service_row(version) for compute in ours])
+            database.insert(
+                'services', [compute.service_row(version) for compute in ours]
+            )
             database.insert('compute_nodes', [compute.node_row() for compute in ours])
-        mappings = [{'cell_id': self._cell_ids[c.cell], 'host': c.name} for c in computes]
-        self.api.insert('host_mappings', [{'created_at': now(), **each} for each in mappings])
+        mappings = [
+            {'cell_id': self._cell_ids[c.cell], 'host': c.name} for c in computes
+        ]
+        self.api.insert(
+            'host_mappings', [{'created_at': now(), **each} for each in mappings]
+        )
         self.computes.update({compute.name: compute for compute in computes})
 
     def add_aggregate(self, name, hosts, zone=None, metadata=None):
@@ -240,7 +266,9 @@ class NovaCloud:
 
     def add_aggregate_rows(self, name, aggregate, metadata, hosts=()):
         """An aggregate that Placement does not know; its number."""
-        self.api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}])
+        self.api.insert(
+            'aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}]
+        )
         [row] = self.api.rows('aggregates', uuid=aggregate)
         own = {'created_at': now(), 'aggregate_id': row['id']}
         pairs = [{**own, 'key': key, 'value': value} for key, value in metadata.items()]
@@ -272,9 +300,13 @@ class NovaCloud:
     def map_server(self, server, cell, project=PROJECT):
         """Tell the API database in which cell a server is."""
         mapping = {
-            'created_at': now(), 'instance_uuid': server, 'cell_id': self._cell_ids[cell],
-            'project_id': project, 'user_id': USER, 'queued_for_delete': False,
-        }  # fmt: skip
+            'created_at': now(),
+            'instance_uuid': server,
+            'cell_id': self._cell_ids[cell],
+            'project_id': project,
+            'user_id': USER,
+            'queued_for_delete': False,
+        }
         self.api.insert('instance_mappings', [mapping])
 
     def allocations(self, consumer):
@@ -285,7 +317,9 @@ class NovaCloud:
     def all_allocations(self):
         """What every consumer holds, by the hosts' names."""
         return {
-            consumer: {self.host_of(provider): amounts for provider, amounts in held.items()}
+            consumer: {
+                self.host_of(provider): amounts for provider, amounts in held.items()
+            }
             for consumer, held in self.placement.all_allocations().items()
         }
 
@@ -294,4 +328,8 @@ class NovaCloud:
 
     def service_rows(self, binary):
         """The services rows of one binary, of all databases."""
-        return [row for each in self._opened[1:] for row in each.rows('services', binary=binary)]
+        return [
+            row
+            for each in self._opened[1:]
+            for row in each.rows('services', binary=binary)
+        ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's databases with rows that a test writes, an API database and two cells; what may happen to them
-between two requests, and what a request must see."""
+"""nova's databases with rows that a test writes, an API database and two cells; what
+may happen to them between two requests, and what a request must see."""
 
 import json
 import math
@@ -31,7 +31,9 @@ def _engine(url):
     engine = sa.create_engine(url)
     if engine.dialect.name == 'sqlite':
         sa.event.listen(
-            engine, 'connect', lambda raw, _: raw.execute('pragma synchronous = off') and None
+            engine,
+            'connect',
+            lambda raw, _: raw.execute('pragma synchronous = off') and None,
         )
     return engine
 
@@ -53,11 +55,12 @@ def hosts_of(reader, request=None, uuids=None, instances=False, **how):
 
 
 class NovaDatabases:
-    """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is up."""
+    """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is
+    up."""
 
     def __init__(self, url_of, patience=math.inf):
-        """``url_of`` gives the URL of an empty database of that name; cells may be silent for
-        ``patience`` seconds."""
+        """``url_of`` gives the URL of an empty database of that name; cells may be
+        silent for ``patience`` seconds."""
         self.now = NOW
         self.group = None
         self.urls = {name: url_of(name) for name in ('api', 'cell1', 'cell2')}
@@ -66,7 +69,12 @@ class NovaDatabases:
         api = Database(self.api, 'API database')
         tables.api.create_all(self.api)
         self.engines = {}
-        cell0 = {'id': 1, 'uuid': CELL0, 'name': 'cell0', 'database_connection': 'none://'}
+        cell0 = {
+            'id': 1,
+            'uuid': CELL0,
+            'name': 'cell0',
+            'database_connection': 'none://',
+        }
         self.add(self.api, tables.cell_mappings, **cell0)
         for number, name in enumerate(('cell1', 'cell2'), 2):
             self.engines[name] = _engine(self.urls[name])
@@ -89,21 +97,36 @@ class NovaDatabases:
             connection.execute(sa.insert(table).values(values))
 
     def sql(self, where, *statements):
-        """Run statements in ``api`` or a cell; the rows of the last one, if it is a question."""
+        """Run statements in ``api`` or a cell; the rows of the last one, if it is a
+        question."""
         with {'api': self.api, **self.engines}[where].begin() as connection:
             for statement in statements:
                 result = connection.execute(sa.text(statement))
-            return result.all() if result.returns_rows else None
+            if result.returns_rows:
+                return result.all()
+            return None
 
     def add_host(self, name, cell='cell1', node=None, service=True, **changes):
         """A host with its service and mapping; ``changes`` are columns of its node."""
         engine = self.engines[cell]
         values = {
-            'uuid': a_uuid(node or name), 'host': name, 'hypervisor_hostname': node or name,
-            'vcpus': 8, 'vcpus_used': 0, 'memory_mb': 8192, 'memory_mb_used': 0, 'free_ram_mb': 8192,
-            'local_gb': 100, 'local_gb_used': 0, 'free_disk_gb': 100, 'hypervisor_type': 'fake',
-            'hypervisor_version': 1, 'cpu_info': '', 'stats': json.dumps({}), 'deleted': 0,
-        }  # fmt: skip
+            'uuid': a_uuid(node or name),
+            'host': name,
+            'hypervisor_hostname': node or name,
+            'vcpus': 8,
+            'vcpus_used': 0,
+            'memory_mb': 8192,
+            'memory_mb_used': 0,
+            'free_ram_mb': 8192,
+            'local_gb': 100,
+            'local_gb_used': 0,
+            'free_disk_gb': 100,
+            'hypervisor_type': 'fake',
+            'hypervisor_version': 1,
+            'cpu_info': '',
+            'stats': json.dumps({}),
+            'deleted': 0,
+        }
         self.add(engine, tables.compute_nodes, **{**values, **changes})
         if service:
             self.add_service(name, engine)
@@ -112,21 +135,37 @@ class NovaDatabases:
             self.add(self.api, tables.host_mappings, cell_id=number, host=name)
 
     def add_service(self, host, engine, **changes):
-        values = {'host': host, 'binary': 'nova-compute', 'last_seen_up': NOW, 'deleted': 0}
+        values = {
+            'host': host,
+            'binary': 'nova-compute',
+            'last_seen_up': NOW,
+            'deleted': 0,
+        }
         self.add(engine, tables.services, **{**values, **changes})
 
     def add_aggregate(self, number, hosts, **metadata):
         self.add(
-            self.api, tables.aggregates, id=number, uuid=a_uuid(f'agg{number}'), name=f'agg{number}'
+            self.api,
+            tables.aggregates,
+            id=number,
+            uuid=a_uuid(f'agg{number}'),
+            name=f'agg{number}',
         )
         for host in hosts:
             self.add(self.api, tables.aggregate_hosts, aggregate_id=number, host=host)
         for key, value in metadata.items():
-            self.add(self.api, tables.aggregate_metadata, aggregate_id=number, key=key, value=value)
+            self.add(
+                self.api,
+                tables.aggregate_metadata,
+                aggregate_id=number,
+                key=key,
+                value=value,
+            )
 
     @contextmanager
     def watched(self):
-        """A list of the statements that databases get from readers, with their parameters."""
+        """A list of the statements that databases get from readers, with their
+        parameters."""
         asked = []
 
         def note(connection, cursor, statement, parameters, context, many):
@@ -148,7 +187,9 @@ class NovaDatabases:
         values = Settings(**settings)
         pending_claims = PendingClaims(values)
         group = self.group or DatabaseServiceGroup(values.service_down_time)
-        return HostReader(values, self.cells, aggregates, pending_claims, group, lambda: self.now)
+        return HostReader(
+            values, self.cells, aggregates, pending_claims, group, lambda: self.now
+        )
 
 
 HOSTS = tuple(f'h{i}' for i in range(5))
@@ -158,17 +199,28 @@ CELL_TABLES = (tables.compute_nodes, tables.services)
 API_TABLES = (tables.aggregates, tables.aggregate_metadata, tables.aggregate_hosts)
 
 NODE = {
-    'free_ram_mb': (1024, 2048, 4096), 'vcpus_used': (0, 1, 2), 'free_disk_gb': (None, 10, 20),
+    'free_ram_mb': (1024, 2048, 4096),
+    'vcpus_used': (0, 1, 2),
+    'free_disk_gb': (None, 10, 20),
     'stats': ('{}', '{"num_instances": "1"}', '{"num_instances": "2"}', 'broken'),
-    'numa_topology': (None, '{"cells": []}', 'broken'), 'cpu_allocation_ratio': (0.0, 4.0),
-}  # fmt: skip
+    'numa_topology': (None, '{"cells": []}', 'broken'),
+    'cpu_allocation_ratio': (0.0, 4.0),
+}
 SERVICE = {
-    'disabled': (True, False), 'forced_down': (True, False), 'version': (70, 73),
+    'disabled': (True, False),
+    'forced_down': (True, False),
+    'version': (70, 73),
     'disabled_reason': (None, 'a', 'b'),
-    'last_seen_up': (NOW, NOW - timedelta(seconds=90), NOW + timedelta(seconds=90), None),
-}  # fmt: skip
+    'last_seen_up': (
+        NOW,
+        NOW - timedelta(seconds=90),
+        NOW + timedelta(seconds=90),
+        None,
+    ),
+}
 CLOCKS = (NOW, NOW - timedelta(hours=1), NOW + timedelta(seconds=30), None)
-"""What writers take for the time; that of a change is as often as not that of the last."""
+"""What writers take for the time; that of a change is as often as not that of the
+last."""
 
 
 def _changes(columns):
@@ -177,12 +229,17 @@ def _changes(columns):
     )
 
 
-_host, _cell = st.sampled_from(HOSTS), st.sampled_from(CELLS)
+_host = st.sampled_from(HOSTS)
+_cell = st.sampled_from(CELLS)
 _hosts = st.lists(_host, min_size=1, unique=True)
 _stamp = st.fixed_dictionaries({'updated_at': st.sampled_from(CLOCKS)})
 STEP = st.one_of(
-    st.tuples(st.just('update'), st.just('compute_nodes'), _hosts, _changes(NODE), _stamp),
-    st.tuples(st.just('update'), st.just('services'), _hosts, _changes(SERVICE), _stamp),
+    st.tuples(
+        st.just('update'), st.just('compute_nodes'), _hosts, _changes(NODE), _stamp
+    ),
+    st.tuples(
+        st.just('update'), st.just('services'), _hosts, _changes(SERVICE), _stamp
+    ),
     st.tuples(st.just('delete'), st.just('compute_nodes'), _host),
     st.tuples(st.just('delete'), st.just('services'), _host),
     st.tuples(st.just('erase_node'), _host),
@@ -210,7 +267,11 @@ class Story:
     def __init__(self, databases):
         self.databases = databases
         self.where = {name: CELLS[i % 2] for i, name in enumerate(HOSTS)}
-        cells = [(each, table) for each in databases.engines.values() for table in CELL_TABLES]
+        cells = [
+            (each, table)
+            for each in databases.engines.values()
+            for table in CELL_TABLES
+        ]
         self.tables = [*cells, *((databases.api, table) for table in API_TABLES)]
         for engine, table in (*self.tables, (databases.api, tables.host_mappings)):
             self._run(engine, sa.delete(table))
@@ -247,7 +308,9 @@ class Story:
         """Several hosts are changed in the same way, in each cell in one statement."""
         table = tables.main.tables[table]
         for engine in self.databases.engines.values():
-            self._run(engine, sa.update(table).where(table.c.host.in_(hosts)), changes | stamp)
+            self._run(
+                engine, sa.update(table).where(table.c.host.in_(hosts)), changes | stamp
+            )
 
     def delete(self, table, host):
         """As nova deletes: the row stays."""
@@ -283,7 +346,9 @@ class Story:
                     connection.execute(sa.insert(table), rows)
 
     def rename(self, aggregate, name):
-        statement = sa.update(tables.aggregates).where(tables.aggregates.c.id == aggregate)
+        statement = sa.update(tables.aggregates).where(
+            tables.aggregates.c.id == aggregate
+        )
         self._run(self.databases.api, statement, {'name': f'{name}{aggregate}'})
 
     def label(self, aggregate, value):
@@ -311,4 +376,6 @@ class Story:
     def _run(engine, statement, values=None):
         if values is None or values:
             with engine.begin() as connection:
-                connection.execute(statement if values is None else statement.values(values))
+                connection.execute(
+                    statement if values is None else statement.values(values)
+                )

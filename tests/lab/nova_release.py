@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova as it is released, in a virtualenv of its own: its Python and its nova-manage."""
+"""nova as it is released, in a virtualenv of its own: its Python and its
+nova-manage."""
 
 import json
 import os
@@ -30,12 +31,14 @@ Config = Mapping[str, Mapping[str, object]]
 
 def merged(base, overrides):
     """Both, section by section; overrides win."""
-    return {s: {**base.get(s, {}), **overrides.get(s, {})} for s in {**base, **overrides}}
+    return {
+        s: {**base.get(s, {}), **overrides.get(s, {})} for s in {**base, **overrides}
+    }
 
 
 def write_config(path, config):
-    """An oslo.config file that only its owner may read: it holds passwords. An option with
-    several lines has a list."""
+    """An oslo.config file that only its owner may read: it holds passwords. An option
+    with several lines has a list."""
     path.touch(0o600)
     lines: list[str] = []
     for section, options in config.items():
@@ -66,7 +69,9 @@ class NovaRelease:
 
         :raises Failed: there is none that works.
         """
-        version, service_version = json.loads(run([str(python), '-c', _FACTS]).splitlines()[-1])
+        version, service_version = json.loads(
+            run([str(python), '-c', _FACTS]).splitlines()[-1]
+        )
         return cls(python, version, service_version)
 
     def script(self, name):
@@ -74,15 +79,19 @@ class NovaRelease:
 
     def manage(self, config, *arguments):
         """Run nova-manage and return its output."""
-        return run([self.script('nova-manage'), '--config-file', str(config), *arguments])
+        return run(
+            [self.script('nova-manage'), '--config-file', str(config), *arguments]
+        )
 
 
 def named_python(variable, what):
-    """The Python of a virtualenv that the environment names; without it the run ends with one
-    line."""
+    """The Python of a virtualenv that the environment names; without it the run ends
+    with one line."""
     named = os.environ.get(variable)
     if not named or not Path(named).exists():
-        pytest.exit(f"these tests need {what}: set {variable} to its virtualenv's python", 3)
+        pytest.exit(
+            f"these tests need {what}: set {variable} to its virtualenv's python", 3
+        )
     # Not resolved: a virtualenv's python is known by its place, not by its target.
     return Path(named).absolute()
 
@@ -128,12 +137,16 @@ def _dump_schema(url):
     with _connected(url) as connection:
         tables = connection.exec_driver_sql('SHOW TABLES').scalars().all()
         statements = [
-            connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()[1] for table in tables
+            connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()[1]
+            for table in tables
         ]
-        # Alembic's mark is the only row of a fresh schema; releases before it have another.
+        # Alembic's mark is the only row of a fresh schema; releases before it have
+        # another.
         if 'alembic_version' not in tables:
             return statements
-        revision = connection.exec_driver_sql('SELECT version_num FROM alembic_version').scalar()
+        revision = connection.exec_driver_sql(
+            'SELECT version_num FROM alembic_version'
+        ).scalar()
     return [*statements, f"INSERT INTO alembic_version VALUES ('{revision}')"]
 
 

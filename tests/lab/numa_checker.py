@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fit must hold to, said once more and without any cleverness; and the arguments of our
-fitter for a case that nova's takes, too."""
+"""What a fit must hold to, said once more and without any cleverness; and the arguments
+of our fitter for a case that nova's takes, too."""
 
 from dataclasses import replace
 
@@ -43,7 +43,9 @@ def violations(host, guest, limits, fit):
         return [*wrong, 'an unknown host cell']
     for i, (cell, place) in enumerate(zip(guest.cells, fit.cells, strict=False)):
         emulator_cpus = int(i == 0 and guest.emulator_threads_policy == 'isolate')
-        wrong += cell_violations(cells[place.host_cell], cell, emulator_cpus, limits, place)
+        wrong += cell_violations(
+            cells[place.host_cell], cell, emulator_cpus, limits, place
+        )
     near = [cells[each] for each in chosen]
     return wrong + list(network_violations(host, near, limits))
 
@@ -74,9 +76,15 @@ def cell_violations(host, guest, emulator_cpus, limits, place):
         if len(guest.cpuset) > len(host.cpuset):
             wrong.append('overcommits CPUs against itself')
         if limits is not None:
-            if host.cpu_usage + len(guest.cpuset) > len(host.cpuset) * limits.cpu_allocation_ratio:
+            if (
+                host.cpu_usage + len(guest.cpuset)
+                > len(host.cpuset) * limits.cpu_allocation_ratio
+            ):
                 wrong.append('beyond the CPU ratio')
-            if host.memory_usage + guest.memory > host.memory * limits.ram_allocation_ratio:
+            if (
+                host.memory_usage + guest.memory
+                > host.memory * limits.ram_allocation_ratio
+            ):
                 wrong.append('beyond the memory ratio')
     return wrong
 
@@ -86,11 +94,16 @@ def _memory(host, guest, place):
     sizes = sorted(pages.size_kb for pages in host.mempages)
     pinned = guest.cpu_policy in ('dedicated', 'mixed')
     if guest.pagesize:
-        allowed = {-1: sizes[:1], -2: sizes[1:], -3: sizes}.get(guest.pagesize, [guest.pagesize])
+        allowed = {-1: sizes[:1], -2: sizes[1:], -3: sizes}.get(
+            guest.pagesize, [guest.pagesize]
+        )
         if place.pagesize not in allowed or place.pagesize not in sizes:
             yield 'a page size that is not wanted or not there'
             return
-        free = {each.size_kb: each.total - each.used - each.reserved for each in host.mempages}
+        free = {
+            each.size_kb: each.total - each.used - each.reserved
+            for each in host.mempages
+        }
         if kib % place.pagesize or kib // place.pagesize > free[place.pagesize]:
             yield 'not so many pages'
         return
@@ -115,7 +128,9 @@ def _pins(host, guest, emulator_cpus, place):
     if len(set(cpus)) < len(cpus) or place.emulator_cpus & set(cpus):
         yield 'a CPU for two'
     taken = place.emulator_cpus | set(cpus)
-    if not taken <= free or not all(any(cpu in core for core in cores) for cpu in taken):
+    if not taken <= free or not all(
+        any(cpu in core for core in cores) for cpu in taken
+    ):
         yield 'a CPU that is not free'
     if len(place.emulator_cpus) != emulator_cpus:
         yield 'not so many CPUs for emulator threads'

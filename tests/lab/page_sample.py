@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud in memory that looks like one in use, decisions that were taken in it, and the page of it, asked
-as a server would and looked at as a strict browser would."""
+"""A cloud in memory that looks like one in use, decisions that were taken in it, and
+the page of it, asked as a server would and looked at as a strict browser would."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -20,15 +20,26 @@ from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided, keep
 
-CELLS, ZONES, RACK = ('north', 'south', 'west'), ('az1', 'az2', 'az3'), 250
+CELLS = ('north', 'south', 'west')
+ZONES = ('az1', 'az2', 'az3')
+RACK = 250
 GIB = 1024
-FILTERS = ('ComputeFilter', 'AvailabilityZoneFilter', 'RamFilter', 'DiskFilter', 'CoreFilter')
+FILTERS = (
+    'ComputeFilter',
+    'AvailabilityZoneFilter',
+    'RamFilter',
+    'DiskFilter',
+    'CoreFilter',
+)
 FLAVORS = [
     a_flavor(name=name, vcpus=vcpus, memory_mb=ram * GIB, root_gb=disk)
     for name, vcpus, ram, disk in (
-        ('m1.small', 1, 2, 20), ('m1.large', 4, 8, 80), ('r1.huge', 16, 240, 100), ('d1.store', 4, 16, 9000),
+        ('m1.small', 1, 2, 20),
+        ('m1.large', 4, 8, 80),
+        ('r1.huge', 16, 240, 100),
+        ('d1.store', 4, 16, 9000),
     )
-]  # fmt: skip
+]
 NOVEMBER = 1795282629.0
 
 
@@ -47,7 +58,9 @@ class Cells:
         if self.error:
             raise self.error
         cells = {name: CellView(name, each, 0.0) for name, each in self.known.items()}
-        return cells | {name: CellView(name, answers=False) for name in self.silent}, self.old
+        return cells | {
+            name: CellView(name, answers=False) for name in self.silent
+        }, self.old
 
 
 def cloud(count, seed=1):
@@ -64,8 +77,14 @@ def decided(path, hosts, count, seed=2):
     """Decide so many requests over hosts, and keep the records in a file."""
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
     driver = Decided(hosts, full, settings=Settings(enabled_filters=FILTERS))
-    random, ticks = Random(seed), itertools.count(NOVEMBER, 37)
-    keep(path, driver, [_request(number, random) for number in range(count)], lambda: next(ticks))
+    random = Random(seed)
+    ticks = itertools.count(NOVEMBER, 37)
+    keep(
+        path,
+        driver,
+        [_request(number, random) for number in range(count)],
+        lambda: next(ticks),
+    )
 
 
 def _request(number, random):
@@ -85,9 +104,10 @@ def a_page(reader, decisions=None, remote=False, zone='nova', **watch):
 
 
 def a_site(folder, count, requests):
-    """The page of a cloud of so many hosts in which so many requests were decided, and the file
-    of the decisions, which is in the folder."""
-    hosts, path = cloud(count), folder / 'decisions'
+    """The page of a cloud of so many hosts in which so many requests were decided, and
+    the file of the decisions, which is in the folder."""
+    hosts = cloud(count)
+    path = folder / 'decisions'
     decided(path, [host for each in hosts.values() for host in each], requests)
     return a_page(Cells(hosts), path, timeout=60.0), path
 
@@ -96,7 +116,8 @@ def _host(number, cell, count, random):
     rack = number // RACK
     load = min(max(Random(rack).uniform(0.25, 0.95) + random.gauss(0, 0.14), 0.0), 1.0)
     cores = random.choice((32, 32, 64))
-    ram, disk = cores * 8 * GIB, cores * 120
+    ram = cores * 8 * GIB
+    disk = cores * 120
     bad = random.random()
     host = a_host(
         f'compute-{number + 1:0{len(str(count))}d}',
@@ -169,12 +190,18 @@ def ask(page, path='/', query='', **environ):
 
 def ask_raw(page, path, query='', **environ):
     values = {
-        'REMOTE_ADDR': '127.0.0.1', 'HTTP_HOST': 'localhost:9100', 'SCRIPT_NAME': '',
-        'PATH_INFO': unquote_to_bytes(path).decode('latin-1'), 'QUERY_STRING': query, **environ,
-    }  # fmt: skip
+        'REMOTE_ADDR': '127.0.0.1',
+        'HTTP_HOST': 'localhost:9100',
+        'SCRIPT_NAME': '',
+        'PATH_INFO': unquote_to_bytes(path).decode('latin-1'),
+        'QUERY_STRING': query,
+        **environ,
+    }
     setup_testing_defaults(values)
     got: list[Any] = []
-    body = validator(page)(values, lambda status, headers, *_: got.append((status, headers)))
+    body = validator(page)(
+        values, lambda status, headers, *_: got.append((status, headers))
+    )
     text = b''.join(body).decode()
     body.close()
     ((status, headers),) = got
@@ -193,7 +220,9 @@ class Seen(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        assert len(dict(attrs)) == len(attrs), f'an attribute of {tag} stands there twice'
+        assert len(dict(attrs)) == len(attrs), (
+            f'an attribute of {tag} stands there twice'
+        )
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)

@@ -33,7 +33,9 @@ CATEGORIES = {
 ORDINARY = 'a1 .:/-A\n'
 MAX_VARIANTS = 6
 """Texts of one part of a pattern, such as the branches of an alternative."""
-LEADS, TAILS, GAPS = ('', '@', ' '), ('', 'a', '@', '\n!', "'"), ('', ' ', ',')
+LEADS = ('', '@', ' ')
+TAILS = ('', 'a', '@', '\n!', "'")
+GAPS = ('', ' ', ',')
 TRIAL_CHARACTERS = 1_000
 TRIAL_S = 0.01
 """Of the processor; a text that takes more is bad enough."""
@@ -96,7 +98,9 @@ def _sequences(parsed: Any) -> list[list[Any]]:
         else:
             inner = [[item]]
         step = max(1, len(inner) // MAX_VARIANTS)
-        rows = [row + more for row in rows for more in inner[::step]][: 2 * MAX_VARIANTS]
+        rows = [row + more for row in rows for more in inner[::step]][
+            : 2 * MAX_VARIANTS
+        ]
     return rows
 
 

@@ -19,9 +19,13 @@ TOKEN = f'admin:{a_secret()}'
 """Of the user whom Placement takes for an administrator where there is no keystone."""
 
 BACKED_UP = (
-    'resource_providers', 'inventories', 'allocations', 'consumers', 'resource_provider_traits',
+    'resource_providers',
+    'inventories',
+    'allocations',
+    'consumers',
+    'resource_provider_traits',
     'resource_provider_aggregates',
-)  # fmt: skip
+)
 
 # {consumer: {provider: {resource class: amount}}}
 Allocations = dict[str, dict[str, dict[str, int]]]
@@ -33,7 +37,13 @@ class PlacementProcess(Service):
     def __init__(self, connection, directory, *arguments):
         self.connection = connection
         port = free_port()
-        command = (sys.executable, '-m', 'tests.lab.placement_server', '--port', str(port))
+        command = (
+            sys.executable,
+            '-m',
+            'tests.lab.placement_server',
+            '--port',
+            str(port),
+        )
         self._command = [*command, '--token', TOKEN, *arguments]
         self.url = f'http://127.0.0.1:{port}'
         self.log = directory / 'placement.log'
@@ -65,11 +75,14 @@ class Backup:
     """The rows of a Placement's database about providers and consumers, on MariaDB."""
 
     def __init__(self, connection):
-        self._engine, metadata = sa.create_engine(connection), sa.MetaData()
+        self._engine = sa.create_engine(connection)
+        metadata = sa.MetaData()
         metadata.reflect(self._engine, only=BACKED_UP)
         self._tables = [metadata.tables[name] for name in BACKED_UP]
         with self._engine.connect() as read:
-            found = [read.execute(sa.select(table)).mappings() for table in self._tables]
+            found = [
+                read.execute(sa.select(table)).mappings() for table in self._tables
+            ]
             self._rows = [[dict(row) for row in rows] for rows in found]
 
     def restore(self):
@@ -98,8 +111,8 @@ class PlacementApi(Providers):
         super().__init__(url, TOKEN)
 
     def add_provider(self, uuid, name, inventories, traits, parent=None):
-        """A resource provider with its inventories and traits; custom resource classes are
-        made on the way."""
+        """A resource provider with its inventories and traits; custom resource classes
+        are made on the way."""
         body = {'uuid': uuid, 'name': name}
         if parent is not None:
             body['parent_provider_uuid'] = parent
@@ -132,7 +145,9 @@ class PlacementApi(Providers):
     def all_allocations(self):
         found: Allocations = {}
         for provider in self.providers():
-            held = self.call('GET', f'/resource_providers/{provider}/allocations')['allocations']
+            held = self.call('GET', f'/resource_providers/{provider}/allocations')[
+                'allocations'
+            ]
             for consumer, entry in held.items():
                 found.setdefault(consumer, {})[provider] = entry['resources']
         return found
@@ -148,15 +163,16 @@ class PlacementApi(Providers):
         self.call('PUT', f'/allocations/{consumer}', **body)
 
     def keep(self, consumer, allocations):
-        """Let a consumer that holds something hold this alone, as at the end of a move."""
+        """Let a consumer that holds something hold this alone, as at the end of a
+        move."""
         now = self.call('GET', f'/allocations/{consumer}')
         kept = {rp: {'resources': each} for rp, each in allocations.items()}
         body = {**_settable(now), 'allocations': kept}
         self.call('PUT', f'/allocations/{consumer}', **body)
 
     def drop(self, consumer, provider):
-        """Let a consumer hold nothing of one provider any more, as when a destination turns
-        out to be unfit; what it holds elsewhere stays.
+        """Let a consumer hold nothing of one provider any more, as when a destination
+        turns out to be unfit; what it holds elsewhere stays.
 
         :raises Conflict: somebody else has just changed what it holds.
         """
@@ -165,13 +181,16 @@ class PlacementApi(Providers):
             self.call('PUT', f'/allocations/{consumer}', **_settable(now))
 
     def hand_over(self, consumer, other, generation=None):
-        """Let another consumer hold what one holds, instead of what it held, as a conductor
-        does before a move and when it is undone. False where there is nothing to hand over.
+        """Let another consumer hold what one holds, instead of what it held, as a
+        conductor does before a move and when it is undone. False where there is nothing
+        to hand over.
 
         :param generation: of the other one, if it holds nothing.
         :raises Conflict: somebody else has just changed what one of them holds.
         """
-        giving, taking = (self.call('GET', f'/allocations/{each}') for each in (consumer, other))
+        giving, taking = (
+            self.call('GET', f'/allocations/{each}') for each in (consumer, other)
+        )
         if not giving['allocations']:
             return False
         generation = taking.get('consumer_generation', generation)
@@ -183,8 +202,8 @@ class PlacementApi(Providers):
         return True
 
     def insist(self, write, *arguments, **values):
-        """Do one of the writes, to whose provider others write; Placement answers 409 or 500 if they
-        collide."""
+        """Do one of the writes, to whose provider others write; Placement answers 409
+        or 500 if they collide."""
 
         def is_done():
             with suppress(AssertionError):
@@ -197,7 +216,8 @@ class PlacementApi(Providers):
         self.call('DELETE', f'/allocations/{consumer}')
 
     def clear(self):
-        """Remove every allocation and every provider; children go before their parents."""
+        """Remove every allocation and every provider; children go before their
+        parents."""
         for consumer in self.all_allocations():
             self.release(consumer)
         left = self.call('GET', '/resource_providers')['resource_providers']
@@ -211,7 +231,9 @@ class PlacementApi(Providers):
     def call(self, method, path, **body):
         """One request; the answer is its JSON, None for an empty one."""
         response = self.send(method, path, body or None)
-        return response.json() if response.content else None
+        if response.content:
+            return response.json()
+        return None
 
     def send(self, method, path, body=None):
         """Placement's answer, read and not decoded."""
@@ -225,5 +247,7 @@ class PlacementApi(Providers):
 def _settable(held):
     """What a consumer holds, as a PUT takes it."""
     names = ('project_id', 'user_id', 'consumer_generation')
-    resources = {rp: {'resources': each['resources']} for rp, each in held['allocations'].items()}
+    resources = {
+        rp: {'resources': each['resources']} for rp, each in held['allocations'].items()
+    }
     return {**{name: held[name] for name in names}, 'allocations': resources}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports kept in memory: a Placement that counts, drivers over it, with the decisions kept, and what
-prefilters look up."""
+"""Ports kept in memory: a Placement that counts, drivers over it, with the decisions
+kept, and what prefilters look up."""
 
 import json
 import time
@@ -31,7 +31,11 @@ from novasched.scheduler.filters.affinity import (
 )
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
-from novasched.scheduler.model.candidate import CandidateIndex, Inventory, ProviderSummary
+from novasched.scheduler.model.candidate import (
+    CandidateIndex,
+    Inventory,
+    ProviderSummary,
+)
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.weighers.ram import RAMWeigher
@@ -68,11 +72,15 @@ class TraitsPlacement(CountingPlacement):
 
     def __init__(self, slots, traits):
         super().__init__(slots)
-        self.traits = {provider: {'traits': [*names]} for provider, names in traits.items()}
+        self.traits = {
+            provider: {'traits': [*names]} for provider, names in traits.items()
+        }
 
     def candidates(self, request):
         offered = chain.from_iterable(super().candidates(request).values())
-        return CandidateIndex(offered, [json.dumps({'provider_summaries': self.traits}).encode()])
+        return CandidateIndex(
+            offered, [json.dumps({'provider_summaries': self.traits}).encode()]
+        )
 
 
 def a_driver(
@@ -85,11 +93,14 @@ def a_driver(
     kind=FilterScheduler,
     **settings,
 ):
-    """A driver over hosts that Placement has so many slots on; filters and weighers are classes,
-    or are made already."""
+    """A driver over hosts that Placement has so many slots on; filters and weighers are
+    classes, or are made already."""
     values = Settings(**settings)
     source = hosts if isinstance(hosts, MemoryHosts) else MemoryHosts(hosts)
-    made = [[x(values) if isinstance(x, type) else x for x in row] for row in (plugins, weighers)]
+    made = [
+        [x(values) if isinstance(x, type) else x for x in row]
+        for row in (plugins, weighers)
+    ]
     counting = placement or CountingPlacement(dict.fromkeys(source.hosts, slots))
     return kind(Parts(values, [], counting, source, *made, notifier=notifier))
 
@@ -115,10 +126,14 @@ class Bus:
     @contextmanager
     def between(self, *all_claims):
         """The peers of each, once all have heard of all."""
-        peers = [PeerSchedulers(each, f'controller{i}', 30.0) for i, each in enumerate(all_claims)]
+        peers = [
+            PeerSchedulers(each, f'controller{i}', 30.0)
+            for i, each in enumerate(all_claims)
+        ]
         for claims, its in zip(all_claims, peers, strict=True):
             claims.peers = its
-        self.queues, over = [SimpleQueue() for _ in peers], Event()
+        self.queues = [SimpleQueue() for _ in peers]
+        over = Event()
 
         def speak(each):
             with each.speaking():
@@ -132,12 +147,16 @@ class Bus:
                     each.hear(text)
 
         work = [partial(speak, each) for each in peers]
-        work += [partial(listen, *pair) for pair in zip(peers, self.queues, strict=True)]
+        work += [
+            partial(listen, *pair) for pair in zip(peers, self.queues, strict=True)
+        ]
         threads = [Thread(target=each) for each in work]
         for thread in threads:
             thread.start()
         try:
-            wait_until(lambda: all(x.part[1] == len(peers) for x in peers), 30, 'all peers')
+            wait_until(
+                lambda: all(x.part[1] == len(peers) for x in peers), 30, 'all peers'
+            )
             yield peers
         finally:
             over.set()
@@ -159,7 +178,8 @@ class Clock:
 
 @dataclass
 class Audience:
-    """Remembers what it is told: the phase, the server in hand, and the hosts chosen."""
+    """Remembers what it is told: the phase, the server in hand, and the hosts
+    chosen."""
 
     heard: list[tuple[str, str | None, list[str]]] = field(default_factory=list)
 
@@ -167,7 +187,9 @@ class Audience:
         self.heard.append(('start', request.instance_uuid, []))
 
     def ended(self, request, flights):
-        self.heard.append(('end', request.instance_uuid, [x.host.host for x in flights]))
+        self.heard.append(
+            ('end', request.instance_uuid, [x.host.host for x in flights])
+        )
 
     def close(self):
         """Nobody waits."""
@@ -213,7 +235,8 @@ def sources(*aggregates, version=0, network=None):
 
 
 class Notebook:
-    """Keeps decisions as they are; a second passes between any two looks at its clock."""
+    """Keeps decisions as they are; a second passes between any two looks at its
+    clock."""
 
     def __init__(self):
         self.decisions: list[Decision] = []
@@ -245,7 +268,13 @@ class Decided:
     """A driver over hosts with so much room, and what it decided."""
 
     def __init__(
-        self, hosts, placement=None, filters=None, prefilters=(), settings=None, clock=None
+        self,
+        hosts,
+        placement=None,
+        filters=None,
+        prefilters=(),
+        settings=None,
+        clock=None,
     ):
         values = settings or Settings()
         self.notebook = Notebook()
@@ -287,10 +316,12 @@ def record_of(decision):
 
 
 class Asked:
-    """A Placement that offers a MEMORY_MB of each host that has it, and counts questions."""
+    """A Placement that offers a MEMORY_MB of each host that has it, and counts
+    questions."""
 
     def __init__(self, room: Mapping[str, int], amount: int = 512) -> None:
-        self.room, self.amount = room, amount
+        self.room = room
+        self.amount = amount
         self.strings: list[str] = []
 
     def __call__(self, what: Query) -> CandidatesWithSummaries:
@@ -308,8 +339,15 @@ class Asked:
 def a_simulator(
     hosts: Sequence[Host], ask: Asked | None = None, seed: int = 1, **settings: Any
 ) -> Simulator:
-    """A simulator of the filter scheduler over hosts that have the memory that they say."""
-    plugins = [NumInstancesFilter, ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter]
+    """A simulator of the filter scheduler over hosts that have the memory that they
+    say."""
+    plugins = [
+        NumInstancesFilter,
+        ServerGroupAntiAffinityFilter,
+        ServerGroupAffinityFilter,
+    ]
     real = a_driver(hosts, *plugins, slots=0, weighers=[RAMWeigher], **settings)
     room = ask or Asked({host.uuid: host.free_ram_mb for host in hosts})
-    return Simulator(real, SimulatedPlacement(room, Settings(**settings)), seed, moment=0.0)
+    return Simulator(
+        real, SimulatedPlacement(room, Settings(**settings)), seed, moment=0.0
+    )

@@ -44,13 +44,18 @@ class PostgreSQL(Server):
             *_as_its_user(),
             str(self._programs / 'postgres'),
             *('-D', str(self.directory / 'data'), '-p', str(self.port)),
-            *(word for name, value in options.items() for word in ('-c', f'{name}={value}')),
+            *(
+                word
+                for name, value in options.items()
+                for word in ('-c', f'{name}={value}')
+            ),
         ]
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'PostgreSQL')
 
     def stop(self, seconds=START):
-        """End it in an orderly way, without waiting for its clients; its exit status."""
+        """End it in an orderly way, without waiting for its clients; its exit
+        status."""
         os.kill(self.pid, signal.SIGINT)
         return self.process.wait(seconds)
 
@@ -109,12 +114,15 @@ def _environment(url):
 
 
 def _programs():
-    """Where the newest version's are; Debian has a folder for each, in nobody's PATH."""
+    """Where the newest version's are; Debian has a folder for each, in nobody's
+    PATH."""
 
     def find():
         on_path = shutil.which('initdb', path=SEARCH)
         there = sorted(Path('/usr/lib/postgresql').glob('*/bin/initdb'), key=_version)
-        return [Path(on_path).resolve().parent] if on_path else [each.parent for each in there]
+        if on_path:
+            return [Path(on_path).resolve().parent]
+        return [each.parent for each in there]
 
     if not find():
         install('postgresql')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the system's server programs are, and Debian's packages when they are not; child processes,
-free ports, and waiting with a deadline."""
+"""Where the system's server programs are, and Debian's packages when they are not;
+child processes, free ports, and waiting with a deadline."""
 
 import contextlib
 import ctypes
@@ -77,7 +77,8 @@ class Process:
         return self._child.pid
 
     def status(self, seconds):
-        """Its exit status as soon as it has ended, None when it has not in so many seconds."""
+        """Its exit status as soon as it has ended, None when it has not in so many
+        seconds."""
         try:
             return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -90,7 +91,8 @@ class Process:
         return self.log.read_text(errors='replace')
 
     def ready(self, predicate, seconds, what):
-        """wait_until(), but a child that ends meanwhile fails at once, with its last words."""
+        """wait_until(), but a child that ends meanwhile fails at once, with its last
+        words."""
         wait_until(lambda: not self.alive() or predicate(), seconds, what)
         if not self.alive():
             last = '\n'.join(self.text().splitlines()[-25:])
@@ -104,7 +106,8 @@ class Process:
         return status
 
     def stop(self, seconds=30):
-        """SIGTERM and its exit status; killed and Failed when it does not end in time."""
+        """SIGTERM and its exit status; killed and Failed when it does not end in
+        time."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -121,7 +124,8 @@ class Process:
 
 
 class Service:
-    """A program that a ``with`` block runs, and that can be ended and started again meanwhile."""
+    """A program that a ``with`` block runs, and that can be ended and started again
+    meanwhile."""
 
     _process: Process | None = None
 
@@ -180,8 +184,8 @@ class Service:
 
 
 class Forked(Process):
-    """A Python program in a fork of a process that has imported its module already, which
-    saves the seconds of CPU that this takes.
+    """A Python program in a fork of a process that has imported its module already,
+    which saves the seconds of CPU that this takes.
 
     Its command is the interpreter's: ``sys.argv`` as the program shall see it.
     """
@@ -213,7 +217,9 @@ def _run(module, command, log, env, ready):
     """Become what the command line would have started."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    setproctitle(' '.join(command))  # it finds the place for titles by the environment that was
+    setproctitle(
+        ' '.join(command)
+    )  # it finds the place for titles by the environment that was
     os.environ.clear()
     os.environ.update(env)
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -225,14 +231,23 @@ def _run(module, command, log, env, ready):
 
 
 def _dying_with_us():
-    """A prefix that ends the child when the tests themselves are killed (util-linux)."""
+    """A prefix that ends the child when the tests themselves are killed
+    (util-linux)."""
     setpriv = shutil.which('setpriv')
-    return [setpriv, '--pdeathsig', 'TERM', '--'] if setpriv else []
+    if setpriv:
+        return [setpriv, '--pdeathsig', 'TERM', '--']
+    return []
 
 
 # Debian keeps servers out of an ordinary user's PATH.
 SEARCH = os.pathsep.join(
-    [os.environ.get('PATH', ''), '/usr/lib/rabbitmq/bin', '/usr/sbin', '/usr/local/sbin', '/sbin']
+    [
+        os.environ.get('PATH', ''),
+        '/usr/lib/rabbitmq/bin',
+        '/usr/sbin',
+        '/usr/local/sbin',
+        '/sbin',
+    ]
 )
 
 # With this answer the packages' own services stay off: the tests start private ones.
@@ -242,8 +257,8 @@ LOCK = Path(tempfile.gettempdir(), 'novasched-tests-apt.lock')
 
 
 def program(package, *names):
-    """The path of the first of these programs; the package is installed if none is there
-    and the user may, otherwise the run ends with one line that names it."""
+    """The path of the first of these programs; the package is installed if none is
+    there and the user may, otherwise the run ends with one line that names it."""
     found = find(*names)
     if found is None:
         install(package)
@@ -260,10 +275,17 @@ def run(command, **how):
     :raises Failed: it does not end well; the text has all that it printed.
     """
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **how
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **how,
     )
     if done.returncode:
-        raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+        raise Failed(
+            f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}'
+        )
     return done.stdout
 
 
@@ -306,6 +328,9 @@ def install(package):
 
 def _apt_get(*arguments):
     try:
-        run(['apt-get', '-q', *arguments], env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'})
+        run(
+            ['apt-get', '-q', *arguments],
+            env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'},
+        )
     except Failed as error:
         pytest.exit(str(error), 3)

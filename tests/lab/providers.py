@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource providers kept in memory, and Placement's answers about them: whatever a query asks for
-is looked at provider by provider, and candidates are tried out."""
+"""Resource providers kept in memory, and Placement's answers about them: whatever a
+query asks for is looked at provider by provider, and candidates are tried out."""
 
 import json
 from collections import Counter, defaultdict
@@ -31,7 +31,10 @@ class Provider:
         if name == 'resources':
             return all(self.left.get(rc, 0) >= n for rc, n in _amounts(value).items())
         if name == 'required':
-            return all((x.strip('!') in self.traits) != x.startswith('!') for x in value.split(','))
+            return all(
+                (x.strip('!') in self.traits) != x.startswith('!')
+                for x in value.split(',')
+            )
         members = {*value.removeprefix('!').removeprefix('in:').split(',')}
         return self.aggregates.isdisjoint(members) == value.startswith('!')
 
@@ -45,7 +48,9 @@ class ProvidersInMemory:
 
     def __init__(self, providers, unknown=None, status=200):
         self.providers = {each.uuid: each for each in providers}
-        self.unknown, self.status, self.asked = unknown, status, []
+        self.unknown = unknown
+        self.status = status
+        self.asked = []
 
     def request(self, path, method, **_):
         assert method == 'GET'
@@ -54,7 +59,9 @@ class ProvidersInMemory:
             raise ks_exc.ConnectFailure('down')
         kind, _, string = path.partition('?')
         if self.unknown and self.unknown in string:
-            return _response(400, {'errors': [{'detail': f'{REFUSED} No such: {self.unknown}.'}]})
+            return _response(
+                400, {'errors': [{'detail': f'{REFUSED} No such: {self.unknown}.'}]}
+            )
         if self.status != 200:
             return _response(self.status, {})
         pairs = parse_qsl(string)
@@ -62,7 +69,11 @@ class ProvidersInMemory:
             return _response(200, self._candidates(pairs))
         if kind == '/resource_providers':
             return _response(200, {'resource_providers': self._meeting(pairs)})
-        (uuid,) = kind.removeprefix('/resource_providers/').removesuffix('/aggregates').split('/')
+        (uuid,) = (
+            kind.removeprefix('/resource_providers/')
+            .removesuffix('/aggregates')
+            .split('/')
+        )
         return _response(200, {'aggregates': sorted(self.providers[uuid].aggregates)})
 
     def _meeting(self, pairs):
@@ -89,15 +100,20 @@ class ProvidersInMemory:
             if (chosen := self._choice(tree, groups))
         ]
         return {
-            'allocation_requests': [{'allocations': {rp: {} for rp in each}} for each in found],
+            'allocation_requests': [
+                {'allocations': {rp: {} for rp in each}} for each in found
+            ],
             'provider_summaries': {
-                each.uuid: {'root_provider_uuid': each.tree} for each in self.providers.values()
+                each.uuid: {'root_provider_uuid': each.tree}
+                for each in self.providers.values()
             },
         }
 
     def _choice(self, tree, groups):
-        """Providers of a tree, and some that share with it, that serve all groups at once."""
-        rows = []  # of each class, or of each group: those that may serve it, and what they give
+        """Providers of a tree, and some that share with it, that serve all groups at
+        once."""
+        # of each class, or of each group: those that may serve it, and what they give
+        rows = []
         for suffix, pairs in groups.items():
             asked = dict(pairs)
             if asked.get('in_tree', tree[0].tree) != tree[0].tree:
@@ -106,15 +122,26 @@ class ProvidersInMemory:
             parts = [{rc: n} for rc, n in amounts.items()] if not suffix else [amounts]
             for part in parts:
                 text = ','.join(f'{rc}:{n}' for rc, n in part.items())
-                able = [x for x in self._reach(tree, suffix) if x.meets('resources', text)]
-                rows.append([(suffix, x, part) for x in able if self._fits(x, suffix, pairs)])
+                able = [
+                    x for x in self._reach(tree, suffix) if x.meets('resources', text)
+                ]
+                rows.append(
+                    [(suffix, x, part) for x in able if self._fits(x, suffix, pairs)]
+                )
         for choice in product(*rows):
             taken = defaultdict(Counter)
             traits = defaultdict(set)
             for suffix, provider, part in choice:
                 taken[provider.uuid].update(part)
                 traits[suffix] |= provider.traits
-            required = (x for s, pairs in groups.items() for n, v in pairs if n == 'required' for x in v.split(',') if not x.startswith('!') and x not in traits[s])  # fmt: skip
+            required = (
+                x
+                for s, pairs in groups.items()
+                for n, v in pairs
+                if n == 'required'
+                for x in v.split(',')
+                if not x.startswith('!') and x not in traits[s]
+            )
             enough = all(
                 self.providers[uuid].left[rc] >= n
                 for uuid, part in taken.items()
@@ -126,13 +153,20 @@ class ProvidersInMemory:
 
     def _reach(self, tree, suffix):
         mine = frozenset().union(*(each.aggregates for each in tree))
-        sharing = (x for x in self.providers.values() if 'MISC_SHARES_VIA_AGGREGATE' in x.traits)
+        sharing = (
+            x
+            for x in self.providers.values()
+            if 'MISC_SHARES_VIA_AGGREGATE' in x.traits
+        )
         return [*tree, *(x for x in sharing if not suffix and x.aggregates & mine)]
 
     def _fits(self, provider, suffix, pairs):
-        """Forbidden traits and aggregates; those of an unsuffixed group may be the root's."""
+        """Forbidden traits and aggregates; those of an unsuffixed group may be the
+        root's."""
         for name, value in pairs:
-            if name == 'required' and any(f'!{x}' in value.split(',') for x in provider.traits):
+            if name == 'required' and any(
+                f'!{x}' in value.split(',') for x in provider.traits
+            ):
                 return False
             if name == 'member_of':
                 of = provider.meets(name, value)
@@ -150,8 +184,12 @@ REFUSED = (
 
 
 def _amounts(text):
-    return {rc: int(n) for rc, _, n in (each.partition(':') for each in text.split(','))}
+    return {
+        rc: int(n) for rc, _, n in (each.partition(':') for each in text.split(','))
+    }
 
 
 def _response(status, body):
-    return SimpleNamespace(status_code=status, content=json.dumps(body).encode(), reason='')
+    return SimpleNamespace(
+        status_code=status, content=json.dumps(body).encode(), reason=''
+    )

@@ -7,10 +7,10 @@ HTTP proxy in front of one server, which lets go wrong what a rule says::
         ...  # clients talk to proxy.url; proxy.asked lists what they asked
         proxy.faults = None
 
-The rule is called once for each request, in the thread that serves it. A request that hangs
-does so until ``release()`` or the end of the proxy, and ``wait_for_hanging()`` returns when
-one more does. Within ``with proxy.down():`` connections are refused. With an identity it speaks
-TLS, as a load balancer does before a server that speaks none.
+The rule is called once for each request, in the thread that serves it. A request that
+hangs does so until ``release()`` or the end of the proxy, and ``wait_for_hanging()``
+returns when one more does. Within ``with proxy.down():`` connections are refused. With
+an identity it speaks TLS, as a load balancer does before a server that speaks none.
 """
 
 import http
@@ -41,7 +41,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         """Serve one request of any method."""
-        self.stub.serve(self, self.rfile.read(int(self.headers.get('Content-Length', 0))))
+        self.stub.serve(
+            self, self.rfile.read(int(self.headers.get('Content-Length', 0)))
+        )
 
     do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815
 
@@ -79,8 +81,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class HttpStub:
-    """Serves on a loopback port, from ``with`` to its end, what ``reply()`` of a subclass says;
-    with an identity over TLS."""
+    """Serves on a loopback port, from ``with`` to its end, what ``reply()`` of a
+    subclass says; with an identity over TLS."""
 
     def __init__(self, identity=None):
         self._identity = identity
@@ -113,7 +115,9 @@ class HttpStub:
             self._server.socket = self._identity.accepting().wrap_socket(
                 self._server.socket, server_side=True
             )
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        ).start()
 
     def _stop(self):
         """Listen no more, and end every connection."""
@@ -136,7 +140,8 @@ HOP_BY_HOP = {'connection', 'keep-alive', 'transfer-encoding', 'content-length',
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of one request, in the order of the fields; by default nothing bad."""
+    """What becomes of one request, in the order of the fields; by default nothing
+    bad."""
 
     before: float = 0.0  # seconds until the server is asked; HANG: until the release
     work: bool = True  # whether the server is asked, and does the work, at all
@@ -145,7 +150,9 @@ class Fault:
     body: bytes | None = None  # instead of the server's
     content_type: str | None = None  # instead of the server's
     size: int | None = None  # so many bytes of body, written piece by piece
-    part: float = 1.0  # how much of the body is sent; less than 1: then the connection ends
+    part: float = (
+        1.0  # how much of the body is sent; less than 1: then the connection ends
+    )
     silent: bool = False  # nothing at all is sent, and the connection ends
 
 
@@ -179,8 +186,8 @@ def dropped():
 
 
 def half():
-    """The connection ends in the middle of the server's answer, as to its length or, where
-    it has no body, as to its head."""
+    """The connection ends in the middle of the server's answer, as to its length or,
+    where it has no body, as to its head."""
     return Fault(part=0.5)
 
 
@@ -204,7 +211,9 @@ Rule = Callable[[str, str, bytes], Fault | None]
 
 def every(method, path, fault):
     """A rule: what happens to all requests of that kind."""
-    return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
+    return lambda asked, whole, body: (
+        fault if asked == method and whole.startswith(path) else None
+    )
 
 
 class Proxy(HttpStub):
@@ -219,7 +228,8 @@ class Proxy(HttpStub):
         self.faults: Rule | None = None
         self.asked: list[str] = []
         self.heard: Callable[[str, str, bytes, int], object] | None = None
-        """Told method, path, body and the server's own status of each request that it was given."""
+        """Told method, path, body and the server's own status of each request that it
+        was given."""
         self.gate = threading.Event()
         self._hanging = threading.Semaphore(0)
 
@@ -238,12 +248,14 @@ class Proxy(HttpStub):
 
     def release(self):
         """Let go on whatever hangs now; what comes later hangs again."""
-        gate, self.gate = self.gate, threading.Event()
+        gate = self.gate
+        self.gate = threading.Event()
         gate.set()
         self._hanging = threading.Semaphore(0)
 
     def shut(self):
-        """Let the server do what it is asked, and hold back each answer until ``open()``."""
+        """Let the server do what it is asked, and hold back each answer until
+        ``open()``."""
         self.faults = lambda method, path, body: hang_after()
 
     def open(self):
@@ -257,12 +269,17 @@ class Proxy(HttpStub):
             assert self._hanging.acquire(timeout=WAIT)
 
     def serve(self, handler, body):
-        """Let a request meet its fault. The gate is the one that was there when it came."""
-        gate, rule, asked = self.gate, self.faults, (handler.command, handler.path)
+        """Let a request meet its fault. The gate is the one that was there when it
+        came."""
+        gate = self.gate
+        rule = self.faults
+        asked = (handler.command, handler.path)
         self.asked.append(' '.join(asked))
         fault = (rule and rule(*asked, body)) or Fault()
         self._pause(fault.before, gate)
-        status, headers, content = 200, dict[str, str](), b''
+        status = 200
+        headers = dict[str, str]()
+        content = b''
         if fault.work:
             status, headers, content = self.reply(*asked, handler.headers, body)
             if self.heard:
@@ -324,7 +341,9 @@ class Tunnel:
         self.held = threading.Event()
         self._listener = socket.create_server(('127.0.0.1', 0))
         self._port = self._listener.getsockname()[1]
-        self.url = self._url.set(host='127.0.0.1', port=self._port).render_as_string(False)
+        self.url = self._url.set(host='127.0.0.1', port=self._port).render_as_string(
+            False
+        )
         self._ends: list[socket.socket] = []
         self._accept()
 
@@ -344,7 +363,8 @@ class Tunnel:
 
     def cut(self):
         """End every connection; new ones can be made."""
-        ends, self._ends = self._ends, []
+        ends = self._ends
+        self._ends = []
         for each in ends:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -368,10 +388,14 @@ class Tunnel:
         with suppress(OSError):  # the end of the listener
             while True:
                 client, _ = listener.accept()
-                server = socket.create_connection((self._url.host, self._url.port or 3306))
+                server = socket.create_connection(
+                    (self._url.host, self._url.port or 3306)
+                )
                 self._ends += [client, server]
                 for way in ((client, server), (server, client)):
-                    threading.Thread(target=self._hand_on, args=way, daemon=True).start()
+                    threading.Thread(
+                        target=self._hand_on, args=way, daemon=True
+                    ).start()
 
     def _hand_on(self, source, target):
         with suppress(OSError):

@@ -15,16 +15,27 @@ def an_object(name, version=None, **data):
 
 
 def a_numa_cell(number, cores=4, threads=2, memory=16384, pinned=(), **fields):
-    """A cell all of whose CPUs can be pinned, those of a core numbered one after the other,
-    with all of its memory (MiB) in pages of 4 KiB."""
+    """A cell all of whose CPUs can be pinned, those of a core numbered one after the
+    other, with all of its memory (MiB) in pages of 4 KiB."""
     first = number * cores * threads
     cpus = list(range(first, first + cores * threads))
-    small = an_object('NUMAPagesTopology', size_kb=4, total=memory * 256, used=0, reserved=0)
+    small = an_object(
+        'NUMAPagesTopology', size_kb=4, total=memory * 256, used=0, reserved=0
+    )
     usual = {
-        'id': number, 'cpuset': [], 'pcpuset': cpus, 'memory': memory, 'memory_usage': 0,
-        'cpu_usage': 0, 'pinned_cpus': list(pinned), 'socket': number // 2, 'mempages': [small],
-        'siblings': [cpus[core : core + threads] for core in range(0, len(cpus), threads)],
-    }  # fmt: skip
+        'id': number,
+        'cpuset': [],
+        'pcpuset': cpus,
+        'memory': memory,
+        'memory_usage': 0,
+        'cpu_usage': 0,
+        'pinned_cpus': list(pinned),
+        'socket': number // 2,
+        'mempages': [small],
+        'siblings': [
+            cpus[core : core + threads] for core in range(0, len(cpus), threads)
+        ],
+    }
     return an_object('NUMACell', **{**usual, **fields})
 
 
@@ -33,9 +44,14 @@ def a_numa_topology(*cells, version=None):
 
 
 def some_devices(count, numa_node, **tags):
-    """The text of ``pci_stats`` of a host with so many free devices, near a host cell."""
+    """The text of ``pci_stats`` of a host with so many free devices, near a host
+    cell."""
     pool = an_object(
-        'PciDevicePool', product_id='10fb', vendor_id='8086', numa_node=numa_node, count=count,
+        'PciDevicePool',
+        product_id='10fb',
+        vendor_id='8086',
+        numa_node=numa_node,
+        count=count,
         tags={'dev_type': 'type-PCI', **tags},
-    )  # fmt: skip
+    )
     return json.dumps(an_object('PciDevicePoolList', objects=[pool] if count else []))

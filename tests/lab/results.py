@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured of both schedulers, and had to come out; and what a scheduler takes of the machine:
-its memory, and its queries to the databases."""
+"""What was measured of both schedulers, and had to come out; and what a scheduler takes
+of the machine: its memory, and its queries to the databases."""
 
 import math
 from contextlib import contextmanager, suppress
@@ -24,7 +24,9 @@ class Bound:
 
     @property
     def met(self):
-        return self.figure <= self.limit if self.sign == '≤' else self.figure >= self.limit
+        if self.sign == '≤':
+            return self.figure <= self.limit
+        return self.figure >= self.limit
 
     def __str__(self):
         figure = f'{self.figure:.3g} {self.what}'.strip()
@@ -33,8 +35,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: medians, and for times what 95 of 100 do not exceed. Placement's
-    figure is for the same queries made bare."""
+    """A line of the table: medians, and for times what 95 of 100 do not exceed.
+    Placement's figure is for the same queries made bare."""
 
     hosts: int
     what: str
@@ -75,7 +77,16 @@ def missed(rows):
 
 def sheet(rows, hosts='hosts'):
     columns = (
-        *(hosts, 'what', 'unit', 'novasched', 'p95', 'nova-scheduler', 'p95', 'Placement'),
+        *(
+            hosts,
+            'what',
+            'unit',
+            'novasched',
+            'p95',
+            'nova-scheduler',
+            'p95',
+            'Placement',
+        ),
         'bound',
     )
     texts = [row.texts() for row in rows]
@@ -92,7 +103,9 @@ def at(times, share):
 def _figure(value):
     if value is None:
         return ''
-    return f'{value:,.0f}' if value == int(value) or value >= 100 else f'{value:,.3g}'
+    if value == int(value) or value >= 100:
+        return f'{value:,.0f}'
+    return f'{value:,.3g}'
 
 
 SHOWN = 100  # characters of a statement
@@ -100,8 +113,8 @@ _NOT_ASKED = ('Connect', 'Quit')
 
 
 def resident(leader):
-    """The resident memory in bytes of a process and its descendants; what they share with each
-    other counts once (Linux)."""
+    """The resident memory in bytes of a process and its descendants; what they share
+    with each other counts once (Linux)."""
     found = 0
     main = psutil.Process(leader)
     for process in (main, *main.children(recursive=True)):
@@ -118,7 +131,9 @@ class QueryLog:
 
     def __init__(self, placement):
         url = sa.make_url(placement)
-        self._engine = sa.create_engine(url.set(database=''), isolation_level='AUTOCOMMIT')
+        self._engine = sa.create_engine(
+            url.set(database=''), isolation_level='AUTOCOMMIT'
+        )
         self._placement = url.database
 
     @contextmanager
@@ -146,6 +161,7 @@ class QueryLog:
 
     def _threads(self, connection):
         rows = connection.exec_driver_sql(
-            'SELECT id FROM information_schema.processlist WHERE db = %s', (self._placement,)
+            'SELECT id FROM information_schema.processlist WHERE db = %s',
+            (self._placement,),
         )
         return list(rows.scalars())

@@ -22,7 +22,8 @@ def offer(cloud, flavor):
 
 
 def disable(cloud, name, synced=True):
-    """Disable a host's service, of which its nova-compute tells Placement if it is ``synced``."""
+    """Disable a host's service, of which its nova-compute tells Placement if it is
+    ``synced``."""
     _set_service(cloud, name, disabled=True, disabled_reason='maintenance')
     if synced:
         traits = [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED]
@@ -38,5 +39,7 @@ def silence(cloud, name):
 def _set_service(cloud, name, **values):
     table = tables.services
     statement = sa.update(table).where(table.c.host == name, table.c.binary == COMPUTE)
-    with cloud.databases.cells[cloud.computes.machines[name].cell].begin() as connection:
+    with cloud.databases.cells[
+        cloud.computes.machines[name].cell
+    ].begin() as connection:
         connection.execute(statement.values(values))

@@ -19,23 +19,32 @@ from .processes import START, Process, Service, free_port, program, run
 AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []
 """As root a server wants to be told that this is meant."""
 DATABASE_OPTIONS = (
-    '--bind-address=127.0.0.1', '--skip-name-resolve', '--skip-log-bin', '--performance-schema=OFF',
-    '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0', '--innodb-flush-method=nosync',
-    '--innodb-buffer-pool-size=128M', '--innodb-log-file-size=64M', '--max-connections=500',
+    '--bind-address=127.0.0.1',
+    '--skip-name-resolve',
+    '--skip-log-bin',
+    '--performance-schema=OFF',
+    '--innodb-flush-log-at-trx-commit=0',
+    '--innodb-doublewrite=0',
+    '--innodb-flush-method=nosync',
+    '--innodb-buffer-pool-size=128M',
+    '--innodb-log-file-size=64M',
+    '--max-connections=500',
     '--character-set-server=utf8mb3',
-)  # fmt: skip
+)
 """The data is worth nothing after a power cut: no waiting for the disk."""
 
 
 class Server(Service):
-    """A server of our own: one process, one port, one directory, and data that stays."""
+    """A server of our own: one process, one port, one directory, and data that
+    stays."""
 
     url: str
     """How clients find it."""
     name = ''
 
     def __init__(self):
-        # Not below pytest's own directories: a Unix socket's path has 107 bytes at most.
+        # Not below pytest's own directories: a Unix socket's path has 107 bytes at
+        # most.
         self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
         self.log = self.directory / 'output.log'
         self.port = free_port()
@@ -49,8 +58,8 @@ class Server(Service):
 class RabbitMQ(Server):
     """A broker with one user, and an epmd that ends with it.
 
-    With an identity, which may be another one at the next start, it also speaks TLS on a
-    port of its own, with clients that have a certificate.
+    With an identity, which may be another one at the next start, it also speaks TLS on
+    a port of its own, with clients that have a certificate.
     """
 
     name = 'rabbitmq'
@@ -63,10 +72,12 @@ class RabbitMQ(Server):
         self._tls_port = free_port()
         self._password = a_secret()
         at = f'rabbit://nova:{self._password}@127.0.0.1'
-        self.url, self.tls_url = f'{at}:{self.port}/', f'{at}:{self._tls_port}/'
+        self.url = f'{at}:{self.port}/'
+        self.tls_url = f'{at}:{self._tls_port}/'
         self._command = program('rabbitmq-server', 'rabbitmq-server')
         self._epmd_command = program('erlang-base', 'epmd')
-        self._epmd_port, self._dist_port = free_port(), free_port()
+        self._epmd_port = free_port()
+        self._dist_port = free_port()
         self._epmd: Process | None = None
         (self.directory / 'plugins').write_text('[].\n')
 
@@ -75,7 +86,13 @@ class RabbitMQ(Server):
         env = self._environment()
         # Ours, in the foreground: the one that Erlang starts would outlive the tests.
         self._epmd = Process(
-            [self._epmd_command, '-port', str(self._epmd_port), '-address', '127.0.0.1'],
+            [
+                self._epmd_command,
+                '-port',
+                str(self._epmd_port),
+                '-address',
+                '127.0.0.1',
+            ],
             self.directory / 'epmd.log',
             env=env,
         )
@@ -95,7 +112,10 @@ class RabbitMQ(Server):
 
     def control(self, *arguments):
         """rabbitmqctl."""
-        run([program('rabbitmq-server', 'rabbitmqctl'), *arguments], env=self._environment())
+        run(
+            [program('rabbitmq-server', 'rabbitmqctl'), *arguments],
+            env=self._environment(),
+        )
 
     def _end_epmd(self):
         if self._epmd is not None:
@@ -123,11 +143,17 @@ class RabbitMQ(Server):
             }
         path = self.directory / 'rabbitmq.conf'
         path.touch(0o600)
-        path.write_text(''.join(f'{name} = {value}\n' for name, value in options.items()))
+        path.write_text(
+            ''.join(f'{name} = {value}\n' for name, value in options.items())
+        )
 
     def _environment(self):
         base = self.directory
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(('RABBITMQ_', 'ERL_'))}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(('RABBITMQ_', 'ERL_'))
+        }
         return {
             **kept,
             # Erlang's cookie is made in HOME.
@@ -171,7 +197,8 @@ class MariaDB(Server):
         install = program('mariadb-server', 'mariadb-install-db', 'mysql_install_db')
         self._password = a_secret()
         self.url = f'mysql+pymysql://nova:{self._password}@127.0.0.1:{self.port}'
-        # At its start a server removes the temporary tables that it finds, another's too.
+        # At its start a server removes the temporary tables that it finds, another's
+        # too.
         self._temporary = self.directory / 'tmp'
         self._temporary.mkdir()
         self._install(install)
@@ -199,8 +226,8 @@ class MariaDB(Server):
         self._process.ready(self._accepts, START, 'MariaDB')
 
     def _install(self, command):
-        # SQL at each start, read by the server itself: no password on a command line, and
-        # nobody but nova may enter.
+        # SQL at each start, read by the server itself: no password on a command line,
+        # and nobody but nova may enter.
         sql = self.directory / 'init.sql'
         sql.touch(0o600)
         sql.write_text(
@@ -242,7 +269,16 @@ class Memcached(Server):
         self.url = f'127.0.0.1:{self.port}'
 
     def start(self):
-        command = [self._command, *AS_ROOT, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
+        command = [
+            self._command,
+            *AS_ROOT,
+            '-l',
+            '127.0.0.1',
+            '-p',
+            str(self.port),
+            '-m',
+            '16',
+        ]
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
@@ -272,7 +308,9 @@ def _execute(server_url, statement, on_postgresql, on_mariadb):
     url = f'{server_url}/postgres' if is_there else server_url
     engine = sa.create_engine(url, isolation_level='AUTOCOMMIT', poolclass=sa.NullPool)
     with engine.connect() as connection:
-        connection.exec_driver_sql(statement + (on_postgresql if is_there else on_mariadb))
+        connection.exec_driver_sql(
+            statement + (on_postgresql if is_there else on_mariadb)
+        )
 
 
 def _listens(port):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask for one server after the other, as long as they are let; and callers without number
-who all ask at once."""
+"""Clients that ask for one server after the other, as long as they are let; and callers
+without number who all ask at once."""
 
 import json
 import secrets
@@ -29,8 +29,8 @@ PATIENCE = 60
 
 @dataclass(frozen=True)
 class Answer:
-    """One request: when it was made (monotonic seconds), how long it took, for which server,
-    and the host of this, or what was raised."""
+    """One request: when it was made (monotonic seconds), how long it took, for which
+    server, and the host of this, or what was raised."""
 
     asked: float
     taken: float
@@ -51,8 +51,8 @@ def arguments_for(server, **fields):
 
 
 class Caller:
-    """oslo.messaging's own client, with arguments that go out as they are. Any number of
-    threads may call."""
+    """oslo.messaging's own client, with arguments that go out as they are. Any number
+    of threads may call."""
 
     def __init__(self, config):
         conf = cfg.ConfigOpts()
@@ -75,20 +75,27 @@ class Caller:
 
     def cast(self, method, /, arguments, **how):
         """Tell every scheduler, unless one is named, and wait for none."""
-        self._client.prepare(**(how or {'fanout': True})).cast(CONTEXT, method, **arguments)
+        self._client.prepare(**(how or {'fanout': True})).cast(
+            CONTEXT, method, **arguments
+        )
 
     def select(self, host, arguments, context):
-        """What a scheduler answers to the oldest callers' version, or the class of its error."""
+        """What a scheduler answers to the oldest callers' version, or the class of its
+        error."""
         try:
             return self.call(
-                'select_destinations', dict(arguments), dict(context), server=host, version='4.0'
+                'select_destinations',
+                dict(arguments),
+                dict(context),
+                server=host,
+                version='4.0',
             )
         except oslo_messaging.RemoteError as error:
             return error.exc_type
 
     def place(self, uuid=None, fields=None, **how):
-        """Ask for a server of 512 MB, a new one unless it is named; fields of the request may be
-        others."""
+        """Ask for a server of 512 MB, a new one unless it is named; fields of the
+        request may be others."""
         server = uuid or new_uuids()[0]
         arguments = arguments_for(server, **(fields or {}))
         asked = time.monotonic()
@@ -115,9 +122,10 @@ class Load:
 
 @contextmanager
 def load(caller, clients, *, pause=0, **how):
-    """So many clients at work, which rest so many seconds before each request; at the end of
-    the block all have got their last answers."""
-    found, over = Load(), threading.Event()
+    """So many clients at work, which rest so many seconds before each request; at the
+    end of the block all have got their last answers."""
+    found = Load()
+    over = threading.Event()
 
     def ask():
         while not over.wait(pause):
@@ -134,7 +142,10 @@ def load(caller, clients, *, pause=0, **how):
 
 
 LIFETIME = 1800
-HUGE = {**FLAVOR, 'nova_object.data': {**FLAVOR['nova_object.data'], 'vcpus': 10_000_000}}
+HUGE = {
+    **FLAVOR,
+    'nova_object.data': {**FLAVOR['nova_object.data'], 'vcpus': 10_000_000},
+}
 
 
 class Crowd:

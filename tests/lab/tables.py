@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what was measured: for a terminal, and for the documentation; and the options of the
-commands that print them."""
+"""Tables of what was measured: for a terminal, and for the documentation; and the
+options of the commands that print them."""
 
 import argparse
 import json
@@ -17,14 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-MET, MISSED = 'met', 'MISSED'
+MET = 'met'
+MISSED = 'MISSED'
 WIDTH = 130  # characters of a table that goes into a file
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Lines of texts under titles; the first ``words`` columns are no numbers. A text of
-    several lines has one for each."""
+    """Lines of texts under titles; the first ``words`` columns are no numbers. A text
+    of several lines has one for each."""
 
     title: str
     columns: Sequence[str]
@@ -33,13 +34,17 @@ class Sheet:
 
 
 def verdict(met):
-    return MET if met else MISSED
+    if met:
+        return MET
+    return MISSED
 
 
 def show(sheets):
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for sheet in sheets:
-        table = Table(title=sheet.title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = Table(
+            title=sheet.title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        )
         for number, column in enumerate(sheet.columns):
             are_numbers = all(row[number][:1].isdigit() for row in sheet.rows)
             is_last = number == len(sheet.columns) - 1 and not are_numbers
@@ -73,7 +78,9 @@ def publish(chosen, sheets, figures):
     if chosen.rst:
         chosen.rst.write_text(rst(sheets))
     if chosen.json:
-        chosen.json.write_text(json.dumps({'machine': machine(), **figures}, indent=2) + '\n')
+        chosen.json.write_text(
+            json.dumps({'machine': machine(), **figures}, indent=2) + '\n'
+        )
 
 
 def numbers(text):
@@ -82,12 +89,15 @@ def numbers(text):
 
 
 def among(known):
-    """The reader of an option that takes some of these words, with commas between them."""
+    """The reader of an option that takes some of these words, with commas between
+    them."""
 
     def read(text):
         words = text.split(',')
         if unknown := set(words) - set(known):
-            raise argparse.ArgumentTypeError(f'{", ".join(unknown)}: not in {", ".join(known)}')
+            raise argparse.ArgumentTypeError(
+                f'{", ".join(unknown)}: not in {", ".join(known)}'
+            )
         return words
 
     return read
@@ -101,7 +111,9 @@ def rst(sheets):
         for row in (sheet.columns, *sheet.rows):
             for number, text in enumerate(row):
                 mark = '   * - ' if number == 0 else '     - '
-                cell = ''.join(f'| {each}\n       ' for each in text.split('\n')).rstrip()
+                cell = ''.join(
+                    f'| {each}\n       ' for each in text.split('\n')
+                ).rstrip()
                 lines.append((mark + (cell if '\n' in text else text)).rstrip())
         lines.append('')
     return '\n'.join(lines)

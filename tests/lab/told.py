@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of which notifications are compared: those that nova's conductor was recorded to
-make, and variations of them."""
+"""Requests of which notifications are compared: those that nova's conductor was
+recorded to make, and variations of them."""
 
 import copy
 
@@ -14,9 +14,13 @@ DATA = 'nova_object.data'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
 """The names that the recorded requests know."""
 FILTERS = (
-    'ComputeFilter', 'ComputeCapabilitiesFilter', 'NUMATopologyFilter', 'PciPassthroughFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
-)  # fmt: skip
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+)
 TOKEN = a_secret()
 
 
@@ -32,7 +36,9 @@ def furnish(cloud):
     }
     for number, name in enumerate(HOSTS, 1):
         traits = ('CUSTOM_E2E',) if number < 3 else ()
-        cloud.add_host(name, ram_mb=65536 * number, pcpus=16, columns=columns, traits=traits)
+        cloud.add_host(
+            name, ram_mb=65536 * number, pcpus=16, columns=columns, traits=traits
+        )
     cloud.add_aggregate('e2e-az', HOSTS[:2], zone='e2e-az')
     cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
 
@@ -57,14 +63,24 @@ def changed(base, fields, **arguments):
 
 def _varied():
     every = MADE['everything']['spec_obj'][DATA]
-    host, other = HOSTS[2], HOSTS[1]
+    host = HOSTS[2]
+    other = HOSTS[1]
     group = CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
     return {
-        'image properties': changed('boot', {'image': _image(
-            hw_architecture='x86_64', hw_vif_multiqueue_enabled=True, img_hv_type='kvm',
-            traits_required=['CUSTOM_E2E'], hw_numa_mem=[512, 512], os_distro='debian',
-            hw_ephemeral_encryption_secret_uuid=every['instance_uuid'],
-        )}),
+        'image properties': changed(
+            'boot',
+            {
+                'image': _image(
+                    hw_architecture='x86_64',
+                    hw_vif_multiqueue_enabled=True,
+                    img_hv_type='kvm',
+                    traits_required=['CUSTOM_E2E'],
+                    hw_numa_mem=[512, 512],
+                    os_distro='debian',
+                    hw_ephemeral_encryption_secret_uuid=every['instance_uuid'],
+                )
+            },
+        ),
         'volume': changed('boot', {'image': _volume(), 'is_bfv': True}),
         'pinned': changed('boot', pinned(None)),
         'pinned, three at once': changed('boot of three', pinned(None)),
@@ -72,38 +88,72 @@ def _varied():
         'shared cells with huge pages': changed('boot', _shared()),
         'one cell': changed('boot of three', _shared(1)),
         'devices': changed('boot', {'pci_requests': _devices()}),
-        'devices, three at once': changed('boot of three', {'pci_requests': _devices()}),
-        'devices and cells': changed('boot', {'pci_requests': _devices(), **pinned(None)}),
-        'requested node': changed('boot', {'requested_destination': _destination(node=host)}),
+        'devices, three at once': changed(
+            'boot of three', {'pci_requests': _devices()}
+        ),
+        'devices and cells': changed(
+            'boot', {'pci_requests': _devices(), **pinned(None)}
+        ),
+        'requested node': changed(
+            'boot', {'requested_destination': _destination(node=host)}
+        ),
         'requested host and node': changed(
-            'boot', {'requested_destination': _destination(host=host, node=host)}),
+            'boot', {'requested_destination': _destination(host=host, node=host)}
+        ),
         'requested host in a zone': changed(
-            'zone', {'requested_destination': _destination(host=other, node=None)}),
-        'forbidden aggregates': changed('boot', {'requested_destination': _destination(
-            forbidden_aggregates=[every['instance_uuid']])}),
+            'zone', {'requested_destination': _destination(host=other, node=None)}
+        ),
+        'forbidden aggregates': changed(
+            'boot',
+            {
+                'requested_destination': _destination(
+                    forbidden_aggregates=[every['instance_uuid']]
+                )
+            },
+        ),
         'forced hosts': changed('boot', {'force_hosts': [host, other]}),
         'forced nodes': changed('boot', {'force_nodes': [other]}),
         'ignored hosts': changed('boot', {'ignore_hosts': [HOSTS[3], 'unknown']}),
         'no hosts ignored': changed('boot', {'ignore_hosts': [], 'force_hosts': []}),
         'tried before': changed('boot', {'retry': _retry()}),
-        'hints': changed('boot', {'scheduler_hints': {'query': ['["=","$host","x"]'], 'a': ['1', '2']}}),
-        'security groups': changed('boot', {'security_groups': every['security_groups']}),
-        'a flavor of projects': changed('boot', {'flavor': a_flavor(
-            projects=['p1', 'p2'], description='a size', extra_specs={'hw_rng:allowed': 'true'})}),
+        'hints': changed(
+            'boot',
+            {'scheduler_hints': {'query': ['["=","$host","x"]'], 'a': ['1', '2']}},
+        ),
+        'security groups': changed(
+            'boot', {'security_groups': every['security_groups']}
+        ),
+        'a flavor of projects': changed(
+            'boot',
+            {
+                'flavor': a_flavor(
+                    projects=['p1', 'p2'],
+                    description='a size',
+                    extra_specs={'hw_rng:allowed': 'true'},
+                )
+            },
+        ),
         'nothing claimed': changed('boot of three', {}, instance_uuids=None),
         'dicts for an answer': changed('boot of three', {}, return_objects=False),
-        'a server of three': changed('boot of three', {}, instance_uuids=[every['instance_uuid']]),
+        'a server of three': changed(
+            'boot of three', {}, instance_uuids=[every['instance_uuid']]
+        ),
         'too much': changed('boot', {'flavor': a_flavor(memory_mb=2**30)}),
-        'all are filtered': changed('boot', {'flavor': a_flavor(
-            extra_specs={'capabilities:hypervisor_type': 'none'})}),
+        'all are filtered': changed(
+            'boot',
+            {'flavor': a_flavor(extra_specs={'capabilities:hypervisor_type': 'none'})},
+        ),
         'some of five are filtered': anti_affine(5),
         '4.0': _dicts({}),
-        '4.0 with all': _dicts({
-            'ignore_hosts': [HOSTS[3]], 'retry': {'num_attempts': 2, 'hosts': [['h7', 'n7'], ['h8', 'n8']]},
-            'scheduler_hints': {'same': 'a', 'others': ['b', 'c']},
-        }),
+        '4.0 with all': _dicts(
+            {
+                'ignore_hosts': [HOSTS[3]],
+                'retry': {'num_attempts': 2, 'hosts': [['h7', 'n7'], ['h8', 'n8']]},
+                'scheduler_hints': {'same': 'a', 'others': ['b', 'c']},
+            }
+        ),
         '4.0 in a group': _dicts({'instance_group': group}),
-    }  # fmt: skip
+    }
 
 
 def a_flavor(**fields):
@@ -128,14 +178,20 @@ def _volume():
 def _guest(cells, threads=None):
     """Cells of 512 MB each, and these fields."""
     names = (
-        'pagesize', 'cpuset_reserved', 'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
-    )  # fmt: skip
+        'pagesize',
+        'cpuset_reserved',
+        'cpu_pinning_raw',
+        'cpu_policy',
+        'cpu_thread_policy',
+    )
     ordinary = {'memory': 512, 'cpuset': [], 'pcpuset': [], **dict.fromkeys(names)}
     made = [
         primitive('InstanceNUMACell', '1.6', **{**ordinary, 'id': number, **cell})
         for number, cell in enumerate(cells)
     ]
-    return primitive('InstanceNUMATopology', '1.3', cells=made, emulator_threads_policy=threads)
+    return primitive(
+        'InstanceNUMATopology', '1.3', cells=made, emulator_threads_policy=threads
+    )
 
 
 def pinned(threads):
@@ -149,7 +205,9 @@ def pinned(threads):
         'nova_object.changes': ['cores']
     }
     cells = (([0, 1], topology), ([2, 3], None))
-    guest = _guest([{'pcpuset': x, 'cpu_topology': y, **policies} for x, y in cells], threads)
+    guest = _guest(
+        [{'pcpuset': x, 'cpu_topology': y, **policies} for x, y in cells], threads
+    )
     return {'numa_topology': guest, 'flavor': a_flavor(vcpus=4, extra_specs=specs)}
 
 
@@ -162,7 +220,9 @@ def _shared(count=2):
 def _devices():
     requests = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['pci_requests'])
     spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
-    requests[DATA]['requests'][0][DATA].update(count=1, spec=spec, numa_policy='preferred')
+    requests[DATA]['requests'][0][DATA].update(
+        count=1, spec=spec, numa_policy='preferred'
+    )
     del requests[DATA]['instance_uuid']
     requests['nova_object.changes'] = ['requests']
     return requests
@@ -175,9 +235,15 @@ def _destination(**fields):
 def anti_affine(count):
     """So many servers, none with another."""
     uuids = [f'{number}7b1d2ba-8d2b-4b1c-9f43-7e1d9a64d1c1' for number in range(count)]
-    group = copy.deepcopy(CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group'])
+    group = copy.deepcopy(
+        CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
+    )
     group[DATA].update(members=uuids, hosts=[])
-    fields = {'instance_group': group, 'num_instances': count, 'instance_uuid': uuids[0]}
+    fields = {
+        'instance_group': group,
+        'num_instances': count,
+        'instance_uuid': uuids[0],
+    }
     return changed('anti-affinity group', fields, instance_uuids=uuids)
 
 

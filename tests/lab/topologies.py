@@ -3,12 +3,17 @@
 
 from dataclasses import replace
 
-from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.scheduler.model.numa import (
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
 
 
 def a_cell(number=0, cores=4, threads=2, **fields):
-    """A host cell of 4 GiB whose threads are numbered one after the other; any of its CPUs
-    can be pinned unless ``cpuset`` says which float."""
+    """A host cell of 4 GiB whose threads are numbered one after the other; any of its
+    CPUs can be pinned unless ``cpuset`` says which float."""
     first = number * cores * threads
     cpus = frozenset(range(first, first + cores * threads))
     siblings = tuple(
@@ -28,7 +33,11 @@ def a_host(*cells):
 def a_pinned(vcpus, first=0, number=0, **fields):
     """A guest cell of 256 MiB whose vCPUs are all dedicated."""
     ordinary = GuestCell(
-        number, frozenset(), 256, frozenset(range(first, first + vcpus)), cpu_policy='dedicated'
+        number,
+        frozenset(),
+        256,
+        frozenset(range(first, first + vcpus)),
+        cpu_policy='dedicated',
     )
     return replace(ordinary, **fields)
 

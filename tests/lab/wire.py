@@ -24,7 +24,9 @@ def _load(name):
 
 RECORDED = {case: row['body'] for case, row in _load('recorded.jsonl').items()}
 CALLS = {
-    case: body for case, body in RECORDED.items() if body.get('method') == 'select_destinations'
+    case: body
+    for case, body in RECORDED.items()
+    if body.get('method') == 'select_destinations'
 }
 REPLIES = {case: body['result'] for case, body in RECORDED.items() if 'result' in body}
 CASTS = {case: body for case, body in RECORDED.items() if case == body.get('method')}
@@ -36,13 +38,16 @@ CONTEXT = RequestContext(user_id='caller', project_id='callers', overwrite=False
 def context_of(body):
     prefix = '_context_'
     return {
-        key.removeprefix(prefix): value for key, value in body.items() if key.startswith(prefix)
+        key.removeprefix(prefix): value
+        for key, value in body.items()
+        if key.startswith(prefix)
     }
 
 
 def decoded(arguments):
     return {
-        name: Serializer().deserialize_entity(CONTEXT, value) for name, value in arguments.items()
+        name: Serializer().deserialize_entity(CONTEXT, value)
+        for name, value in arguments.items()
     }
 
 
@@ -56,7 +61,14 @@ def primitive(name, version, **data):
 
 
 FLAVOR = primitive(
-    'Flavor', '1.2', vcpus=2, memory_mb=512, root_gb=1, ephemeral_gb=0, swap=0, extra_specs={}
+    'Flavor',
+    '1.2',
+    vcpus=2,
+    memory_mb=512,
+    root_gb=1,
+    ephemeral_gb=0,
+    swap=0,
+    extra_specs={},
 )
 
 
@@ -72,4 +84,6 @@ def without_order(value):
             key: sorted(each) if key == 'nova_object.changes' else without_order(each)
             for key, each in value.items()
         }
-    return [without_order(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [without_order(each) for each in value]
+    return value

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lint of words: names and docstrings that a reader from OpenStack would not understand.
+"""Lint of words: names and docstrings that a reader from OpenStack would not
+understand.
 
-``python tests/lab/words.py`` reads ``novasched/`` and prints one line for each offence; the exit
-status is 1 if there is one. CONTRIBUTING.rst has the rules.
+``python tests/lab/words.py`` reads ``novasched/`` and prints one line for each offence;
+the exit status is 1 if there is one. CONTRIBUTING.rst has the rules.
 """
 
 import ast
@@ -36,8 +37,8 @@ NAMES = re.compile(
     )""",
     re.VERBOSE,
 )
-"""Names that say nothing to a stranger: a constant tells its subject and its unit, a class or a
-function the thing in OpenStack's words."""
+"""Names that say nothing to a stranger: a constant tells its subject and its unit, a
+class or a function the thing in OpenStack's words."""
 
 
 def offences(path):
@@ -48,12 +49,22 @@ def offences(path):
             docstring = ast.get_docstring(node) or ''
             line = getattr(node, 'lineno', 1)
             if BEGINNING.match(docstring):
-                yield line, f'begin with a verb or a noun phrase: {docstring.splitlines()[0]}'
+                yield (
+                    line,
+                    f'begin with a verb or a noun phrase: {docstring.splitlines()[0]}',
+                )
             if instances_alone and SERVER.search(SERVER_GROUPS.sub('', docstring)):
                 yield line, 'say instance, not server'
         name = node.id if isinstance(node, ast.Name) else getattr(node, 'name', None)
-        if name and NAMES.fullmatch(name) and not isinstance(getattr(node, 'ctx', None), ast.Load):
-            yield getattr(node, 'lineno', 1), f'{name}: say it in words that OpenStack has'
+        if (
+            name
+            and NAMES.fullmatch(name)
+            and not isinstance(getattr(node, 'ctx', None), ast.Load)
+        ):
+            yield (
+                getattr(node, 'lineno', 1),
+                f'{name}: say it in words that OpenStack has',
+            )
 
 
 def main():

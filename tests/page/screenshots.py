@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the pictures of doc/source/images: ``python -m tests.page.screenshots [FOLDER]``."""
+"""Makes the pictures of doc/source/images: ``python -m tests.page.screenshots
+[FOLDER]``."""
 
 import base64
 import sys
@@ -11,7 +12,8 @@ from novasched.observe.records.store import RecordReader
 from tests.lab.browser import appear, browser, served
 from tests.lab.page_sample import a_site
 
-HOSTS, REQUESTS = 5000, 40
+HOSTS = 5000
+REQUESTS = 40
 FOLDER = Path(__file__).parents[2] / 'doc' / 'source' / 'images'
 
 
@@ -24,10 +26,13 @@ PICTURES = {
 
 
 def placed(path):
-    """The newest decision that found a host for one server, after filters that dropped some."""
+    """The newest decision that found a host for one server, after filters that dropped
+    some."""
     records = RecordReader(str(path)).newest(REQUESTS)
     return next(
-        each.id for each in records if len(each.result.hosts) == 1 and len(render.tally(each)) > 3
+        each.id
+        for each in records
+        if len(each.result.hosts) == 1 and len(render.tally(each)) > 3
     )
 
 
@@ -40,7 +45,9 @@ def main(folder):
             for name, (place, scheme, height) in PICTURES.items():
                 appear(driver, scheme, 1280, height)
                 driver.get(url + place.format(placed=placed(path)))
-                shot = driver.execute_cdp_cmd('Page.captureScreenshot', {'format': 'png'})
+                shot = driver.execute_cdp_cmd(
+                    'Page.captureScreenshot', {'format': 'png'}
+                )
                 (folder / f'{name}.png').write_bytes(base64.b64decode(shot['data']))
                 print(folder / f'{name}.png')
 

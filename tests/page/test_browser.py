@@ -13,7 +13,8 @@ from novasched.observe.records.store import RecordReader
 from tests.lab.browser import appear, browser, served
 from tests.lab.page_sample import a_site
 
-DESKTOP, PHONE = 1280, 390
+DESKTOP = 1280
+PHONE = 390
 WAIT = 30.0
 PAGES = {
     'map': '/',
@@ -62,13 +63,16 @@ def arrived(driver, place):
 
 
 def test_accessibility(chromium, path):
-    """axe finds nothing: names, landmarks, headings, tables, and contrast in light and dark."""
+    """axe finds nothing: names, landmarks, headings, tables, and contrast in light and
+    dark."""
     for scheme in ('light', 'dark'):
         appear(chromium, scheme, DESKTOP)
         chromium.get(path)
         axe = Axe(chromium)
         axe.inject()
-        found = axe.run(options={'runOnly': ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})
+        found = axe.run(
+            options={'runOnly': ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']}
+        )
         told = [
             f'{each["id"]}: {node["html"]}'
             for each in found['violations']
@@ -89,7 +93,8 @@ def test_narrow_screens(chromium, path):
 
 
 def test_a_keyboard(chromium, site):
-    """The first key leads past the navigation; each stop is seen, and squares are none."""
+    """The first key leads past the navigation; each stop is seen, and squares are
+    none."""
     appear(chromium, 'light', DESKTOP)
     chromium.get(f'{site[0]}/?name=compute-1')
     keys = ActionChains(chromium)
@@ -108,7 +113,15 @@ def test_a_keyboard(chromium, site):
         outline = stop.value_of_css_property('outline-style')
         assert outline not in ('none', 'hidden'), stop.get_attribute('outerHTML')
         stops.append(stop.get_attribute('name') or stop.text)
-    for wanted in ('vCPUs', 'Zone', 'Table', 'name', 'state', 'Show', 'The same as a table'):
+    for wanted in (
+        'vCPUs',
+        'Zone',
+        'Table',
+        'name',
+        'state',
+        'Show',
+        'The same as a table',
+    ):
         assert wanted in stops
     assert len(stops) < 30
     assert len(chromium.find_elements(By.CSS_SELECTOR, '.map a')) == 100
@@ -120,7 +133,9 @@ def test_forms(chromium, site):
     chromium.get(f'{url}/?show=disk&by=zone')
     chromium.find_element(By.NAME, 'name').send_keys('compute-00', Keys.ENTER)
     arrived(chromium, 'name=compute-00')
-    assert chromium.find_element(By.CSS_SELECTOR, '[aria-current="true"]').text == 'Disk'
+    assert (
+        chromium.find_element(By.CSS_SELECTOR, '[aria-current="true"]').text == 'Disk'
+    )
     assert '9 hosts' in chromium.find_element(By.CSS_SELECTOR, '.summary').text
     chromium.find_element(By.CSS_SELECTOR, '.map a').click()
     arrived(chromium, '/hosts/compute-00')
@@ -128,4 +143,6 @@ def test_forms(chromium, site):
     chromium.get(f'{url}/decisions/{ids["refused"]}')
     chromium.find_element(By.NAME, 'host').send_keys('compute-007', Keys.ENTER)
     arrived(chromium, 'host=compute-007')
-    assert chromium.find_element(By.CSS_SELECTOR, '.why').text.startswith('compute-007: ')
+    assert chromium.find_element(By.CSS_SELECTOR, '.why').text.startswith(
+        'compute-007: '
+    )

@@ -23,12 +23,23 @@ TIMES = int(os.environ.get('NOVASCHED_PARITY_TIMES', '1'))
 BATCH = 100
 PRECISION = 1e-9
 KEPT = {
-    'id', 'cpuset', 'pcpuset', 'siblings', 'memory', 'mempages', 'pagesize', 'cpu_policy', 'count',
+    'id',
+    'cpuset',
+    'pcpuset',
+    'siblings',
+    'memory',
+    'mempages',
+    'pagesize',
+    'cpu_policy',
+    'count',
     'request_id',
-}  # fmt: skip
+}
 """Keys without whose whole value a description stands for nothing that there is."""
 
-PASSES, REJECTS, FAILS, ANSWERS = 'passes', 'rejects', 'fails', 'answers'
+PASSES = 'passes'
+REJECTS = 'rejects'
+FAILS = 'fails'
+ANSWERS = 'answers'
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,9 @@ class Difference:
     def kind(self) -> tuple[str, ...]:
         """What a smaller case must show as well."""
         says = self.nova_says, self.ours_says
-        errors = [each['error'] for each in says if isinstance(each, dict) and 'error' in each]
+        errors = [
+            each['error'] for each in says if isinstance(each, dict) and 'error' in each
+        ]
         return self.nova, self.ours, *errors
 
     def reason(self, name: str) -> str | None:
@@ -62,7 +75,8 @@ class Difference:
 
 @dataclass
 class Figures:
-    """How many cases a run has, with which outcomes, and how often the sides differ as known."""
+    """How many cases a run has, with which outcomes, and how often the sides differ as
+    known."""
 
     name: str
     cases: int = 0
@@ -94,12 +108,14 @@ class Comparison:
     ours: Callable[[Case], Any]
     differences: Differences
     described: bool = True
-    """Cases are descriptions, which are completed, and of which parts can be dropped."""
+    """Cases are descriptions, which are completed, and of which parts can be
+    dropped."""
 
     def run(self, name: str, cases: Iterable[Case], count: int) -> Figures:
-        """So many cases through both sides; fails with the differences that are not known, one
-        of a kind, small."""
-        figures, found = Figures(name), dict[tuple[str, ...], Difference]()
+        """So many cases through both sides; fails with the differences that are not
+        known, one of a kind, small."""
+        figures = Figures(name)
+        found = dict[tuple[str, ...], Difference]()
         left = itertools.islice(cases, count * TIMES)
         while batch := list(itertools.islice(left, BATCH)):
             full = [self._complete(name, case) for case in batch]
@@ -107,14 +123,20 @@ class Comparison:
             mine = [self.ours(case) for case in full]
             theirs = self.nova.answers()
             answers = zip(batch, theirs, mine, strict=True)
-            for each in itertools.chain.from_iterable(itertools.starmap(self.differences, answers)):
+            for each in itertools.chain.from_iterable(
+                itertools.starmap(self.differences, answers)
+            ):
                 if figures.differs(each) and each.kind not in found:
-                    found[each.kind] = self._smaller(name, each) if self.described else each
+                    if self.described:
+                        found[each.kind] = self._smaller(name, each)
+                    else:
+                        found[each.kind] = each
         check(figures, list(found.values()))
         return figures
 
     def _smaller(self, name: str, found: Difference) -> Difference:
-        """Drop parts of the case one by one while an unknown difference of the kind stays."""
+        """Drop parts of the case one by one while an unknown difference of the kind
+        stays."""
         while smaller := next(self._smaller_ones(name, found), None):
             found = smaller
         return found
@@ -130,10 +152,16 @@ class Comparison:
     def _again(self, name: str, case: Case) -> list[Difference]:
         full = self._complete(name, case)
         theirs = self.nova.ask(self.command, [full])[0]
-        return [each for each in self.differences(case, theirs, self.ours(full)) if not each.agree]
+        return [
+            each
+            for each in self.differences(case, theirs, self.ours(full))
+            if not each.agree
+        ]
 
     def _complete(self, name: str, case: Case) -> Case:
-        return {**complete(case), 'plugins': [name]} if self.described else case
+        if self.described:
+            return {**complete(case), 'plugins': [name]}
+        return case
 
 
 def check(figures: Figures, differences: Sequence[Difference]) -> None:
@@ -148,9 +176,13 @@ def check(figures: Figures, differences: Sequence[Difference]) -> None:
 def verdicts(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """Each host passes on both sides, with the same limits, or on neither."""
     for i, host in enumerate(case.get('hosts', ())):
-        nova, ours = (each[i] if isinstance(each, list) else each for each in (theirs, mine))
+        nova, ours = (
+            each[i] if isinstance(each, list) else each for each in (theirs, mine)
+        )
         alone = {**case, 'hosts': [{'name': f'host{i + 1}', **host}]}
-        yield Difference(alone, _verdict(nova), _verdict(ours), nova, ours, _agree(nova, ours))
+        yield Difference(
+            alone, _verdict(nova), _verdict(ours), nova, ours, _agree(nova, ours)
+        )
 
 
 def _agree(nova: Any, ours: Any) -> bool:
@@ -165,16 +197,22 @@ def _agree(nova: Any, ours: Any) -> bool:
 def _verdict(answer: Any) -> str:
     if 'error' in answer:
         return FAILS
-    return PASSES if answer['passes'] else REJECTS
+    if answer['passes']:
+        return PASSES
+    return REJECTS
 
 
 def weights(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """The same hosts with equal weights, in the same order where these differ."""
-    yield Difference(case, _done(theirs), _done(mine), theirs, mine, _equal(theirs, mine))
+    yield Difference(
+        case, _done(theirs), _done(mine), theirs, mine, _equal(theirs, mine)
+    )
 
 
 def _done(answer: Any) -> str:
-    return ANSWERS if isinstance(answer, list) else FAILS
+    if isinstance(answer, list):
+        return ANSWERS
+    return FAILS
 
 
 def _equal(theirs: Any, mine: Any) -> bool:
@@ -182,7 +220,8 @@ def _equal(theirs: Any, mine: Any) -> bool:
         return isinstance(theirs, dict) and isinstance(mine, dict)
     by_host = {(host, node): weight for host, node, weight in mine}
     same = len(theirs) == len(mine) and all(
-        close(weight, by_host.get((host, node), math.nan)) for host, node, weight in theirs
+        close(weight, by_host.get((host, node), math.nan))
+        for host, node, weight in theirs
     )
     return same and all(
         a[:2] == b[:2] or close(a[2], b[2]) for a, b in zip(theirs, mine, strict=True)
@@ -190,7 +229,8 @@ def _equal(theirs: Any, mine: Any) -> bool:
 
 
 def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
-    """The same queries, text by text; a request that one side refuses the other does too."""
+    """The same queries, text by text; a request that one side refuses the other does
+    too."""
     refused = 'error' in theirs and 'error' in mine and mine['at'] == 'request'
     agree = theirs == mine or refused
     yield Difference(case, _done(theirs), _done(mine), theirs, mine, agree)
@@ -198,7 +238,9 @@ def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
 
 def close(a: float, b: float) -> bool:
     """Whether two weights are the same; one that is no number is as another."""
-    return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION) or (a != a and b != b)
+    return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION) or (
+        a != a and b != b
+    )
 
 
 def _size(case: Case) -> int:

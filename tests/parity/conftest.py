@@ -12,9 +12,13 @@ from tests.lab.daemon import Nova
 from tests.parity import known
 from tests.parity.comparison import FIGURES
 
-directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
-rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
-cloud, client = fixtures.cloud, fixtures.client
+directory = fixtures.directory
+nova = fixtures.nova
+mariadb = fixtures.mariadb
+rabbitmq = fixtures.rabbitmq
+placement = fixtures.placement
+cloud = fixtures.cloud
+client = fixtures.client
 
 HERE = Path(__file__).parent
 
@@ -47,7 +51,9 @@ def pytest_terminal_summary(terminalreporter):
         return
     terminalreporter.section('parity')
     for figures in FIGURES:
-        outcomes = ', '.join(f'{name} {n}' for name, n in sorted(figures.outcomes.items()))
+        outcomes = ', '.join(
+            f'{name} {n}' for name, n in sorted(figures.outcomes.items())
+        )
         line = f'{figures.name:36} {figures.cases:6} cases: {outcomes}'
         expected = ', '.join(f'{name} {n}' for name, n in sorted(figures.known.items()))
         terminalreporter.line(f'{line}; as known: {expected}' if expected else line)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differences that are meant, from known.yaml, and what that may say of a case, by name.
+"""The differences that are meant, from known.yaml, and what that may say of a case, by
+name.
 
 A reason looks at a description, of verdicts with one host, of weights with all of them.
 """
@@ -18,9 +19,14 @@ from tests.lab.descriptions import JSON_COLUMNS, Case
 NUMERIC = {'=', '==', '!=', '>=', '<='}
 STRUCTURES = {'aggregates', 'instances', 'metrics', 'service', 'supported_instances'}
 NOT_OURS = {
-    'allocation_candidates', 'consume_from_request', 'limits', 'numa_topology', 'pci_stats',
-    'update', 'updated',
-}  # fmt: skip
+    'allocation_candidates',
+    'consume_from_request',
+    'limits',
+    'numa_topology',
+    'pci_stats',
+    'update',
+    'updated',
+}
 """What nova's host object has for its own use."""
 ENDLESS = ('inf', '-inf', '1e400')
 OF_SERVICES = {'service.binary', 'service.forced_down', 'service.id', 'service.up'}
@@ -31,7 +37,9 @@ def _lists_several_values(case: Case) -> bool:
     """A metadata value is a list, or a key occurs in several aggregates."""
     rows = _metadata(case)
     keys = [key for row in rows for key in row]
-    return len(keys) > len(set(keys)) or any(',' in value for row in rows for value in row.values())
+    return len(keys) > len(set(keys)) or any(
+        ',' in value for row in rows for value in row.values()
+    )
 
 
 def _one_of_several_is_nan(case: Case) -> bool:
@@ -39,7 +47,8 @@ def _one_of_several_is_nan(case: Case) -> bool:
     for host in case.get('hosts', ()):
         rows = host.get('aggregates', ())
         values = [
-            {row[key] for row in rows if key in row} for key in {x for row in rows for x in row}
+            {row[key] for row in rows if key in row}
+            for key in {x for row in rows for x in row}
         ]
         if any('nan' in each and len(each) > 1 for each in values):
             return True
@@ -56,14 +65,20 @@ def _names_an_internal_in_the_query(case: Case) -> bool:
 
 def _may_choose_a_provider(case: Case) -> bool:
     """Devices are wanted, or disks, which may be local or of a shared provider."""
-    groups = [each['resources'] for each in _request(case).get('requested_resources') or ()]
+    groups = [
+        each['resources'] for each in _request(case).get('requested_resources') or ()
+    ]
     classes = {
-        name.rpartition(':')[2] for name in _extra_specs(case) if name.startswith('resources')
+        name.rpartition(':')[2]
+        for name in _extra_specs(case)
+        if name.startswith('resources')
     }
     classes.update(*groups)
     flavor = _request(case).get('flavor') or {}
     has_disk = flavor.get('root_gb') or flavor.get('ephemeral_gb') or flavor.get('swap')
-    return bool(has_disk or any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes))
+    return bool(
+        has_disk or any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes)
+    )
 
 
 def _has_several_in_a_group(case: Case) -> bool:
@@ -83,8 +98,8 @@ def _has_unequal_cells(case: Case) -> bool:
 
 
 def _has_cells_with_different_wishes(case: Case) -> bool:
-    """Guest cells differ, or only one has the emulator threads, or CPUs of them are shared and
-    others pinned, which nova looks up by their numbers."""
+    """Guest cells differ, or only one has the emulator threads, or CPUs of them are
+    shared and others pinned, which nova looks up by their numbers."""
     cells = _guest_cells(case)
     is_mixed = any(each['cpuset'] and each['pcpuset'] for each in cells)
     different = is_mixed or _emulator_threads(case) == 'isolate'
@@ -97,7 +112,9 @@ def _has_a_physical_function_beside_its_virtual_ones(case: Case) -> bool:
     for pool in pools(case['pci_stats']):
         if address := pool.tags.get('address'):
             kinds.setdefault(address, set()).add(pool.tags.get('dev_type'))
-    return any('type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values())
+    return any(
+        'type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values()
+    )
 
 
 def _has_devices_of_different_providers(case: Case) -> bool:
@@ -177,18 +194,25 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'an_extra_spec_names_an_internal': lambda case: any(
         path.split(':')[0] in NOT_OURS or path.startswith('_') for path in _paths(case)
     ),
-    'an_extra_spec_names_a_structure': lambda case: not STRUCTURES.isdisjoint(_paths(case)),
+    'an_extra_spec_names_a_structure': lambda case: (
+        not STRUCTURES.isdisjoint(_paths(case))
+    ),
     'an_extra_spec_compares_numbers': lambda case: any(
-        not NUMERIC.isdisjoint(value.split()[:1]) for value in _extra_specs(case).values()
+        not NUMERIC.isdisjoint(value.split()[:1])
+        for value in _extra_specs(case).values()
     ),
     'an_aggregate_lists_several_values': _lists_several_values,
     'one_of_several_values_is_nan': _one_of_several_is_nan,
-    'an_aggregate_says_infinite': lambda case: not _metadata_values(case).isdisjoint(ENDLESS),
+    'an_aggregate_says_infinite': lambda case: (
+        not _metadata_values(case).isdisjoint(ENDLESS)
+    ),
     'an_aggregate_says_no_finite_number': lambda case: (
         not _metadata_values(case).isdisjoint({*ENDLESS, 'nan'})
     ),
     'a_column_was_never_written': lambda case: any(
-        row.get(name, 0) is None for row in _rows(case) for name in ('free_disk_gb', 'uuid')
+        row.get(name, 0) is None
+        for row in _rows(case)
+        for name in ('free_disk_gb', 'uuid')
     ),
     'a_column_is_odd': lambda case: any(
         {*JSON_COLUMNS, 'host_ip'} & set(row) for row in _rows(case)
@@ -201,10 +225,14 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'the_image_wants_no_version': lambda case: (
         not all(
             CONDITION.fullmatch(each)
-            for each in _image_properties(case).get('img_hv_requested_version', '>1').split(',')
+            for each in _image_properties(case)
+            .get('img_hv_requested_version', '>1')
+            .split(',')
         )
     ),
-    'the_image_wants_address_bits': lambda case: 'hw_maxphysaddr_bits' in _image_properties(case),
+    'the_image_wants_address_bits': lambda case: (
+        'hw_maxphysaddr_bits' in _image_properties(case)
+    ),
     'the_query_compares_an_address': lambda case: '$host_ip' in _query(case),
     'the_query_names_an_internal': _names_an_internal_in_the_query,
     'the_group_lacks_a_list': lambda case: any(
@@ -219,7 +247,9 @@ REASONS: dict[str, Callable[[Case], bool]] = {
         _option(case, 'metrics', 'weight_multiplier') == 0.0
     ),
     'there_is_no_image': lambda case: _request(case).get('image') is None,
-    'there_is_no_project': lambda case: _request(case).get('project_id', 'project') is None,
+    'there_is_no_project': lambda case: (
+        _request(case).get('project_id', 'project') is None
+    ),
     'the_image_has_no_format': lambda case: (
         not (_request(case).get('image') or {}).get('disk_format')
     ),
@@ -309,20 +339,29 @@ KNOWN = _load()
 
 
 def too_frequent(name: str, seen: Mapping[str, int], cases: int) -> list[str]:
-    """Those of a run that occurred more often than they may: something else hides behind them."""
+    """Those of a run that occurred more often than they may: something else hides
+    behind them."""
     of_run = [each for each in KNOWN if _subject(name) in each.of]
-    return [each.id for each in of_run if seen.get(each.id, 0) > max(3.0, each.most * cases)]
+    return [
+        each.id for each in of_run if seen.get(each.id, 0) > max(3.0, each.most * cases)
+    ]
 
 
 def explanation(name: str, case: Case, nova: str, ours: str) -> str | None:
     """The id of the intended difference that this one is."""
-    return next((each.id for each in KNOWN if each.covers(name, case, nova, ours)), None)
+    return next(
+        (each.id for each in KNOWN if each.covers(name, case, nova, ours)), None
+    )
 
 
 def stale(seen: Collection[str], ran: Iterable[str]) -> list[str]:
     """Those that did not occur, though everything that they are said of ran."""
     subjects = {_subject(name) for name in ran}
-    return [each.id for each in KNOWN if each.id not in seen and subjects.issuperset(each.of)]
+    return [
+        each.id
+        for each in KNOWN
+        if each.id not in seen and subjects.issuperset(each.of)
+    ]
 
 
 def _subject(name: str) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's NUMA fitter and its statistics of PCI devices, as a child process. Runs in nova's
-virtualenv, as a script; see nova_side.py."""
+"""nova's NUMA fitter and its statistics of PCI devices, as a child process. Runs in
+nova's virtualenv, as a script; see nova_side.py."""
 
 from __future__ import annotations
 
@@ -22,19 +22,28 @@ AT_LEAST = 0.5  # seconds to measure for
 
 class Hardware(Answers):
     def fit(self, case: Case) -> Any:
-        """Null, or [host cell, {vCPU: CPU}, reserved CPUs, page size] for each guest cell."""
+        """Null, or [host cell, {vCPU: CPU}, reserved CPUs, page size] for each guest
+        cell."""
         CONF.set_override(
-            'packing_host_numa_cells_allocation_strategy', case.get('packing', False), 'compute'
+            'packing_host_numa_cells_allocation_strategy',
+            case.get('packing', False),
+            'compute',
         )
         with stage('verdict'):
             fitted = hardware.numa_fit_instance_to_host(**arguments(case))
         return fitted and [
-            [cell.id, cell.cpu_pinning, sorted(cell.cpuset_reserved or ()), cell.pagesize]
+            [
+                cell.id,
+                cell.cpu_pinning,
+                sorted(cell.cpuset_reserved or ()),
+                cell.pagesize,
+            ]
             for cell in fitted.cells
         ]
 
     def time(self, case: Case) -> list[Any]:
-        """Seconds for one call, without making its arguments, and whether the guest fits."""
+        """Seconds for one call, without making its arguments, and whether the guest
+        fits."""
         taken: list[float] = []
         while True:
             given = arguments(case)
@@ -62,8 +71,8 @@ class Hardware(Answers):
         }
 
     def take_devices(self, case: Case) -> list[Any]:
-        """Whether the requests are supported, and the pools that they leave; None if they
-        cannot be applied."""
+        """Whether the requests are supported, and the pools that they leave; None if
+        they cannot be applied."""
         requests, _, host = _read(case)
         guest = [objects.InstanceNUMACell(id=cell) for cell in case['cells']]
         with stage('verdict'):
@@ -75,11 +84,17 @@ class Hardware(Answers):
             return [supported, host.pools]
 
     def fit_devices(self, case: Case) -> list[int] | None:
-        """The host cells that a guest gets which fits all of them, but for its devices."""
+        """The host cells that a guest gets which fits all of them, but for its
+        devices."""
         requests, topology, host = _read(case)
         cells = [
             objects.InstanceNUMACell(
-                id=i, cpuset={i}, pcpuset=set(), memory=1, pagesize=None, cpu_policy=None
+                id=i,
+                cpuset={i},
+                pcpuset=set(),
+                memory=1,
+                pagesize=None,
+                cpu_policy=None,
             )
             for i in range(case['guest'])
         ]
@@ -98,12 +113,19 @@ class Devices:
     """Free PCI devices by host cell, of which a request wants so many near to it."""
 
     def __init__(self, near: dict[str, int]) -> None:
-        self.pools = [{'numa_node': int(node), 'count': count} for node, count in near.items()]
+        self.pools = [
+            {'numa_node': int(node), 'count': count} for node, count in near.items()
+        ]
 
-    def support_requests(self, requests: list[int], mapping: Any, cells: list[Any]) -> bool:
+    def support_requests(
+        self, requests: list[int], mapping: Any, cells: list[Any]
+    ) -> bool:
         """Whether the cells have them between them."""
         ids = {cell.id for cell in cells}
-        return sum(pool['count'] for pool in self.pools if pool['numa_node'] in ids) >= requests[0]
+        return (
+            sum(pool['count'] for pool in self.pools if pool['numa_node'] in ids)
+            >= requests[0]
+        )
 
 
 def guest_topology(guest: Case) -> objects.InstanceNUMATopology:
@@ -116,7 +138,8 @@ def guest_topology(guest: Case) -> objects.InstanceNUMATopology:
 
 
 def arguments(case: Case) -> Case:
-    """What nova's function takes; it must be made anew for each call, which changes it."""
+    """What nova's function takes; it must be made anew for each call, which changes
+    it."""
     taken: Case = {
         'host_topology': objects.NUMATopology.obj_from_db_obj(case['host']),
         'instance_topology': guest_topology(case['guest']),
@@ -139,15 +162,25 @@ def arguments(case: Case) -> Case:
 
 def _read(case: Case) -> tuple[list[Any], objects.NUMATopology, stats.PciDeviceStats]:
     with stage('request'):
-        requests = [base.NovaObject.obj_from_primitive(each) for each in case['requests']]
+        requests = [
+            base.NovaObject.obj_from_primitive(each) for each in case['requests']
+        ]
     with stage('hosts'):
         cells = [
             objects.NUMACell(
-                id=int(i), cpuset={int(i)}, pcpuset=set(), memory=8, cpu_usage=0,
-                memory_usage=0, pinned_cpus=set(), siblings=[], mempages=[], socket=socket,
+                id=int(i),
+                cpuset={int(i)},
+                pcpuset=set(),
+                memory=8,
+                cpu_usage=0,
+                memory_usage=0,
+                pinned_cpus=set(),
+                siblings=[],
+                mempages=[],
+                socket=socket,
             )
             for i, socket in case['sockets'].items()
-        ]  # fmt: skip
+        ]
         topology = objects.NUMATopology(cells=cells)
         pools = pci_device_pool.from_pci_stats(case['pci_stats'])
         return requests, topology, stats.PciDeviceStats(topology, pools)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova asks of Placement, as a child process. Runs in nova's virtualenv, as a script;
-see nova_side.py.
+"""What nova asks of Placement, as a child process. Runs in nova's virtualenv, as a
+script; see nova_side.py.
 
 The databases are real: SQLite files with the tables that nova itself declares. Neutron
 and the aggregates of network segments are the case's word.
@@ -48,11 +48,14 @@ class Queries(Answers):
         report.report_client_singleton = lambda: network
 
     def query(self, case: Case) -> list[str | None]:
-        """The queries for pinned and for floating CPUs; None where nova asks only one."""
+        """The queries for pinned and for floating CPUs; None where nova asks only
+        one."""
         if self._hosts is None:
             api_database.configure(CONF)
             CONF.set_override('track_instance_changes', False, 'filter_scheduler')
-            messaging.TransportURL.parse(CONF, 'none:///')  # declares the option that cells fill
+            messaging.TransportURL.parse(
+                CONF, 'none:///'
+            )  # declares the option that cells fill
             self._hosts = host_manager.HostManager()
         self._config.applied(case['config'])
         with stage('request'):
@@ -61,7 +64,10 @@ class Queries(Answers):
             request_filter.process_reqspec(user(), request)
             asked = utils.resources_from_request_spec(user(), request, self._hosts)
             queries = [asked.to_querystring(), None]
-            if asked.cpu_pinning_requested and not CONF.workarounds.disable_fallback_pcpu_query:
+            if (
+                asked.cpu_pinning_requested
+                and not CONF.workarounds.disable_fallback_pcpu_query
+            ):
                 fallback = utils.resources_from_request_spec(
                     user(), request, self._hosts, enable_pinning_translate=False
                 )
@@ -84,8 +90,13 @@ class Network:
             raise exception.PortNotFound(port_id=uuid)
         return {'port': self._ports[uuid]}
 
-    def is_remote_managed_port(self, context: context.RequestContext, uuid: str) -> bool:
-        return bool(self.show_port(context, uuid)['port']['binding:vnic_type'] == 'remote-managed')
+    def is_remote_managed_port(
+        self, context: context.RequestContext, uuid: str
+    ) -> bool:
+        return bool(
+            self.show_port(context, uuid)['port']['binding:vnic_type']
+            == 'remote-managed'
+        )
 
     def get_segment_ids_for_network(self, _context: Any, uuid: str) -> list[str]:
         found: list[str] = self._segments.get(uuid, [])
@@ -95,7 +106,9 @@ class Network:
         return next(iter(self._segments.get(uuid, [])), None)
 
     def _get_provider_aggregates(self, _context: Any, uuid: str) -> report.AggInfo:
-        return report.AggInfo(aggregates=set(self._aggregates.get(uuid, ())), generation=1)
+        return report.AggInfo(
+            aggregates=set(self._aggregates.get(uuid, ())), generation=1
+        )
 
 
 if __name__ == '__main__':

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's own classes as a child process. Runs in nova's virtualenv, as a script; lines come and
-go as in tests/lab/nova_child.py.
+"""nova's own classes as a child process. Runs in nova's virtualenv, as a script; lines
+come and go as in tests/lab/nova_child.py.
 
-The environment may name a directory whose ``nova16`` and the like are virtualenvs of older
-releases. Their filters are added to those of the release that runs: their modules are loaded into
-it, on its hosts and requests.
+The environment may name a directory whose ``nova16`` and the like are virtualenvs of
+older releases. Their filters are added to those of the release that runs: their modules
+are loaded into it, on its hosts and requests.
 
 A case is complete: rows as the databases hold them, a RequestSpec as it travels. Each
 answer is a value, or {"error": class, "text": ..., "at": request | hosts | verdict}.
@@ -106,7 +106,10 @@ class NovaSide(Answers):
         # The oldest first: the newest that has a filter wins.
         folder = Path(os.environ.get(OLDER_VARIABLE) or os.devnull)
         self._older = sorted(folder.glob('nova[12][0-9]/lib/python*/site-packages'))
-        found = [*filters.all_filters(), *(x for path in self._older for x in _older_filters(path))]
+        found = [
+            *filters.all_filters(),
+            *(x for path in self._older for x in _older_filters(path)),
+        ]
         self.filters = {each.__name__: each for each in found}
         self.weighers = {each.__name__: each for each in weights.all_weighers()}
         self._judges: dict[str, Judge] = {}
@@ -123,8 +126,8 @@ class NovaSide(Answers):
         }
 
     def judge(self, case: Case) -> list[Any]:
-        """For each host whether it passes, with the limits set and the candidates left; or an
-        error for it."""
+        """For each host whether it passes, with the limits set and the candidates left;
+        or an error for it."""
         judge = self._judge(case)
         with stage('request'):
             request = request_of(case)
@@ -192,14 +195,16 @@ def _plain(limit: Any) -> Any:
 
 
 def _host(description: Case) -> host_manager.HostState:
-    row, service = dated(description['row']), dated(description['service'])
+    row = dated(description['row'])
+    service = dated(description['service'])
     compute = objects.ComputeNode._from_db_object(user(), objects.ComputeNode(), row)
     found = objects.Service._from_db_object(user(), objects.Service(), service)
     state = host_manager.HostState(
         compute.host, compute.hypervisor_hostname, description['cell_uuid']
     )
     aggregates = [
-        objects.Aggregate(hosts=[compute.host], **each) for each in description['aggregates']
+        objects.Aggregate(hosts=[compute.host], **each)
+        for each in description['aggregates']
     ]
     instances = {
         each['uuid']: objects.Instance(user(), image_ref=None, **each)
@@ -212,7 +217,9 @@ def _host(description: Case) -> host_manager.HostState:
 
 def dated(row: Case) -> Case:
     return {
-        name: datetime.fromisoformat(value) if value and name.endswith(('_at', '_up')) else value
+        name: datetime.fromisoformat(value)
+        if value and name.endswith(('_at', '_up'))
+        else value
         for name, value in row.items()
     }
 
@@ -237,9 +244,13 @@ def _older_filters(site_packages: Path) -> list[type]:
             module = _load(path, f'older_{path.stem}')
             stack.enter_context(mock.patch.dict(sys.modules, {name: module}))
             stack.enter_context(mock.patch(name, module))
-        for path in sorted((site_packages / 'nova/scheduler/filters').glob('*_filter.py')):
+        for path in sorted(
+            (site_packages / 'nova/scheduler/filters').glob('*_filter.py')
+        ):
             with contextlib.suppress(ImportError):
-                module = _load(path, f'{site_packages.parent.parent.parent.name}_{path.stem}')
+                module = _load(
+                    path, f'{site_packages.parent.parent.parent.name}_{path.stem}'
+                )
                 found += [
                     each
                     for name, each in inspect.getmembers(module, inspect.isclass)
@@ -262,12 +273,18 @@ def _load(path: Path, name: str) -> Any:
 
 def _without_databases() -> None:
     """What filters and weighers read from databases stands in the case already."""
-    compute_node.db.compute_node_update = lambda *_: None  # it migrates rows that it reads
-    objects.CellMapping.get_by_uuid = lambda _context, uuid: objects.CellMapping(uuid=uuid)
+    compute_node.db.compute_node_update = lambda *_: (
+        None
+    )  # it migrates rows that it reads
+    objects.CellMapping.get_by_uuid = lambda _context, uuid: objects.CellMapping(
+        uuid=uuid
+    )
     context.target_cell = lambda given, _mapping: contextlib.nullcontext(given)
 
 
 if __name__ == '__main__':
-    from nova_child import serve  # of tests/lab, where the parent process lets it be found
+    from nova_child import (
+        serve,
+    )  # of tests/lab, where the parent process lets it be found
 
     serve(NovaSide)

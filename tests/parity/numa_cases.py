@@ -48,30 +48,50 @@ def as_text(topology: Case) -> str:
     return json.dumps(wire('NUMATopology', topology))
 
 
-def host_topology(dice: Dice, count: int, networks: bool = False, counted: float = 0.6) -> Case:
+def host_topology(
+    dice: Dice, count: int, networks: bool = False, counted: float = 0.6
+) -> Case:
     """The cells that a compute host reports; their pages are counted so often."""
-    cores, threads = dice.randint(1, 8), dice.one(1, 2, 2, 2, 4)
-    shared = dice.one(None, None, 0, 1, cores // 2)  # cores that float; None is the old style
+    cores = dice.randint(1, 8)
+    threads = dice.one(1, 2, 2, 2, 4)
+    shared = dice.one(
+        None, None, 0, 1, cores // 2
+    )  # cores that float; None is the old style
     # Threads of a core are numbered one after the other, or a whole host's cores apart.
-    step, stride = (cores * count, 1) if dice.maybe() else (1, threads)
+    if dice.maybe():
+        step, stride = (cores * count, 1)
+    else:
+        step, stride = (1, threads)
     first = cores * stride
     cells = []
     for cell in range(count):
         starts = range(cell * first, (cell + 1) * first, stride)
-        siblings = [[cpu + step * thread for thread in range(threads)] for cpu in starts]
+        siblings = [
+            [cpu + step * thread for thread in range(threads)] for cpu in starts
+        ]
         cpuset = pcpuset = [cpu for core in siblings for cpu in core]
         if shared is not None:
             cpuset = [cpu for core in siblings[:shared] for cpu in core]
             pcpuset = [cpu for core in siblings[shared:] for cpu in core]
         pinned = _pinned(dice, siblings, set(pcpuset))
         memory = dice.one(2048, 4096, 8192)
-        cells.append({
-            'id': cell, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory, 'socket': cell // 2,
-            'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
-            'pinned_cpus': pinned, 'siblings': siblings,
-            'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
-            'network_metadata': near_networks(dice) if networks and dice.maybe(0.8) else {},
-        })  # fmt: skip
+        cells.append(
+            {
+                'id': cell,
+                'cpuset': cpuset,
+                'pcpuset': pcpuset,
+                'memory': memory,
+                'socket': cell // 2,
+                'memory_usage': dice.one(0, 0, 512, 1024),
+                'cpu_usage': dice.one(0, 0, 1, 4),
+                'pinned_cpus': pinned,
+                'siblings': siblings,
+                'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
+                'network_metadata': near_networks(dice)
+                if networks and dice.maybe(0.8)
+                else {},
+            }
+        )
     return {'cells': cells}
 
 
@@ -113,22 +133,35 @@ def _pages(dice: Dice, memory: int) -> list[Case]:
 
 
 def guest_topology(dice: Dice, count: int, equal: bool = True) -> Case:
-    """Cells of the same policies; equal ones have the same numbers of CPUs and memory."""
+    """Cells of the same policies; equal ones have the same numbers of CPUs and
+    memory."""
     policy = dice.one(*POLICIES)
     threads = dice.one(*THREAD_POLICIES) if policy in ('dedicated', 'mixed') else None
     pagesize = dice.one(None, None, None, None, -1, -2, -3, -3, 4, 2048, 1048576)
-    sizes = [_size(dice, policy)] * count if equal else [_size(dice, policy) for _ in range(count)]
-    cells, first = [], 0
+    if equal:
+        sizes = [_size(dice, policy)] * count
+    else:
+        sizes = [_size(dice, policy) for _ in range(count)]
+    cells = []
+    first = 0
     for i, (shared, dedicated, memory) in enumerate(sizes):
         vcpus = list(range(first, first + shared + dedicated))
         first += len(vcpus)
         cells.append(
             {
-                'id': i, 'cpuset': vcpus[:shared], 'pcpuset': vcpus[shared:], 'memory': memory,
-                'pagesize': pagesize, 'cpu_policy': policy, 'cpu_thread_policy': threads,
+                'id': i,
+                'cpuset': vcpus[:shared],
+                'pcpuset': vcpus[shared:],
+                'memory': memory,
+                'pagesize': pagesize,
+                'cpu_policy': policy,
+                'cpu_thread_policy': threads,
             }
-        )  # fmt: skip
-    emulator = dice.one(None, None, None, 'share', 'isolate') if policy == 'dedicated' else None
+        )
+    if policy == 'dedicated':
+        emulator = dice.one(None, None, None, 'share', 'isolate')
+    else:
+        emulator = None
     return {'cells': cells, 'emulator_threads_policy': emulator}
 
 

@@ -41,11 +41,13 @@ def _plugins(kind: str) -> dict[str, Any]:
     return {each.name: each.load() for each in entry_points(group=f'novasched.{kind}')}
 
 
-FILTERS, WEIGHERS = _plugins('filters'), _plugins('weighers')
+FILTERS = _plugins('filters')
+WEIGHERS = _plugins('weighers')
 
 
 def judge(case: Case) -> Any:
-    """For each host whether it passes, its limits and candidates; or an error, as nova's side."""
+    """For each host whether it passes, its limits and candidates; or an error, as
+    nova's side."""
     try:
         pipeline = _pipeline(case)
         request = request_of(case)
@@ -69,7 +71,9 @@ def weigh(case: Case) -> Any:
     return [[hosts[i].host, hosts[i].nodename, sums[i]] for i in order]
 
 
-def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case) -> Any:
+def _verdict(
+    pipeline: Pipeline, description: Case, request: Request, case: Case
+) -> Any:
     try:
         host = host_of(description, pipeline.settings)
         if host is None:
@@ -78,7 +82,8 @@ def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case
         line = pipeline.for_request()
         host = _as_read(host, line, request)
         ranking = line.filter([host], request, case['index'], offered)
-        passed, offered = bool(ranking.hosts), ranking.candidates or {}
+        passed = bool(ranking.hosts)
+        offered = ranking.candidates or {}
         limits = line.limits(host, request) if passed else {}
     except Exception as error:
         return error_of(error, 'verdict')
@@ -90,7 +95,8 @@ def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case
 
 
 def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
-    """The host as the pipeline has it read: with the instances that it says it needs."""
+    """The host as the pipeline has it read: with the instances that it says it
+    needs."""
     needs_all, _, named, _, needs_flavors = line.needed_instances(request)
     if needs_all or needs_flavors:
         return host
@@ -124,9 +130,11 @@ def request_of(case: Case) -> Request:
     return decode.request(call, CONTEXT)
 
 
-def guest_of(flavor: Case, image: Mapping[str, Any] = NO_PROPERTIES) -> Case | str | None:
-    """The NUMA cells that a flavor and the properties of an image ask for; a text says why they
-    cannot be had."""
+def guest_of(
+    flavor: Case, image: Mapping[str, Any] = NO_PROPERTIES
+) -> Case | str | None:
+    """The NUMA cells that a flavor and the properties of an image ask for; a text says
+    why they cannot be had."""
     sizes = {name: flavor[name] for name in ('vcpus', 'memory_mb', 'extra_specs')}
     try:
         found = numa.topology(Flavor(**sizes), image)
@@ -149,14 +157,18 @@ def host_of(description: Case, settings: Settings) -> Host | None:
     service = rows.service(row, up=_is_heard_of(row, settings))
     aggregates = tuple(Aggregate(**each) for each in description['aggregates'])
     instances = {each['uuid']: _instance(each) for each in description['instances']}
-    host = rows.host(_row(description['row']), description['cell_uuid'], service, settings)
+    host = rows.host(
+        _row(description['row']), description['cell_uuid'], service, settings
+    )
     return host and replace(host, aggregates=aggregates, instances=instances)
 
 
 def _is_heard_of(row: SimpleNamespace, settings: Settings) -> bool:
     """What ``cells/servicegroup.py`` has the database find out."""
     heard = row.last_seen_up or row.created_at
-    return bool(heard) and abs(NOW - heard).total_seconds() <= settings.service_down_time
+    return (
+        bool(heard) and abs(NOW - heard).total_seconds() <= settings.service_down_time
+    )
 
 
 def _instance(row: Case) -> Instance:
@@ -169,12 +181,18 @@ def _instance(row: Case) -> Instance:
 
 
 def _row(columns: Case) -> SimpleNamespace:
-    dates = {name: datetime.fromisoformat(columns[name]) for name in DATES if columns.get(name)}
+    dates = {
+        name: datetime.fromisoformat(columns[name])
+        for name in DATES
+        if columns.get(name)
+    }
     return SimpleNamespace(**{**columns, **dates})
 
 
 def _pipeline(case: Case) -> Pipeline:
-    return _pipeline_of(json.dumps(case['config'], sort_keys=True), tuple(case['plugins']))
+    return _pipeline_of(
+        json.dumps(case['config'], sort_keys=True), tuple(case['plugins'])
+    )
 
 
 @functools.lru_cache(256)

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which themes reach every branch of each filter, weigher and part of a query. A new one
-is a line."""
+"""Which themes reach every branch of each filter, weigher and part of a query. A new
+one is a line."""
 
 from collections.abc import Mapping, Sequence
 
 from tests.parity.dice import Theme
-from tests.parity.themes import abilities, aggregates, capacity, neighbours, placement, topology
+from tests.parity.themes import (
+    abilities,
+    aggregates,
+    capacity,
+    neighbours,
+    placement,
+    topology,
+)
 
 CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AggregateImagePropertiesIsolation': [aggregates.image_properties_of_aggregates],
@@ -17,16 +24,28 @@ CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AllHostsFilter': [capacity.odd_columns, neighbours.narrowed],
     'ComputeCapabilitiesFilter': [abilities.capabilities],
     'ComputeFilter': [capacity.services],
-    'DifferentHostFilter': [neighbours.servers, neighbours.hints_of_servers, neighbours.odd_hints],
+    'DifferentHostFilter': [
+        neighbours.servers,
+        neighbours.hints_of_servers,
+        neighbours.odd_hints,
+    ],
     'ImagePropertiesFilter': [abilities.image_kind, abilities.odd_versions],
-    'IoOpsFilter': [capacity.workload, aggregates.limits_of_aggregates, neighbours.narrowed],
+    'IoOpsFilter': [
+        capacity.workload,
+        aggregates.limits_of_aggregates,
+        neighbours.narrowed,
+    ],
     'IsolatedHostsFilter': [aggregates.isolation],
     'JsonFilter': [neighbours.query, neighbours.odd_hints],
     'MetricsFilter': [abilities.metrics],
     'NUMATopologyFilter': [topology.devices, topology.cells, topology.hard_guests],
     'NumInstancesFilter': [capacity.workload, aggregates.limits_of_aggregates],
     'PciPassthroughFilter': [topology.devices],
-    'SameHostFilter': [neighbours.servers, neighbours.hints_of_servers, neighbours.odd_hints],
+    'SameHostFilter': [
+        neighbours.servers,
+        neighbours.hints_of_servers,
+        neighbours.odd_hints,
+    ],
     'ServerGroupAffinityFilter': [neighbours.servers, neighbours.group],
     'ServerGroupAntiAffinityFilter': [neighbours.servers, neighbours.group],
     'SimpleCIDRAffinityFilter': [neighbours.addresses, neighbours.odd_hints],
@@ -80,13 +99,30 @@ QUERIES: Mapping[str, Sequence[Theme]] = {
     'destination': [placement.aim, placement.flavor],
     'networks': [placement.networks],
     'everything': [
-        placement.flavor, placement.resources_and_traits, placement.pinning, placement.image_devices,
-        placement.features, placement.outside_groups, placement.aim, placement.networks,
+        placement.flavor,
+        placement.resources_and_traits,
+        placement.pinning,
+        placement.image_devices,
+        placement.features,
+        placement.outside_groups,
+        placement.aim,
+        placement.networks,
     ],
-}  # fmt: skip
+}
 
 NOISE: Sequence[Theme] = [
-    capacity.services, capacity.sizes, capacity.workload, neighbours.servers, neighbours.group,
-    aggregates.tenants, aggregates.zones, abilities.image_kind, abilities.capabilities,
-    abilities.metrics, neighbours.cells, neighbours.addresses, neighbours.query, neighbours.retries,
-]  # fmt: skip
+    capacity.services,
+    capacity.sizes,
+    capacity.workload,
+    neighbours.servers,
+    neighbours.group,
+    aggregates.tenants,
+    aggregates.zones,
+    abilities.image_kind,
+    abilities.capabilities,
+    abilities.metrics,
+    neighbours.cells,
+    neighbours.addresses,
+    neighbours.query,
+    neighbours.retries,
+]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same guests on the same hosts through nova's fitter and through ours, and the guest cells
-that both work out of flavors and images."""
+"""The same guests on the same hosts through nova's fitter and through ours, and the
+guest cells that both work out of flavors and images."""
 
 import itertools
 
@@ -48,8 +48,11 @@ IMAGE_PROPERTIES = {
     'hw_mem_page_size': ('2048', 'large'),
 }
 
-FITS, DOES_NOT_FIT, BREAKS_RULES = 'fits', 'does not fit', 'breaks rules'
-CELLS, NO_CELLS = 'cells', 'no cells'
+FITS = 'fits'
+DOES_NOT_FIT = 'does not fit'
+BREAKS_RULES = 'breaks rules'
+CELLS = 'cells'
+NO_CELLS = 'no cells'
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ CELLS, NO_CELLS = 'cells', 'no cells'
     ],
 )
 def test_the_fit_is_that_of_nova(name, count, options, hardware):
-    """Guests go to the same host cells, CPUs and pages, or nowhere; what differs is listed in
-    known.yaml."""
+    """Guests go to the same host cells, CPUs and pages, or nowhere; what differs is
+    listed in known.yaml."""
     comparison = Comparison(hardware, 'fit', ours, fits, described=False)
     comparison.run(f'numa: {name}', cases(SEED, **options), count)
 
@@ -71,22 +74,28 @@ def test_the_fit_is_that_of_nova(name, count, options, hardware):
 def fits(case, theirs, our):
     """The same host cells, CPUs and pages, or none on both sides."""
     nova = theirs if theirs is None or 'error' in theirs else _fit(theirs)
-    says, says_ours = outcome(case, nova), outcome(case, our)
+    says = outcome(case, nova)
+    says_ours = outcome(case, our)
     agree = nova == our or says == says_ours == DOES_NOT_FIT
     yield Difference(case, says, says_ours, theirs, our, agree)
 
 
 def outcome(case, answer):
     if isinstance(answer, Fit):
-        return BREAKS_RULES if violations(*numa_arguments(case), answer) else FITS
-    return FAILS if isinstance(answer, dict) else DOES_NOT_FIT
+        if violations(*numa_arguments(case), answer):
+            return BREAKS_RULES
+        return FITS
+    if isinstance(answer, dict):
+        return FAILS
+    return DOES_NOT_FIT
 
 
 @pytest.mark.parametrize(
     'known', [each for each in KNOWN if each.of == ('numa',)], ids=lambda each: each.id
 )
 def test_the_smallest_example(known, hardware):
-    """An intended difference can be seen on a handful of CPUs; it is known by no other name."""
+    """An intended difference can be seen on a handful of CPUs; it is known by no other
+    name."""
     assert known.smallest
     case = small_case(known.smallest)
     [theirs], our = hardware.ask('fit', [case]), ours(case)
@@ -99,10 +108,17 @@ def small_case(example):
     host = []
     for number, cell in enumerate(example['host']):
         pages = cell.get('mempages', {}).items()
-        host.append({
-            'id': number, 'memory': 8, 'siblings': [[cpu] for cpu in cell['pcpuset']], **cell,
-            'mempages': [{'size_kb': size, 'total': total} for size, total in pages],
-        })  # fmt: skip
+        host.append(
+            {
+                'id': number,
+                'memory': 8,
+                'siblings': [[cpu] for cpu in cell['pcpuset']],
+                **cell,
+                'mempages': [
+                    {'size_kb': size, 'total': total} for size, total in pages
+                ],
+            }
+        )
     usual = {
         'cpuset': [], 'memory': 1, 'pagesize': None, 'cpu_policy': 'dedicated',
         'cpu_thread_policy': None,
@@ -117,7 +133,9 @@ def small_case(example):
 
 
 def ours(case):
-    near = {int(cell): count for cell, count in case.get('pci', {}).get('near', {}).items()}
+    near = {
+        int(cell): count for cell, count in case.get('pci', {}).get('near', {}).items()
+    }
     wanted = case.get('pci', {}).get('count', 0)
     return fit(
         *numa_arguments(case),
@@ -129,7 +147,9 @@ def ours(case):
 
 def _lack(near, wanted, ids):
     missing = wanted - sum(near.get(i, 0) for i in ids)
-    return f'{missing} devices' if missing > 0 else None
+    if missing > 0:
+        return f'{missing} devices'
+    return None
 
 
 def _fit(answer):
@@ -150,7 +170,9 @@ def test_the_guest_cells_are_those_of_nova(hardware):
     """Of every flavor and image that nova-api takes; what it refuses never comes."""
     dice = Dice(SEED)
     flavors = (a_flavor(dice) for _ in itertools.count())
-    comparison = Comparison(hardware, 'cells', lambda x: guest_of(**x), guests, described=False)
+    comparison = Comparison(
+        hardware, 'cells', lambda x: guest_of(**x), guests, described=False
+    )
     outcomes = comparison.run('guest cells', flavors, GUESTS).outcomes
     assert min(outcomes[CELLS], outcomes[NO_CELLS]) > GUESTS // 20
 
@@ -164,7 +186,8 @@ def guests(case, theirs, mine):
 
 
 def a_flavor(dice):
-    """A flavor of some vCPUs with some extra specs, and at times an image that says more."""
+    """A flavor of some vCPUs with some extra specs, and at times an image that says
+    more."""
     specs = dice.few(EXTRA_SPECS, *[dice.one(0, 1, 1, 2, 2, 3)] * 2)
     if dice.maybe(0.1):
         specs |= dice.each(UNEQUAL)

@@ -8,7 +8,13 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.fitting import fitted
-from novasched.scheduler.model.numa import Fit, GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.scheduler.model.numa import (
+    Fit,
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume
@@ -18,8 +24,10 @@ from tests.parity.comparison import SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.themes.topology import NUMA_POLICIES
 
-TAKEN, FITTED = 20_000, 10_000
-YES, NO = 'yes', 'no'
+TAKEN = 20_000
+FITTED = 10_000
+YES = 'yes'
+NO = 'no'
 
 KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
 PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
@@ -37,7 +45,9 @@ def a_pool(dice):
         'physical_network': ('physnet0', 'Physnet0', 'physnet1', None),
         'remote_managed': ('true', 'false', 'True'), 'rp_uuid': PROVIDERS,
     }, 0.3)  # fmt: skip
-    tags |= dice.each({'live_migratable': ('true', 'false', 'TRUE'), 'address': ADDRESSES}, 0.2)
+    tags |= dice.each(
+        {'live_migratable': ('true', 'false', 'TRUE'), 'address': ADDRESSES}, 0.2
+    )
     own = dice.each({
         'vendor_id': ('8086', '15b3'), 'product_id': ('abcd', 'ABCD', '1520'),
         'numa_node': (None, 0, 1, 2, 3), 'count': (0, 1, 1, 2, 3, 5),
@@ -49,7 +59,9 @@ def stored(dice, pools):
     """The pools as today's nova stores them, or an older one."""
     if dice.maybe(0.3):
         return json.dumps(pools[0] if len(pools) == 1 else pools)
-    tags = [{name: tag for name, tag in pool.items() if name not in OWN} for pool in pools]
+    tags = [
+        {name: tag for name, tag in pool.items() if name not in OWN} for pool in pools
+    ]
     objects = [
         {**{name: pool[name] for name in OWN}, 'tags': its}
         for pool, its in zip(pools, tags, strict=True)
@@ -62,7 +74,9 @@ def asks(dice, number, pools):
     specs = []
     for _ in range(dice.one(1, 1, 1, 2)):
         like = dice.one(*pools) if pools and dice.maybe(0.8) else a_pool(dice)
-        names = dice.some([x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3)
+        names = dice.some(
+            [x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3
+        )
         spec = {name: like[name] for name in names}
         odd = {'dev_type': KINDS[1:4], 'remote_managed': ('true', 'yes', 'false')}
         uuids = ','.join(dice.some(PROVIDERS, 2, 1))
@@ -84,7 +98,9 @@ def cases(seed):
         mappings = dice.one(None, {'': [a_uuid('root')]})
         if mappings and dice.maybe():
             for request in requests:
-                given = [x['rp_uuid'] for x in pools if 'rp_uuid' in x and x['count']] or PROVIDERS
+                given = [
+                    x['rp_uuid'] for x in pools if 'rp_uuid' in x and x['count']
+                ] or PROVIDERS
                 for i in range(request['count']):
                     mappings[f'{request["request_id"]}-{i}'] = [dice.one(*given)]
         yield {
@@ -93,7 +109,9 @@ def cases(seed):
             'mappings': mappings,
             'cells': dice.some(range(4), 2),
             'guest': dice.one(1, 1, 2, 3),
-            'sockets': {i: dice.one(0, 0, 1, 1, 1, None) if i > 2 else i // 2 for i in range(4)},
+            'sockets': {
+                i: dice.one(0, 0, 1, 1, 1, None) if i > 2 else i // 2 for i in range(4)
+            },
         }
 
 
@@ -102,7 +120,9 @@ def ours(case):
     requests = [the_request(each) for each in case['requests']]
     where = (case['mappings'], case['cells'], case['sockets'])
     left = consume(pools, requests, *where)
-    return [False, None] if isinstance(left, str) else [True, [plain(each) for each in left]]
+    if isinstance(left, str):
+        return [False, None]
+    return [True, [plain(each) for each in left]]
 
 
 def the_request(wired):
@@ -114,16 +134,23 @@ def the_request(wired):
 def cells_of_ours(case):
     """The host cells that a guest gets which fits all of them, but for its devices."""
     host = HostTopology(
-        tuple(HostCell(i, frozenset({i}), 8, socket=x) for i, x in case['sockets'].items())
+        tuple(
+            HostCell(i, frozenset({i}), 8, socket=x) for i, x in case['sockets'].items()
+        )
     )
     pools = parse.pools(case['pci_stats'])
-    guest = GuestTopology(tuple(GuestCell(i, frozenset({i}), 1) for i in range(case['guest'])))
+    guest = GuestTopology(
+        tuple(GuestCell(i, frozenset({i}), 1) for i in range(case['guest']))
+    )
     request = a_request(
-        numa_topology=guest, pci_requests=tuple(the_request(each) for each in case['requests'])
+        numa_topology=guest,
+        pci_requests=tuple(the_request(each) for each in case['requests']),
     )
     there = a_host(numa=lambda: host, pci=lambda: pools)
     fit = fitted(there, request, case['mappings'], None, Settings())
-    return [cell.host_cell for cell in fit.cells] if isinstance(fit, Fit) else None
+    if isinstance(fit, Fit):
+        return [cell.host_cell for cell in fit.cells]
+    return None
 
 
 def plain(pool):
@@ -131,7 +158,9 @@ def plain(pool):
 
 
 def says(answer):
-    return NO if answer is None or answer[-1] is None else YES
+    if answer is None or answer[-1] is None:
+        return NO
+    return YES
 
 
 def devices(case, theirs, mine):
@@ -144,8 +173,8 @@ def devices(case, theirs, mine):
     [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
 def test_same_devices(command, ask, count, hardware):
-    """Random requests are supported by the same pools, leave the same of them, and let the
-    guest have the same host cells; what differs is listed in known.yaml."""
+    """Random requests are supported by the same pools, leave the same of them, and let
+    the guest have the same host cells; what differs is listed in known.yaml."""
     comparison = Comparison(hardware, command, ask, devices, described=False)
     name = f'pci: {command.removesuffix("_devices")}'
     figures = comparison.run(name, cases(SEED), count)

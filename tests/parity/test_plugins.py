@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every filter passes the hosts that nova's own passes, and sets the limits that it sets; every
-weigher gives hosts the weights that nova's gives them, multiplier included."""
+"""Every filter passes the hosts that nova's own passes, and sets the limits that it
+sets; every weigher gives hosts the weights that nova's gives them, multiplier
+included."""
 
 import pytest
 
@@ -16,7 +17,8 @@ BEYOND_NOVA = {'FailureDomainFilter', 'FailureDomainWeigher', 'TraitsWeigher'}
 def test_everything_has_a_plan(plugins):
     """What nova has, or we have, is compared."""
     theirs = plugins.ask('about', [{}])[0]
-    filters, weighers = {*theirs['filters'], *ours.FILTERS}, {*theirs['weighers'], *ours.WEIGHERS}
+    filters = {*theirs['filters'], *ours.FILTERS}
+    weighers = {*theirs['weighers'], *ours.WEIGHERS}
     # The attestation server that TrustedFilter asks no longer exists.
     assert filters - {'TrustedFilter'} - BEYOND_NOVA == FILTERS.keys() & filters
     assert weighers - BEYOND_NOVA <= WEIGHERS.keys()

@@ -14,7 +14,8 @@ from tests.parity.themes.placement import an_image
 from tests.parity.world import World
 
 REQUESTS = 100
-OLDER, CURRENT = 70, 74
+OLDER = 70
+CURRENT = 74
 """Versions of nova-compute: one whose providers lack nova's mark, one whose have it."""
 
 
@@ -27,7 +28,9 @@ def world(request, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def nova_asks(nova, directory, world):
-    with closing(Nova(nova, directory, Path(__file__).with_name('nova_queries.py'))) as side:
+    with closing(
+        Nova(nova, directory, Path(__file__).with_name('nova_queries.py'))
+    ) as side:
         side.ask('world', [world.description()])
         world.open()
         yield side
@@ -35,7 +38,8 @@ def nova_asks(nova, directory, world):
 
 @pytest.mark.parametrize('theme', QUERIES)
 def test_query(theme, world, nova_asks):
-    """Random requests come out of all prefilters as the same text, pinned CPUs and fallback."""
+    """Random requests come out of all prefilters as the same text, pinned CPUs and
+    fallback."""
     made = cases(SEED, [an_image, *QUERIES[theme]], hosts=0)
     comparison = Comparison(nova_asks, 'query', world.ask, queries)
     comparison.run(f'query: {theme}', made, REQUESTS)

@@ -42,7 +42,12 @@ NODES = {
     'cell2': [('host3', 'host3')],
 }
 NETWORKS = [a_uuid('plain network'), a_uuid('routed network'), a_uuid('broken network')]
-PORTS = [a_uuid('plain port'), a_uuid('smart port'), a_uuid('bound port'), a_uuid('routed port')]
+PORTS = [
+    a_uuid('plain port'),
+    a_uuid('smart port'),
+    a_uuid('bound port'),
+    a_uuid('routed port'),
+]
 SUBNET = a_uuid('subnet')
 SEGMENTS = {
     NETWORKS[1]: ['segment1', 'segment2'],
@@ -59,8 +64,8 @@ KNOWN_PORTS = {
 
 
 class World:
-    """SQLite files that nova's side makes and both sides read; its nova-computes are all
-    of one version."""
+    """SQLite files that nova's side makes and both sides read; its nova-computes are
+    all of one version."""
 
     def __init__(self, folder: Path, version: int) -> None:
         self._urls = {name: f'sqlite:///{folder}/{name}' for name in ('api', *NODES)}
@@ -71,7 +76,8 @@ class World:
         """What nova's side makes the databases and its networks of."""
         api = {'url': self._urls['api'], 'is_api': True, 'tables': self._api()}
         cells = [
-            {'url': self._urls[name], 'is_api': False, 'tables': self._cell(name)} for name in NODES
+            {'url': self._urls[name], 'is_api': False, 'tables': self._cell(name)}
+            for name in NODES
         ]
         ports = {
             uuid: {
@@ -88,28 +94,41 @@ class World:
         mappings = [(CELL0, 'cell0', 'none:///')]
         mappings += [(a_uuid(name), name, self._urls[name]) for name in NODES]
         hosts = [
-            (cell, host) for cell, (_, nodes) in enumerate(NODES.items(), 2) for host, _ in nodes
+            (cell, host)
+            for cell, (_, nodes) in enumerate(NODES.items(), 2)
+            for host, _ in nodes
         ]
         return {
             'cell_mappings': [
-                {'id': i, 'uuid': uuid, 'name': name, 'database_connection': url,
-                 'transport_url': 'none:///', 'disabled': False}
+                {
+                    'id': i,
+                    'uuid': uuid,
+                    'name': name,
+                    'database_connection': url,
+                    'transport_url': 'none:///',
+                    'disabled': False,
+                }
                 for i, (uuid, name, url) in enumerate(mappings, 1)
             ],
-            'host_mappings': [{'cell_id': cell, 'host': host} for cell, host in sorted(set(hosts))],
+            'host_mappings': [
+                {'cell_id': cell, 'host': host} for cell, host in sorted(set(hosts))
+            ],
             'aggregates': [
-                {'id': i, 'uuid': uuid, 'name': uuid} for i, uuid in enumerate(AGGREGATES, 1)
+                {'id': i, 'uuid': uuid, 'name': uuid}
+                for i, uuid in enumerate(AGGREGATES, 1)
             ],
             'aggregate_metadata': [
                 {'aggregate_id': i, 'key': key, 'value': value}
                 for i, row in enumerate(METADATA, 1)
                 for key, value in row.items()
             ],
-        }  # fmt: skip
+        }
 
     def _cell(self, name: str) -> dict[str, list[Case]]:
         hosts = [
-            host_rows(i, {'name': host, 'node': node, 'service': {'version': self._version}})
+            host_rows(
+                i, {'name': host, 'node': node, 'service': {'version': self._version}}
+            )
             for i, (host, node) in enumerate(NODES[name], 1)
         ]
         services = {host['service']['host']: host['service'] for host in hosts}
@@ -123,7 +142,9 @@ class World:
         conf = cfg.ConfigOpts()
         conf.register_opts(options.database_opts, group='database')
         conf([], default_config_files=[])
-        self._api_database = Database(sa.create_engine(self._urls['api']), 'API database')
+        self._api_database = Database(
+            sa.create_engine(self._urls['api']), 'API database'
+        )
         self._cells = Cells(self._api_database, conf.database)
         self._cells.refresh()
         segments = {
@@ -140,7 +161,8 @@ class World:
         self._api_database.close()
 
     def ask(self, case: Case) -> Any:
-        """Our queries for pinned and for floating CPUs; None where there is only one."""
+        """Our queries for pinned and for floating CPUs; None where there is only
+        one."""
         settings = settings_of(case['config'])
         if settings not in self._readers:
             self._readers[settings] = self._reader(settings)
@@ -160,6 +182,8 @@ class World:
         aggregates = AggregateReader(self._api_database)
         pending_claims = PendingClaims(settings)
         group = DatabaseServiceGroup(settings.service_down_time)
-        hosts = HostReader(settings, self._cells, aggregates, pending_claims, group, lambda: NOW)
+        hosts = HostReader(
+            settings, self._cells, aggregates, pending_claims, group, lambda: NOW
+        )
         sources = Sources(aggregates, hosts.minimum_version, self._network)
         return hosts, enabled_prefilters(settings, sources)

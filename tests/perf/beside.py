@@ -78,7 +78,9 @@ class Requests:
             time.sleep(0.01)
         try:
             yield
-            assert many.is_alive(), 'the large request has ended too early to be beside it'
+            assert many.is_alive(), (
+                'the large request has ended too early to be beside it'
+            )
         finally:
             many.join()
 

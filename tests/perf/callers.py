@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the schedulers are asked, and what stands beside them: computes that tell of their
-instances, a flood of HTTP requests, Placement's log, and its bare client, which the schedulers are
-compared with."""
+"""How the schedulers are asked, and what stands beside them: computes that tell of
+their instances, a flood of HTTP requests, Placement's log, and its bare client, which
+the schedulers are compared with."""
 
 import itertools
 import re
@@ -51,20 +51,28 @@ class PlacementLog:
         self._read = 0
 
     def drain(self):
-        """The paths of the queries since the last time, and the statuses of the claims."""
+        """The paths of the queries since the last time, and the statuses of the
+        claims."""
         with self._log.open(errors='replace') as log:
             log.seek(self._read)
             text = log.read()
             self._read = log.tell()
         asked = _LOGGED.findall(text)
-        queries = [path for method, path, _ in asked if method == 'GET' and path.startswith(QUERY)]
+        queries = [
+            path
+            for method, path, _ in asked
+            if method == 'GET' and path.startswith(QUERY)
+        ]
         changes = [each for each in asked if each[0] in ('PUT', 'POST')]
-        return queries, [int(status) for _, path, status in changes if path.startswith(CLAIM)]
+        return queries, [
+            int(status) for _, path, status in changes if path.startswith(CLAIM)
+        ]
 
 
 class Bare(PlacementApi):
-    """Asks Placement what a scheduler asks, and nothing else: the queries, then the claim of
-    the first candidate. One connection, kept open; answers are read and not decoded."""
+    """Asks Placement what a scheduler asks, and nothing else: the queries, then the
+    claim of the first candidate. One connection, kept open; answers are read and not
+    decoded."""
 
     def __init__(self, url):
         super().__init__(url)
@@ -72,7 +80,8 @@ class Bare(PlacementApi):
 
     def measure(self, queries):
         """Seconds for the queries and one claim, which is given back after that."""
-        body, [server] = self._claim(queries[0]), new_uuids()
+        body = self._claim(queries[0])
+        [server] = new_uuids()
         start = time.perf_counter()
         for query in queries:
             self.send('GET', query)
@@ -82,9 +91,11 @@ class Bare(PlacementApi):
         return taken
 
     def pace(self, query, clients, seconds):
-        """Claims a second that Placement takes from so many clients for so long, each with a
-        connection of its own, on all hosts in turn. They are given back after that."""
-        offers, servers = self._offers(query), []
+        """Claims a second that Placement takes from so many clients for so long, each
+        with a connection of its own, on all hosts in turn. They are given back after
+        that."""
+        offers = self._offers(query)
+        servers = []
         start = time.perf_counter()
 
         def claim(first):
@@ -155,9 +166,11 @@ class Scheduler:
         return Burst(times, len({host for [host], _ in answers}), len(queries), claims)
 
     def stream(self, clients, seconds):
-        """So many clients for so long, each with one request after the other, of four flavors."""
+        """So many clients for so long, each with one request after the other, of four
+        flavors."""
         self.log.drain()
-        servers, end = [], time.perf_counter() + seconds
+        servers = []
+        end = time.perf_counter() + seconds
 
         def ask(first):
             times = []
@@ -190,24 +203,30 @@ class Scheduler:
     def _ask(self, arguments, is_refused=False):
         """The hosts of new servers; none where the request is to be refused, and is.
 
-        :raises Failed: there is another answer, or none; the text has the scheduler's last words.
+        :raises Failed: there is another answer, or none; the text has the scheduler's
+            last words.
         """
         try:
             found = self.caller.call(
-                'select_destinations', arguments, server=self.daemon.host, timeout=PATIENCE
+                'select_destinations',
+                arguments,
+                server=self.daemon.host,
+                timeout=PATIENCE,
             )
         except oslo_messaging.MessagingException as error:
             if is_refused and getattr(error, 'exc_type', None) == 'NoValidHost':
                 return []
             last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
             raise Failed(f'{error}\n{last}') from error
-        return [selections[0]['nova_object.data']['service_host'] for selections in found]
+        return [
+            selections[0]['nova_object.data']['service_host'] for selections in found
+        ]
 
 
 @dataclass(frozen=True)
 class Burst:
-    """How requests at once went: seconds for each, different hosts, queries to Placement, and the
-    statuses of the claims. A stream lasted so many seconds."""
+    """How requests at once went: seconds for each, different hosts, queries to
+    Placement, and the statuses of the claims. A stream lasted so many seconds."""
 
     times: Sequence[float]
     hosts: int
@@ -223,8 +242,8 @@ class Burst:
 
 @contextmanager
 def flooding(bind, tell):
-    """A flood from another process, of the lowest priority; at the end it tells how much was
-    sent."""
+    """A flood from another process, of the lowest priority; at the end it tells how
+    much was sent."""
     command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

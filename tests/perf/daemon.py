@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """novasched and the real nova-scheduler side by side: ``python -m tests.perf.daemon``.
 
-Both serve the same cloud: its databases, its message queue, its Placement. nova runs from
-the virtualenv of ``NOVASCHED_NOVA_PYTHON``. Exits with 1 where a bound is missed.
+Both serve the same cloud: its databases, its message queue, its Placement. nova runs
+from the virtualenv of ``NOVASCHED_NOVA_PYTHON``. Exits with 1 where a bound is missed.
 
-They are asked in turn, each by the queue of its own host name; figures are medians. What
-was claimed is given back after each request, so that every request finds the same cloud.
+They are asked in turn, each by the queue of its own host name; figures are medians.
+What was claimed is given back after each request, so that every request finds the same
+cloud.
 """
 
 import argparse
@@ -39,28 +40,54 @@ CROWD = 256
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
 MEASURES = (
-    'one', 'again', 'stream', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'instances',
-    'reload', 'metrics', 'peers',
-)  # fmt: skip
+    'one',
+    'again',
+    'stream',
+    'ten',
+    'burst',
+    'queries',
+    'memory',
+    'refused',
+    'groups',
+    'instances',
+    'reload',
+    'metrics',
+    'peers',
+)
 """Names of the methods of :class:`Bench`, in the order in which they measure."""
 PARTS = ('start', 'silent', *MEASURES)
-ALONE = {'again', 'stream', 'refused', 'groups', 'instances', 'reload', 'metrics', 'peers'}
+ALONE = {
+    'again',
+    'stream',
+    'refused',
+    'groups',
+    'instances',
+    'reload',
+    'metrics',
+    'peers',
+}
 """What is measured of novasched alone."""
 ONCE = ('ten', 'burst', 'reload', 'metrics', 'peers')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
 
-# How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
-ROUNDS, OURS = 3, 3
+# How often. Ours and Placement's turns come thrice as often as nova's, which takes
+# seconds.
+ROUNDS = 3
+OURS = 3
 STARTS = 2
 GROUP_ROUNDS = 15
-BURSTS, OUR_BURSTS = 16, 13
+BURSTS = 16
+OUR_BURSTS = 13
 """So many requests of nova's bursts, in one burst at least, and bursts of ours."""
-HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
+HANGUPS = 30
+HANGUP_PERIOD = 1.0  # seconds
 FLOODED_REQUESTS = 30  # in each of ROUNDS
 
 AGAIN_ROUNDS = 30
 PEER_ROUNDS = 100
-CLIENTS, STREAM_S, CLAIMS_ALONE_S = 16, 60.0, 20.0
+CLIENTS = 16
+STREAM_S = 60.0
+CLAIMS_ALONE_S = 20.0
 
 TO_PLACEMENT = 1.1
 AGAIN_TO_PLACEMENT = 0.1
@@ -74,7 +101,8 @@ REFUSED_TO_PLAIN = 1.5
 TO_BEFORE = 1.05
 TO_MEDIAN = 2
 REFUSED = 0.01  # of the claims
-FIFTH, QUARTER = 0.2, 0.25
+FIFTH = 0.2
+QUARTER = 0.25
 
 
 class Bench:
@@ -90,7 +118,8 @@ class Bench:
 
     def measure(self, computes, plan):
         """The rows for a cloud of these hosts."""
-        hosts, is_first = len(computes), not self.cloud.computes
+        hosts = len(computes)
+        is_first = not self.cloud.computes
         self.tell(f'{hosts:,} hosts: filling the databases')
         self.cloud.grow(computes, plan.instances)
         self.plain = []
@@ -103,7 +132,10 @@ class Bench:
                     yield from getattr(self, f'_{part}')(hosts, ours, None, plan)
                 return
             nova, late = self._started(
-                [self.cloud.nova.script('nova-scheduler')], config(plan.fallback), starts, stack
+                [self.cloud.nova.script('nova-scheduler')],
+                config(plan.fallback),
+                starts,
+                stack,
             )
             if 'start' in plan.only:
                 row = Row(hosts, 'start to first answer', 's', start, late)
@@ -122,7 +154,8 @@ class Bench:
                     yield from getattr(self, f'_{part}')(hosts, ours, nova, plan)
 
     def _started(self, command, config, times, stack):
-        """A scheduler, started so often, and seconds from its start to its first answer."""
+        """A scheduler, started so often, and seconds from its start to its first
+        answer."""
         taken = []
         for left in reversed(range(times)):
             self.tell(f'{Path(command[0]).name if command else "novasched"} starts')
@@ -153,7 +186,9 @@ class Bench:
         self.tell('a flavor asked for again and again')
         bare = self._alone(ours)
         times = [ours.place('plain') for _ in range(AGAIN_ROUNDS)]
-        row = replace(Row.of_times(hosts, 'plain again', times, ()), placement=bare * 1e3)
+        row = replace(
+            Row.of_times(hosts, 'plain again', times, ()), placement=bare * 1e3
+        )
         bound = Bound(median(times) / bare, '≤', AGAIN_TO_PLACEMENT, 'x Placement')
         yield row.bounded(bound) if hosts >= LARGEST else row
 
@@ -163,20 +198,26 @@ class Bench:
         self.tell(title)
         bare = self._alone(ours)
         stream = ours.stream(CLIENTS, STREAM_S)
-        row = replace(Row.of_times(hosts, title, stream.times, ()), placement=bare * 1e3)
+        row = replace(
+            Row.of_times(hosts, title, stream.times, ()), placement=bare * 1e3
+        )
         yield row.bounded(
             Bound(median(stream.times) / bare, '≤', STREAM_TO_PLACEMENT, 'x Placement')
         )
         most = self.bare.pace(self.plain[0], CLIENTS, CLAIMS_ALONE_S)
         yield replace(Row(hosts, title, 'requests/s', stream.pace), placement=most)
         refused = _refused_share([stream])
-        yield Row(hosts, title, 'claims refused', refused).bounded(Bound(refused, '≤', REFUSED))
+        yield Row(hosts, title, 'claims refused', refused).bounded(
+            Bound(refused, '≤', REFUSED)
+        )
         share = stream.queries * bare / stream.lasted
-        yield Row(hosts, title, "of a worker's time", share).bounded(Bound(share, '≤', QUARTER))
+        yield Row(hosts, title, "of a worker's time", share).bounded(
+            Bound(share, '≤', QUARTER)
+        )
 
     def _alone(self, ours):
-        """Seconds of Placement alone for a plain request, as it is asked before anything is
-        remembered."""
+        """Seconds of Placement alone for a plain request, as it is asked before
+        anything is remembered."""
         self.plain = self.plain or [x for x in ours.queries('plain') if 'limit=' in x]
         return median(self.bare.measure(self.plain) for _ in range(ROUNDS))
 
@@ -185,7 +226,8 @@ class Bench:
             self.tell(f'a request: {kind}')
             queries = ours.queries(kind)
             fast, slow, alone = self._in_turn(kind, ours, nova, queries)
-            row, bare = Row.of_times(hosts, kind, fast, slow), median(alone)
+            row = Row.of_times(hosts, kind, fast, slow)
+            bare = median(alone)
             bounds = [Bound(median(fast) / bare, '≤', TO_PLACEMENT, 'x Placement')]
             if nova and hosts in FASTER:
                 faster = median(slow) / median(fast)
@@ -197,12 +239,16 @@ class Bench:
         fast, slow, _ = self._in_turn('ten', ours, nova, ())
         row = Row.of_times(hosts, 'ten servers', fast, slow)
         if nova and hosts == SMALLEST:
-            row = row.bounded(Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster'))
+            row = row.bounded(
+                Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster')
+            )
         yield row
 
     def _in_turn(self, kind, ours, nova, queries, rounds=ROUNDS):
         """Seconds for each request to ours, to nova's, and to Placement alone."""
-        fast, slow, bare = [], [], []
+        fast = []
+        slow = []
+        bare = []
         for _ in range(rounds):
             for _ in range(OURS):
                 bare.append(self.bare.measure(queries) if queries else 0.0)
@@ -223,16 +269,24 @@ class Bench:
             yield Row(hosts, title, 'requests/s', median(each.pace for each in alone))
             yield Row(hosts, title, 'claims refused', _refused_share(alone))
             return
-        fast, slow = [], []
+        fast = []
+        slow = []
         for number in range(OUR_BURSTS):
             fast.append(ours.burst(size))
             if number < max(1, BURSTS // size):
                 slow.append(nova.burst(size))
-        pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
+        pace, slow_pace = (
+            median(each.pace for each in bursts) for bursts in (fast, slow)
+        )
         refused, slow_refused = map(_refused_share, (fast, slow))
-        spread, slow_spread = (median(each.hosts for each in bursts) for bursts in (fast, slow))
+        spread, slow_spread = (
+            median(each.hosts for each in bursts) for bursts in (fast, slow)
+        )
         yield Row.of_times(
-            hosts, title, [t for x in fast for t in x.times], [t for x in slow for t in x.times]
+            hosts,
+            title,
+            [t for x in fast for t in x.times],
+            [t for x in slow for t in x.times],
         )
         faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
         is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
@@ -243,7 +297,9 @@ class Bench:
         ):
             row = Row(hosts, title, what, figure, slow_figure)
             yield row.bounded(bound) if is_bounded else row
-        asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
+        asked, slow_asked = (
+            median(each.queries for each in bursts) for bursts in (fast, slow)
+        )
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 
     def _queries(self, hosts, ours, nova, plan):
@@ -256,7 +312,10 @@ class Bench:
                     self.tell(f'{times} x {statement}')
             # What the smallest cloud needs is what every cloud may need.
             bound = Bound(count, '≤', self.constant.setdefault(kind, count))
-            slow = len(self._asked(nova, kind)) if nova and kind == plan.kinds[0] else None
+            if nova and kind == plan.kinds[0]:
+                slow = len(self._asked(nova, kind))
+            else:
+                slow = None
             yield Row(hosts, kind, 'database queries', count, slow).bounded(bound)
 
     def _asked(self, scheduler, kind):
@@ -275,8 +334,8 @@ class Bench:
         yield row.bounded(bound) if hosts == LARGEST else row
 
     def _refused(self, hosts, ours, nova, plan):
-        """Requests that fit no host, also right after all hosts have reported anew. Placement is
-        asked for each of them, so it is for the plain ones, too."""
+        """Requests that fit no host, also right after all hosts have reported anew.
+        Placement is asked for each of them, so it is for the plain ones, too."""
         self.tell('requests that are refused')
         plain: list[float] = []
         refused: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
@@ -291,21 +350,29 @@ class Bench:
                     self._report_anew()
                     anew[kind].append(asking.refuse(kind))
         for kind, times in refused.items():
-            bound = Bound(median(times) / median(plain), '≤', REFUSED_TO_PLAIN, 'x plain')
+            bound = Bound(
+                median(times) / median(plain), '≤', REFUSED_TO_PLAIN, 'x plain'
+            )
             yield Row.of_times(hosts, f'{kind}, refused', times, ()).bounded(bound)
-            yield Row.of_times(hosts, f'{kind}, refused, hosts reported anew', anew[kind], ())
+            yield Row.of_times(
+                hosts, f'{kind}, refused, hosts reported anew', anew[kind], ()
+            )
 
     def _report_anew(self):
-        """Let every host's text of its NUMA cells become one that no scheduler has seen."""
+        """Let every host's text of its NUMA cells become one that no scheduler has
+        seen."""
         for cell in self.cloud.cells.values():
             text = cell.table('compute_nodes').c.numa_topology
             with cell.engine.begin() as connection:
-                connection.execute(sa.update(text.table).values(numa_topology=text + ' '))
+                connection.execute(
+                    sa.update(text.table).values(numa_topology=text + ' ')
+                )
 
     def _groups(self, hosts, ours, nova, plan):
         """Requests that name instances, beside plain ones."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
-        plain, group = [], []
+        plain = []
+        group = []
         for _ in range(GROUP_ROUNDS):
             plain.append(ours.place('plain'))
             group.append(ours.place('group'))
@@ -316,8 +383,12 @@ class Bench:
         for _ in range(plan.group_requests):
             ours.place('group')
         after = resident(ours.daemon.pid)
-        self.tell(f'memory: {before / 2**20:.1f} MiB before them, {after / 2**20:.1f} after')
-        row = Row(hosts, f'after {plan.group_requests} with a group', 'MiB', after / 2**20)
+        self.tell(
+            f'memory: {before / 2**20:.1f} MiB before them, {after / 2**20:.1f} after'
+        )
+        row = Row(
+            hosts, f'after {plan.group_requests} with a group', 'MiB', after / 2**20
+        )
         yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
 
     def _instances(self, hosts, ours, nova, plan):
@@ -339,17 +410,26 @@ class Bench:
                 yield Row(hosts, title, 's until the last', max(burst.times))
 
             after = resident(whole.daemon.pid)
-            self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
+            self.tell(
+                f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after'
+            )
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
 
     def _peers(self, hosts, ours, nova, plan):
-        """One of three schedulers, which tell each other of their claims, and one that does not."""
+        """One of three schedulers, which tell each other of their claims, and one that
+        does not."""
         self.tell('a request to one of three schedulers')
-        options = {**config(plan.fallback), 'novasched': {'share_pending_claims': False}}
-        silent, sharing = [], []
+        options = {
+            **config(plan.fallback),
+            'novasched': {'share_pending_claims': False},
+        }
+        silent = []
+        sharing = []
         with ExitStack() as stack:
             alone, _ = self._started([], options, 1, stack)
-            one, *_ = [self._started([], config(plan.fallback), 1, stack)[0] for _ in range(3)]
+            one, *_ = [
+                self._started([], config(plan.fallback), 1, stack)[0] for _ in range(3)
+            ]
             for _ in range(PEER_ROUNDS):
                 silent.append(alone.place('plain'))
                 sharing.append(one.place('plain'))
@@ -359,7 +439,8 @@ class Bench:
         yield Row.of_times(hosts, 'one of three that do', sharing, ()).bounded(bound)
 
     def _reload(self, hosts, ours, nova, plan):
-        """Requests one after another, while the scheduler is sent SIGHUP every second."""
+        """Requests one after another, while the scheduler is sent SIGHUP every
+        second."""
         self.tell('requests while SIGHUP comes every second')
         quiet = [ours.place('plain') for _ in range(HANGUPS)]
         taken: list[float] = []
@@ -373,8 +454,9 @@ class Bench:
         yield Row.of_times(hosts, 'SIGHUP every second', taken, ()).bounded(bound)
 
     def _metrics(self, hosts, ours, nova, plan):
-        """Requests in turn without metrics, with them, and while a flood comes to their port. What
-        such a flood costs whatever it talks to is seen where it talks to nobody."""
+        """Requests in turn without metrics, with them, and while a flood comes to their
+        port. What such a flood costs whatever it talks to is seen where it talks to
+        nobody."""
         self.tell('requests with metrics, and while a flood comes to their port')
         bind, nobody = (f'127.0.0.1:{free_port()}' for _ in range(2))
         with ExitStack() as stack:
@@ -390,7 +472,9 @@ class Bench:
             for _ in range(ROUNDS):
                 for how, (scheduler, flooded) in ways.items():
                     with flooding(flooded, self.tell) if flooded else nullcontext():
-                        taken[how] += [scheduler.place('plain') for _ in range(FLOODED_REQUESTS)]
+                        taken[how] += [
+                            scheduler.place('plain') for _ in range(FLOODED_REQUESTS)
+                        ]
         for how, times in taken.items():
             yield Row.of_times(hosts, how, times, ())
 
@@ -427,17 +511,33 @@ def main(arguments=None):
 
 def _arguments(arguments):
     parser = argparse.ArgumentParser('python -m tests.perf.daemon', description=__doc__)
-    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
-    parser.add_argument('--only', type=among(PARTS), default=PARTS, help=', '.join(PARTS))
-    parser.add_argument('--kinds', type=among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
-    parser.add_argument('--at-once', type=numbers, default=AT_ONCE, help='requests of a burst')
+    parser.add_argument(
+        '--hosts', type=numbers, default=SIZES, help='sizes, with commas'
+    )
+    parser.add_argument(
+        '--only', type=among(PARTS), default=PARTS, help=', '.join(PARTS)
+    )
+    parser.add_argument(
+        '--kinds', type=among(SINGLE), default=SINGLE, help=', '.join(SINGLE)
+    )
+    parser.add_argument(
+        '--at-once', type=numbers, default=AT_ONCE, help='requests of a burst'
+    )
     parser.add_argument('--instances', type=int, default=20, help='on each host')
     parser.add_argument('--alone', action='store_true', help='without nova-scheduler')
     parser.add_argument('--cells', type=int, default=2, help='that the hosts are in')
-    parser.add_argument('--group-requests', type=int, default=200, help='that must not cost memory')
-    parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
-    parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
-    parser.add_argument('--statements', action='store_true', help='show the database queries')
+    parser.add_argument(
+        '--group-requests', type=int, default=200, help='that must not cost memory'
+    )
+    parser.add_argument(
+        '--traits', action='store_true', help="hosts have all of libvirt's traits"
+    )
+    parser.add_argument(
+        '--fallback', action='store_true', help='pinned CPUs may be VCPU, too'
+    )
+    parser.add_argument(
+        '--statements', action='store_true', help='show the database queries'
+    )
     add_outputs(parser)
     return parser.parse_args(arguments)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision costs without Placement and databases: ``python -m tests.perf.decision``.
+"""What a decision costs without Placement and databases: ``python -m
+tests.perf.decision``.
 
 The real driver, filters, weighers and Placement client decide over hosts kept in
 memory, with answers of Placement that are there at once. No records are kept, or some
@@ -46,7 +47,12 @@ from novasched.scheduler.model.host import Aggregate, Service
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import tune_gc
 from tests.lab.builders import a_uuid
-from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of, large_cloud
+from tests.lab.large_cloud_hosts import (
+    LIBVIRT_TRAITS,
+    METADATA,
+    aggregates_of,
+    large_cloud,
+)
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS, UNLIMITED
 from tests.lab.ports import sources
 from tests.lab.results import Bound
@@ -59,7 +65,8 @@ RECORDED_HOSTS = 5_000  # the fewest hosts among which records have bounds
 RECORDING_MS = 1.0  # a record in memory
 RECORDING_INSTANCE_MS = 0.2  # more of each instance after the first
 RECORDING_OWN = 1.05  # times the cost without records, in the thread of the request
-ROUNDS, BATCH = 25, 5
+ROUNDS = 25
+BATCH = 5
 
 SETTINGS = Settings(enabled_filters=FILTERS, max_placement_results=UNLIMITED)
 AGGREGATES = {
@@ -73,12 +80,14 @@ NEW = 1_000  # the version of services newer than all rules about older ones
 
 
 class StubPlacement:
-    """In the place of a keystoneauth1 adapter: offers every host, allows every claim."""
+    """In the place of a keystoneauth1 adapter: offers every host, allows every
+    claim."""
 
     def __init__(self, computes, kind):
         floating = {'VCPU' if x == 'PCPU' else x: n for x, n in kind.resources.items()}
         pinned = {'PCPU' if x == 'VCPU' else x: n for x, n in kind.resources.items()}
-        self._floating, self._pinned = _answered(computes, floating), _answered(computes, pinned)
+        self._floating = _answered(computes, floating)
+        self._pinned = _answered(computes, pinned)
 
     def request(self, path, method, **_):
         if method != 'GET':
@@ -88,8 +97,8 @@ class StubPlacement:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that a request of a kind takes among so many hosts: without records, with records in
-    memory, and in a file, too.
+    """Seconds that a request of a kind takes among so many hosts: without records, with
+    records in memory, and in a file, too.
 
     :ivar own: those of its own thread, without records.
     :ivar own_in_file: the same while they are kept in a file.
@@ -118,9 +127,15 @@ class Cost:
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser('python -m tests.perf.decision', description=__doc__)
-    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
-    parser.add_argument('--only', type=among(ASKED), default=list(ASKED), help=', '.join(ASKED))
+    parser = argparse.ArgumentParser(
+        'python -m tests.perf.decision', description=__doc__
+    )
+    parser.add_argument(
+        '--hosts', type=numbers, default=SIZES, help='sizes, with commas'
+    )
+    parser.add_argument(
+        '--only', type=among(ASKED), default=list(ASKED), help=', '.join(ASKED)
+    )
     add_outputs(parser)
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
@@ -130,8 +145,15 @@ def main(arguments=None):
     costs.sort(key=lambda cost: (chosen.only.index(cost.kind), cost.hosts))
     bounds = {cost: _bounds(cost, costs) for cost in costs}
     columns = (
-        'request', 'hosts', 'ms', 'µs per host', 'recorded', 'and in a file', "its thread's", 'bound',
-    )  # fmt: skip
+        'request',
+        'hosts',
+        'ms',
+        'µs per host',
+        'recorded',
+        'and in a file',
+        "its thread's",
+        'bound',
+    )
     rows = [[*cost.texts(), '\n'.join(map(str, its))] for cost, its in bounds.items()]
     publish(
         chosen,
@@ -148,7 +170,11 @@ def measure(kind, hosts):
     taken: list[list[tuple[float, float]]] = [[], [], []]
     with TemporaryDirectory() as folder:
         store = RecordWriter(str(Path(folder, 'decisions')), 1_000, 100)
-        recorders = [None, DecisionRecorder(SETTINGS, None), DecisionRecorder(SETTINGS, store)]
+        recorders = [
+            None,
+            DecisionRecorder(SETTINGS, None),
+            DecisionRecorder(SETTINGS, store),
+        ]
         for _ in range(1 + ROUNDS):
             for recorder, times in zip(recorders, taken, strict=True):
                 driver.recorder = recorder
@@ -159,7 +185,9 @@ def measure(kind, hosts):
     memory_more, _ = _differences(memory, without)
     file_more, own_more = _differences(file, without)
     print(f'{kind} {hosts}: {plain * 1e3:.2f} ms', file=sys.stderr)
-    return Cost(kind, hosts, plain, plain + memory_more, plain + file_more, own, own + own_more)
+    return Cost(
+        kind, hosts, plain, plain + memory_more, plain + file_more, own, own + own_more
+    )
 
 
 def _differences(times, without):
@@ -173,10 +201,11 @@ def _differences(times, without):
 
 
 def _batch(driver, request, is_refused):
-    """Seconds a request, until all records are kept, and those of this thread alone. Processor
-    time: nothing here waits for anything but its turn."""
+    """Seconds a request, until all records are kept, and those of this thread alone.
+    Processor time: nothing here waits for anything but its turn."""
     chosen = [] if is_refused else [SETTINGS.max_attempts] * request.count
-    start, own = time.process_time(), time.thread_time()
+    start = time.process_time()
+    own = time.thread_time()
     for _ in range(BATCH):
         found: Sequence[Sequence[object]] = ()
         with contextlib.suppress(NoValidHost):
@@ -190,8 +219,12 @@ def _batch(driver, request, is_refused):
 
 def large_request(kind):
     """A request as it is once it has been read from the wire."""
-    arguments = kind.arguments([a_uuid(f'server{number}') for number in range(kind.count)])
-    arguments['spec_obj'] = Serializer().deserialize_entity(CALLER, arguments['spec_obj'])
+    arguments = kind.arguments(
+        [a_uuid(f'server{number}') for number in range(kind.count)]
+    )
+    arguments['spec_obj'] = Serializer().deserialize_entity(
+        CALLER, arguments['spec_obj']
+    )
     return decode.request(versions.read(arguments), CALLER)
 
 
@@ -242,7 +275,10 @@ def _answered(computes, amounts):
         'provider_summaries': {
             uuid: {
                 'resources': {
-                    name: {'capacity': int(has['total'] * has['allocation_ratio']), 'used': 0}
+                    name: {
+                        'capacity': int(has['total'] * has['allocation_ratio']),
+                        'used': 0,
+                    }
                     for name, has in inventory.items()
                 },
                 'traits': LIBVIRT_TRAITS,
@@ -257,7 +293,11 @@ def _answered(computes, amounts):
 
 def _response(status, body):
     return SimpleNamespace(
-        status_code=status, content=body, headers={}, reason='', json=lambda: json.loads(body)
+        status_code=status,
+        content=body,
+        headers={},
+        reason='',
+        json=lambda: json.loads(body),
     )
 
 
@@ -268,9 +308,15 @@ def _bounds(cost, costs):
         record_ms = (cost.in_memory - cost.seconds) * 1e3
         limit_ms = RECORDING_MS + (ASKED[cost.kind].count - 1) * RECORDING_INSTANCE_MS
         found.append(Bound(record_ms, '≤', limit_ms, 'ms for the record'))
-        found.append(Bound(cost.own_in_file / cost.own, '≤', RECORDING_OWN, 'x before the answer'))
+        found.append(
+            Bound(
+                cost.own_in_file / cost.own, '≤', RECORDING_OWN, 'x before the answer'
+            )
+        )
     if cost is not first:
-        found.append(Bound(cost.per_host / first.per_host, '≤', STEEPER, 'x among the fewest'))
+        found.append(
+            Bound(cost.per_host / first.per_host, '≤', STEEPER, 'x among the fewest')
+        )
     if cost.hosts == max(SIZES) and ASKED[cost.kind].count == 1:
         found.append(Bound(cost.per_host, '≤', PER_HOST, 'µs'))
     return found

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of 100,000 servers if any of 5,000 hosts is lost: ``python -m tests.perf.lose``.
+"""What becomes of 100,000 servers if any of 5,000 hosts is lost: ``python -m
+tests.perf.lose``.
 
-A sandbox of so many hosts in two cells, with so many servers on each, of four flavors. ``simulate
---lose-any host`` is asked, and for the worst host and for one that leaves no server without a place
-``simulate --lose``, which must say the same. The exit status is 0 if it does.
+A sandbox of so many hosts in two cells, with so many servers on each, of four flavors.
+``simulate --lose-any host`` is asked, and for the worst host and for one that leaves no
+server without a place ``simulate --lose``, which must say the same. The exit status is
+0 if it does.
 """
 
 import argparse
@@ -28,7 +30,13 @@ from .simulate import LONG, LargeSandbox
 FLAVORS = [
     Flavor(f'm1.{name}', name, number, vcpus, memory_mb, 20)
     for number, (name, vcpus, memory_mb) in enumerate(
-        (('small', 1, 1024), ('medium', 2, 2048), ('large', 4, 4096), ('xlarge', 8, 8192)), 1
+        (
+            ('small', 1, 1024),
+            ('medium', 2, 2048),
+            ('large', 4, 4096),
+            ('xlarge', 8, 8192),
+        ),
+        1,
     )
 ]
 COUNTS = 'servers', 'placed', 'unplaced'
@@ -39,14 +47,20 @@ EXCEPTION = 997
 def machine(number):
     """A host with between 4 and 16 GiB free beside its servers."""
     host = SandboxHost(
-        f'host-{number:05}', vcpus=64, memory_mb=131072, disk_gb=4000, cell=CELLS[number % 2]
+        f'host-{number:05}',
+        vcpus=64,
+        memory_mb=131072,
+        disk_gb=4000,
+        cell=CELLS[number % 2],
     )
     return replace(host, reserved_memory_mb=host.memory_mb - 4096 - number * 37 % 12288)
 
 
 def fill(cloud, count):
-    """Write so many servers on each host, with their requests; what they take is reserved."""
-    began, number = time.perf_counter(), 0
+    """Write so many servers on each host, with their requests; what they take is
+    reserved."""
+    began = time.perf_counter()
+    number = 0
     huge = Flavor('m1.huge', 'huge', 9, 16, 65536, 20)
     specs = {}
     for flavor in (*FLAVORS, huge):
@@ -57,23 +71,35 @@ def fill(cloud, count):
             hosts = [each for each in cloud.machines if each.cell == cell]
             with engine.begin() as connection:
                 for host in hosts:
-                    instances, requests = [], []
+                    instances = []
+                    requests = []
                     for place in range(count):
                         number += 1
                         uuid = stable_uuid('server', str(number))
                         flavor = FLAVORS[number * 7 % len(FLAVORS)]
                         if not place and int(host.name[-5:]) % EXCEPTION == 0:
                             flavor = huge
-                        instances.append({
-                            'uuid': uuid, 'host': host.name, 'node': host.name,
-                            'instance_type_id': flavor.id, 'vm_state': 'active',
-                            'project_id': 'project', 'vcpus': flavor.vcpus,
-                            'memory_mb': flavor.memory_mb, 'root_gb': 20, 'ephemeral_gb': 0,
-                        })  # fmt: skip
+                        instances.append(
+                            {
+                                'uuid': uuid,
+                                'host': host.name,
+                                'node': host.name,
+                                'instance_type_id': flavor.id,
+                                'vm_state': 'active',
+                                'project_id': 'project',
+                                'vcpus': flavor.vcpus,
+                                'memory_mb': flavor.memory_mb,
+                                'root_gb': 20,
+                                'ephemeral_gb': 0,
+                            }
+                        )
                         kept = specs[flavor.name]
                         data = {**kept[base.DATA], 'instance_uuid': uuid}
                         requests.append(
-                            {'instance_uuid': uuid, 'spec': json.dumps({**kept, base.DATA: data})}
+                            {
+                                'instance_uuid': uuid,
+                                'spec': json.dumps({**kept, base.DATA: data}),
+                            }
                         )
                     connection.execute(sa.insert(tables.instances), instances)
                     api.execute(sa.insert(tables.request_specs), requests)
@@ -84,32 +110,46 @@ def main():
     parser = argparse.ArgumentParser('python -m tests.perf.lose', description=__doc__)
     parser.add_argument('--hosts', type=int, default=5_000)
     parser.add_argument('--servers', type=int, default=20, help='on each host')
-    arguments, began = parser.parse_args(), time.perf_counter()
+    arguments = parser.parse_args()
+    began = time.perf_counter()
     options = {'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG}}
-    with LargeSandbox([machine(number) for number in range(arguments.hosts)], options) as cloud:
-        print(f'{arguments.hosts:,} hosts are there after {time.perf_counter() - began:.1f} s')
+    with LargeSandbox(
+        [machine(number) for number in range(arguments.hosts)], options
+    ) as cloud:
+        print(
+            f'{arguments.hosts:,} hosts are there after {time.perf_counter() - began:.1f} s'
+        )
         fill(cloud, arguments.servers)
         said = json.loads(timed(cloud, '--lose-any', 'host', '--format', 'json'))
-        worst, best = said['losses'][0], said['losses'][-1]
+        worst = said['losses'][0]
+        best = said['losses'][-1]
         same = True
         for one in (worst, best):
-            alone = json.loads(timed(cloud, '--lose', f'host={one["name"]}', '--format', 'json'))
+            alone = json.loads(
+                timed(cloud, '--lose', f'host={one["name"]}', '--format', 'json')
+            )
             same = same and [alone[x] for x in COUNTS] == [one[x] for x in COUNTS]
     print('the same, alone and among others' if same else 'NOT the same')
     return int(not same)
 
 
 def timed(cloud, *arguments):
-    """What simulate says, of which the first lines are printed, with the time that it takes."""
-    out, began, worked = StringIO(), time.perf_counter(), time.process_time()
+    """What simulate says, of which the first lines are printed, with the time that it
+    takes."""
+    out = StringIO()
+    began = time.perf_counter()
+    worked = time.process_time()
     with redirect_stdout(out):
         status = novaschedctl.main(['simulate', *cloud.configuration, *arguments])
     if status:
         sys.exit(status)
     print('$ novaschedctl simulate', *arguments)
     print(*out.getvalue().splitlines()[:15], sep='\n')
-    seconds, processor = time.perf_counter() - began, time.process_time() - worked
-    print(f'({seconds:.1f} s, of which {processor:.1f} s of processor time)', flush=True)
+    seconds = time.perf_counter() - began
+    processor = time.process_time() - worked
+    print(
+        f'({seconds:.1f} s, of which {processor:.1f} s of processor time)', flush=True
+    )
     return out.getvalue()
 
 

@@ -2,8 +2,9 @@
 """nova's NUMA fitter and ours, side by side: ``python -m tests.perf.numa``.
 
 Each host cell has 8 cores of 2 threads, each guest cell 4 dedicated vCPUs and 1 GiB.
-Times are medians of one call. nova runs in the virtualenv of ``NOVASCHED_NOVA_PYTHON``, with
-its log silenced, and is stopped after 10 seconds. Exits with 1 where a bound is missed.
+Times are medians of one call. nova runs in the virtualenv of ``NOVASCHED_NOVA_PYTHON``,
+with its log silenced, and is stopped after 10 seconds. Exits with 1 where a bound is
+missed.
 """
 
 import sys
@@ -26,12 +27,15 @@ from tests.lab.tables import show
 SCRIPT = Path(__file__).parents[1] / 'parity' / 'nova_hardware.py'
 LONGEST = 10.0  # seconds for nova
 MEASURED = 0.5  # seconds for us
-CORES, THREADS, VCPUS = 8, 2, 4
+CORES = 8
+THREADS = 2
+VCPUS = 4
 
 
 @dataclass(frozen=True)
 class Guest:
-    """Guest cells on host cells, so many of which are full: all of their CPUs are pinned."""
+    """Guest cells on host cells, so many of which are full: all of their CPUs are
+    pinned."""
 
     host: int
     cells: int
@@ -43,18 +47,25 @@ class Guest:
         return self.host - self.full >= self.cells
 
     def __str__(self):
-        kind = 'feasible' if self.fits else f'infeasible, {self.host - self.full} cells free'
+        if self.fits:
+            kind = 'feasible'
+        else:
+            kind = f'infeasible, {self.host - self.full} cells free'
         return f'{self.cells} cells {kind}{", unequal ones" if self.unequal else ""}'
 
     def case(self):
         guest = [
             {
-                'id': i, 'cpuset': [], 'pcpuset': list(range(VCPUS * i, VCPUS * (i + 1))),
-                'memory': 1024 + 4 * i * self.unequal, 'pagesize': None,
-                'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer',
+                'id': i,
+                'cpuset': [],
+                'pcpuset': list(range(VCPUS * i, VCPUS * (i + 1))),
+                'memory': 1024 + 4 * i * self.unequal,
+                'pagesize': None,
+                'cpu_policy': 'dedicated',
+                'cpu_thread_policy': 'prefer',
             }
             for i in range(self.cells)
-        ]  # fmt: skip
+        ]
         return {
             'host': a_numa_topology(*map(self._cell, range(self.host))),
             'guest': {'cells': guest, 'emulator_threads_policy': None},
@@ -107,7 +118,10 @@ def main():
 
 def _nova(release, case):
     """Seconds for one call, or those after which it is stopped."""
-    with TemporaryDirectory() as folder, closing(Nova(release, Path(folder), SCRIPT)) as child:
+    with (
+        TemporaryDirectory() as folder,
+        closing(Nova(release, Path(folder), SCRIPT)) as child,
+    ):
         child.ask('fit', [Guest(1, 1, 0).case()])
         try:
             [(seconds, _)] = child.ask('time', [case], LONGEST)
@@ -117,8 +131,8 @@ def _nova(release, case):
 
 
 def _ours(case):
-    """Seconds for one call, on values made anew for each, as nova's are, and whether the
-    guest fits."""
+    """Seconds for one call, on values made anew for each, as nova's are, and whether
+    the guest fits."""
     taken: list[float] = []
     while sum(taken) < MEASURED and len(taken) < 1000:
         host, guest, limits = numa_arguments(case)

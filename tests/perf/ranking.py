@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to filter and weigh hosts: ``python -m tests.perf.ranking``.
 
-All weighers, and the filters of the other benchmarks, over hosts kept in memory, whose rows have
-been read, and summed up: from nothing, as after a start; and again, when one host has changed since.
-Prints processor time. Exits with 1 where a bound is missed.
+All weighers, and the filters of the other benchmarks, over hosts kept in memory, whose
+rows have been read, and summed up: from nothing, as after a start; and again, when one
+host has changed since. Prints processor time. Exits with 1 where a bound is missed.
 """
 
 import argparse
@@ -29,18 +29,26 @@ ROUNDS = 5
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser('python -m tests.perf.ranking', description=__doc__)
-    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
+    parser = argparse.ArgumentParser(
+        'python -m tests.perf.ranking', description=__doc__
+    )
+    parser.add_argument(
+        '--hosts', type=numbers, default=SIZES, help='sizes, with commas'
+    )
     add_outputs(parser)
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
     tune_gc()
-    rows, bounds = [], []
+    rows = []
+    bounds = []
     for kind, most in FROM_NOTHING.items():
         for count in chosen.hosts:
             first, again = measure(kind, count)
             per_host = first / count * 1e6
-            its = Bound(per_host, '≤', most, 'µs'), Bound(again * 1e3, '≤', AGAIN, 'ms again')
+            its = (
+                Bound(per_host, '≤', most, 'µs'),
+                Bound(again * 1e3, '≤', AGAIN, 'ms again'),
+            )
             bounds += its
             figures = f'{first * 1e3:.1f}', f'{per_host:.2f}', f'{again * 1e3:.2f}'
             rows.append([kind, f'{count:,}', *figures, '\n'.join(map(str, its))])
@@ -60,10 +68,13 @@ def measure(kind, count):
     for host in hosts:
         assert host.numa_topology
         assert host.numa_topology.rooms
-    first, again = [], []
+    first = []
+    again = []
     for number in range(ROUNDS):
         fresh = [replace(host) for host in hosts]
-        pipeline = Pipeline(SETTINGS, loading.filters(SETTINGS), loading.weighers(SETTINGS))
+        pipeline = Pipeline(
+            SETTINGS, loading.filters(SETTINGS), loading.weighers(SETTINGS)
+        )
         first.append(_seconds(pipeline, fresh, request))
         changed = [*fresh]
         changed[number] = replace(fresh[number], num_instances=49, free_ram_mb=8192)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes of it:
-``python -m tests.perf.simulate``.
+"""How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes
+of it: ``python -m tests.perf.simulate``.
 
-A sandbox of so many hosts in two cells, nearly all of them full. ``simulate --until-full`` is
-asked first; then servers are placed for real, one by one, by the daemon's own service, until one
-is refused. Then ``explain`` is asked about the last of them and about the refusal. The exit status
-is 0 if the numbers are the same, by host, which they are not if the simulations claim anything.
+A sandbox of so many hosts in two cells, nearly all of them full. ``simulate
+--until-full`` is asked first; then servers are placed for real, one by one, by the
+daemon's own service, until one is refused. Then ``explain`` is asked about the last of
+them and about the refusal. The exit status is 0 if the numbers are the same, by host,
+which they are not if the simulations claim anything.
 """
 
 import argparse
@@ -31,13 +32,17 @@ from tests.lab.sandboxed import disable, offer
 
 LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
 TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
-ROOM, EVERY, DISABLED = 3, 25, 60
-"""Every so manieth host has room for up to so many servers; every so manieth is disabled."""
+ROOM = 3
+EVERY = 25
+DISABLED = 60
+"""Every so manieth host has room for up to so many servers; every so manieth is
+disabled."""
 LONG = 86_400  # seconds
 
 
 class LargeSandbox(Sandbox):
-    """Registers its hosts all at once: through Placement's API each of them takes some 70 ms."""
+    """Registers its hosts all at once: through Placement's API each of them takes some
+    70 ms."""
 
     def _register(self):
         computes = [
@@ -55,7 +60,8 @@ class LargeSandbox(Sandbox):
 
 
 def machine(number):
-    """A host that has less memory left than one large server needs, or enough for a few."""
+    """A host that has less memory left than one large server needs, or enough for a
+    few."""
     free = 512 + number * 37 % (LARGE.memory_mb - 1024)
     if number % EVERY == 0:
         free += LARGE.memory_mb * (1 + number // EVERY % ROOM)
@@ -65,7 +71,8 @@ def machine(number):
 
 def printed(cloud, command, *arguments):
     """What a command says, which it also prints, with the seconds that it takes."""
-    out, began = StringIO(), time.perf_counter()
+    out = StringIO()
+    began = time.perf_counter()
     with redirect_stdout(out):
         status = novaschedctl.main([command, *cloud.configuration, *arguments])
     print(f'$ novaschedctl {command} {" ".join(arguments)}\n{out.getvalue()}')
@@ -76,35 +83,60 @@ def printed(cloud, command, *arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser('python -m tests.perf.simulate', description=__doc__)
+    parser = argparse.ArgumentParser(
+        'python -m tests.perf.simulate', description=__doc__
+    )
     parser.add_argument('--hosts', type=int, default=5_000)
-    count, began = parser.parse_args().hosts, time.perf_counter()
+    count = parser.parse_args().hosts
+    began = time.perf_counter()
     with TemporaryDirectory() as folder:
         records = Path(folder, 'decisions.sqlite')
         options = {
             'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
             'novasched': {'decisions_file': records},
         }
-        with LargeSandbox([machine(number) for number in range(count)], options) as cloud:
+        with LargeSandbox(
+            [machine(number) for number in range(count)], options
+        ) as cloud:
             for flavor in (LARGE, TINY):
                 offer(cloud, flavor)
             for number in range(0, count, DISABLED):
                 disable(cloud, f'host-{number:05}', synced=False)
-            print(f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s')
+            print(
+                f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s'
+            )
             wanted = ('--flavor', LARGE.name, '--until-full')
             printed(cloud, 'simulate', *wanted)
             said = json.loads(printed(cloud, 'simulate', *wanted, '--format', 'json'))
-            printed(cloud, 'simulate', '--flavor', TINY.name, '--until-full', '--at-most', '2000')
-            began, hosts, servers = time.perf_counter(), Counter[str](), []
+            printed(
+                cloud,
+                'simulate',
+                '--flavor',
+                TINY.name,
+                '--until-full',
+                '--at-most',
+                '2000',
+            )
+            began = time.perf_counter()
+            hosts = Counter[str]()
+            servers = []
             while (boot := cloud.boot(LARGE)).servers:
                 hosts.update(server.host for server in boot.servers)
                 servers += boot.uuids
             seconds = time.perf_counter() - began
-            print(f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)')
+            print(
+                f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)'
+            )
             # Placement is asked about the refusal once it has been answered.
             with closing(RecordReader(str(records))) as reader:
-                wait_until(lambda: reader.newest(1)[0].inquiry, LONG, 'answer of Placement')
-            for words in ([servers[-1]], [servers[-1], '--host', 'host-00000'], ['--last']):
+                wait_until(
+                    lambda: reader.newest(1)[0].inquiry, LONG, 'answer of Placement'
+                )
+            for words in (
+                [servers[-1]],
+                [servers[-1], '--host', 'host-00000'],
+                ['--last'],
+            ):
                 printed(cloud, 'explain', *words)
     same = hosts == said['placed']
     print('the same, host by host' if same else 'NOT the same')

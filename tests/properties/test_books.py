@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims in memory against a Placement that counts everything anew for each question."""
+"""Claims in memory against a Placement that counts everything anew for each
+question."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,7 +33,9 @@ class Inventory:
     def takes(self, amount, used):
         """Whether so much more can be had where so much is in use."""
         capacity = (self.total - self.reserved) * self.allocation_ratio
-        units = self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+        units = (
+            self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+        )
         return units and used + amount <= capacity
 
 
@@ -89,7 +92,9 @@ inventory = st.builds(
     used=st.integers(0, 12),
 )
 stocks = st.dictionaries(
-    st.tuples(st.sampled_from(PROVIDERS), st.sampled_from(CLASSES)), inventory, max_size=9
+    st.tuples(st.sampled_from(PROVIDERS), st.sampled_from(CLASSES)),
+    inventory,
+    max_size=9,
 )
 amounts = st.dictionaries(
     st.sampled_from(PROVIDERS),
@@ -98,17 +103,23 @@ amounts = st.dictionaries(
     max_size=2,
 )
 events = st.lists(
-    st.lists(st.integers(0, 7), min_size=1, max_size=3) | st.just('give back'), max_size=12
+    st.lists(st.integers(0, 7), min_size=1, max_size=3) | st.just('give back'),
+    max_size=12,
 )
 
 
 def free_resources(stock):
-    """The free amounts of providers, as a simulation learns them from Placement's answer."""
+    """The free amounts of providers, as a simulation learns them from Placement's
+    answer."""
     inventories = {}
     for (provider, name), each in stock.items():
         capacity = int((each.total - each.reserved) * each.allocation_ratio)
-        inventories.setdefault(provider, {})[name] = candidate.Inventory(capacity, each.used)
-    summaries = {rp: candidate.ProviderSummary(each) for rp, each in inventories.items()}
+        inventories.setdefault(provider, {})[name] = candidate.Inventory(
+            capacity, each.used
+        )
+    summaries = {
+        rp: candidate.ProviderSummary(each) for rp, each in inventories.items()
+    }
     placement = SimulatedPlacement(
         lambda _query: CandidatesWithSummaries([], summaries), Settings()
     )
@@ -120,10 +131,11 @@ def free_resources(stock):
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
 def test_claims_are_those_that_placement_would_make(stock, ways, story):
     """Whatever is claimed and given back, what is left of the candidates that Placement
-    offered first is what it would offer now, in their order; the others lack just the classes
-    without which it would not; and it says yes and no to the same claims: of several servers
-    together or of one."""
-    twin, free = Twin(stock), free_resources(stock)
+    offered first is what it would offer now, in their order; the others lack just the
+    classes without which it would not; and it says yes and no to the same claims: of
+    several servers together or of one."""
+    twin = Twin(stock)
+    free = free_resources(stock)
     offered = [each for each in ways if twin.fits(each)]
     left = CandidatesLeft([a_full_candidate(each) for each in offered], free)
     made = []
@@ -134,12 +146,19 @@ def test_claims_are_those_that_placement_would_make(stock, ways, story):
                     del twin.held[name]
                     free.release(each)
         elif offered:
-            wanted = {f'{number}.{i}': offered[way % len(offered)] for i, way in enumerate(event)}
+            wanted = {
+                f'{number}.{i}': offered[way % len(offered)]
+                for i, way in enumerate(event)
+            }
             assert twin.claim(wanted) == free.take(list(wanted.values()))
             if wanted.keys() <= twin.held.keys():
                 made.append(wanted)
         expected = [each for each in offered if twin.fits(each)]
         assert [each.resources() for each in left.first(99)] == expected
-        fitting = {id(each) for of_provider in left.fitting().values() for each in of_provider}
+        fitting = {
+            id(each) for of_provider in left.fitting().values() for each in of_provider
+        }
         assert len(fitting) == left.fitting().count == len(expected)
-        assert left.lacking() == Counter(twin.lacking(x) for x in offered if not twin.fits(x))
+        assert left.lacking() == Counter(
+            twin.lacking(x) for x in offered if not twin.fits(x)
+        )

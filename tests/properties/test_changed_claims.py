@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of pending claims by what has changed, compared with a look at all of them."""
+"""What is known of pending claims by what has changed, compared with a look at all of
+them."""
 
 import math
 from collections import Counter
@@ -21,9 +22,12 @@ EARLIER = {host.uuid: host for host in HOSTS}
 LATER = {host.uuid: host for host in HOSTS[:3]}
 """The same, but for one that is gone."""
 INSTANCES = [a_uuid(f'i{number}') for number in range(2)]
-SHOWN = SimpleNamespace(host='x', node='x', vm_state='active', task_state=None, deleted=0)
+SHOWN = SimpleNamespace(
+    host='x', node='x', vm_state='active', task_state=None, deleted=0
+)
 
-_instance, _place = st.sampled_from(INSTANCES), st.integers(0, 9)
+_instance = st.sampled_from(INSTANCES)
+_place = st.integers(0, 9)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just('add'), _instance, st.integers(0, 3)),
@@ -43,7 +47,11 @@ def counting(claims, snapshot, again, own):
     found = {}
     for claim in claims.all():
         is_own = claim.request.instance_uuid not in again or claim in own
-        if claim.host.uuid in snapshot.hosts and claim.shown > snapshot.read_at and is_own:
+        if (
+            claim.host.uuid in snapshot.hosts
+            and claim.shown > snapshot.read_at
+            and is_own
+        ):
             found.setdefault(claim.host.uuid, []).append(claim)
     return {uuid: tuple(each) for uuid, each in found.items()}
 
@@ -65,14 +73,18 @@ def amounts(claims, moment):
 )
 @settings(max_examples=300)
 def test_as_seen_by_all(steps, again, kept):
-    """Whatever happens to claims, whichever hosts one works on, and however few changes are
-    remembered: which claims count, what they leave of hosts, and what they take since an answer."""
+    """Whatever happens to claims, whichever hosts one works on, and however few changes
+    are remembered: which claims count, what they leave of hosts, and what they take
+    since an answer."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending_claims, 'CHANGES_KEPT', kept)
         claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
-    known, snapshot, answered = [], HostSnapshot(EARLIER, clock.now, everywhere=EARLIER), clock.now
-    change, sums = None, {}
+    known = []
+    snapshot = HostSnapshot(EARLIER, clock.now, everywhere=EARLIER)
+    answered = clock.now
+    change = None
+    sums = {}
     for number, (step, *rest) in enumerate(steps):
         clock.now += 0.01
         if step == 'add':
@@ -92,17 +104,24 @@ def test_as_seen_by_all(steps, again, kept):
         elif step == 'read':
             snapshot = HostSnapshot(rest[0], clock.now, everywhere=rest[0])
         elif step == 'answer':
-            answered, change, sums = clock.now, None, {}
+            answered = clock.now
+            change = None
+            sums = {}
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
         assert pending == counting(claims, snapshot, again, own)
         left = claims.left(snapshot.hosts, pending)
         for uuid, host in snapshot.hosts.items():
-            rams = [65536 - 512 * len(pending.get(uuid, ())), left.get(uuid, host).free_ram_mb]
+            rams = [
+                65536 - 512 * len(pending.get(uuid, ())),
+                left.get(uuid, host).free_ram_mb,
+            ]
             assert rams[0] == rams[1]
             assert (uuid in left) == (uuid in pending)
         change, is_all, taken = claims.taken(answered, change)
         sums = {} if is_all else sums
         for provider, its in taken.items():
             sums.setdefault(provider, Counter()).update(its)
-        assert {x: +each for x, each in sums.items() if +each} == amounts(claims, answered)
+        assert {x: +each for x, each in sums.items() if +each} == amounts(
+            claims, answered
+        )

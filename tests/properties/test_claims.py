@@ -19,7 +19,9 @@ SERVERS = [a_uuid(f'server {i}') for i in range(8)]
 
 
 a_claim = st.builds(
-    lambda server, provider, vcpus: Claim(server, a_candidate(provider, VCPU=vcpus), OWNER),
+    lambda server, provider, vcpus: Claim(
+        server, a_candidate(provider, VCPU=vcpus), OWNER
+    ),
     st.sampled_from(SERVERS),
     st.sampled_from(PROVIDERS),
     st.integers(1, 3),
@@ -30,7 +32,9 @@ def named(claim):
     return claim.uuid
 
 
-orders = st.lists(st.lists(a_claim, min_size=1, max_size=5, unique_by=named), max_size=8)
+orders = st.lists(
+    st.lists(a_claim, min_size=1, max_size=5, unique_by=named), max_size=8
+)
 evacuated = st.sets(st.sampled_from(SERVERS), max_size=4).map(
     lambda servers: {each: [1, {SOURCE: {'VCPU': 1}}] for each in servers}
 )
@@ -49,10 +53,16 @@ def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
     assert together.held == one_by_one.held
 
 
-@given(rooms, evacuated, st.lists(a_claim, unique_by=named), st.integers(0, 9), st.randoms())
+@given(
+    rooms,
+    evacuated,
+    st.lists(a_claim, unique_by=named),
+    st.integers(0, 9),
+    st.randoms(),
+)
 def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
-    """Whichever answer of Placement gets lost, each server holds what it held before, and
-    what was answered, and no more."""
+    """Whichever answer of Placement gets lost, each server holds what it held before,
+    and what was answered, and no more."""
     books = Books(dict(held), room, [None] * lost + ['after 500'])
     orders = [wanted[i : i + 2] for i in range(0, len(wanted), 2)]
     made = [claim for each in settle(books, orders, chance) for claim in each or ()]
@@ -63,9 +73,10 @@ def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
 
 
 def settle(books, wanted, chance, slow=False):
-    """What comes of orders that are filled as those that come at the same time; None of one
-    that is refused for whatever reason."""
-    claims, orders = Claims(PlacementApi(books)), [Order(each) for each in wanted]
+    """What comes of orders that are filled as those that come at the same time; None of
+    one that is refused for whatever reason."""
+    claims = Claims(PlacementApi(books))
+    orders = [Order(each) for each in wanted]
     for _ in range(9 * slow):
         claims._batches.took(9.0, 2)
     claims._batches.waiting += orders
@@ -79,7 +90,11 @@ def settle(books, wanted, chance, slow=False):
 
 def is_first(order):
     """True if an order is the first of a batch in flight."""
-    return not order.outcome.done() and order.others.done() and order.others.result() is not None
+    return (
+        not order.outcome.done()
+        and order.others.done()
+        and order.others.result() is not None
+    )
 
 
 def again(claims, order):

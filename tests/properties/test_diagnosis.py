@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the cloud, each host that was not offered is counted under what it lacks first."""
+"""Whatever the cloud, each host that was not offered is counted under what it lacks
+first."""
 
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +24,9 @@ from tests.lab.providers import Provider, ProvidersInMemory
 SOUTH = Aggregate(1, a_uuid('south'), 'south', {'availability_zone': 'south'})
 OURS = Aggregate(2, a_uuid('ours'), 'ours', {'filter_tenant_id': 'project'})
 LICENSED = Aggregate(3, a_uuid('licensed'), 'licensed', {'trait:CUSTOM_L': 'required'})
-DISABLED, AVX, BAD = 'COMPUTE_STATUS_DISABLED', 'HW_CPU_X86_AVX512F', 'CUSTOM_BAD'
+DISABLED = 'COMPUTE_STATUS_DISABLED'
+AVX = 'HW_CPU_X86_AVX512F'
+BAD = 'CUSTOM_BAD'
 
 
 class Nobody(Filter):
@@ -39,10 +42,16 @@ class Facts:
     def __init__(self, number, random):
         chance = lambda part: random.random() < part  # noqa: E731
         self.name = f'h{number}'
-        self.is_known, self.is_offered = not chance(0.05), chance(0.3)
-        self.is_south, self.is_ours, self.is_licensed = chance(0.9), chance(0.9), chance(0.1)
-        self.is_disabled, self.has_avx, self.is_bad = chance(0.1), chance(0.8), chance(0.1)
-        self.ram, self.disk_gb = random.choice([2048, 8192]), random.choice([20, 100])
+        self.is_known = not chance(0.05)
+        self.is_offered = chance(0.3)
+        self.is_south = chance(0.9)
+        self.is_ours = chance(0.9)
+        self.is_licensed = chance(0.1)
+        self.is_disabled = chance(0.1)
+        self.has_avx = chance(0.8)
+        self.is_bad = chance(0.1)
+        self.ram = random.choice([2048, 8192])
+        self.disk_gb = random.choice([20, 100])
         self.free_ram = random.randrange(0, self.ram + 1, 1024)
         self.free_disk = random.randrange(0, self.disk_gb + 1, 20)
         self.in_cell = not chance(0.05)
@@ -57,7 +66,11 @@ class Facts:
 
     def providers(self):
         if self.is_known:
-            aggregates = {SOUTH: self.is_south, OURS: self.is_ours, LICENSED: self.is_licensed}
+            aggregates = {
+                SOUTH: self.is_south,
+                OURS: self.is_ours,
+                LICENSED: self.is_licensed,
+            }
             traits = {DISABLED: self.is_disabled, AVX: self.has_avx, BAD: self.is_bad}
             yield Provider(
                 a_uuid(self.name),
@@ -83,7 +96,10 @@ class Facts:
             'lack DISK_GB': self.free_disk < asked.disk_gb,
             'lack MEMORY_MB': self.free_ram < asked.ram,
         }
-        return next((words for words, is_so in causes.items() if is_so), 'offered when asked again')
+        return next(
+            (words for words, is_so in causes.items() if is_so),
+            'offered when asked again',
+        )
 
 
 class Asked:
@@ -91,9 +107,14 @@ class Asked:
 
     def __init__(self, random):
         flip = lambda: random.random() < 0.5  # noqa: E731
-        self.zone, self.tenants, self.licensed, self.one_cell = flip(), flip(), flip(), flip()
-        self.avx, self.bad = flip(), flip()
-        self.ram, self.disk_gb = random.choice([512, 2048, 4096]), random.choice([1, 20, 40])
+        self.zone = flip()
+        self.tenants = flip()
+        self.licensed = flip()
+        self.one_cell = flip()
+        self.avx = flip()
+        self.bad = flip()
+        self.ram = random.choice([512, 2048, 4096])
+        self.disk_gb = random.choice([1, 20, 40])
 
     def request(self):
         wanted = [x for x, is_so in ((SOUTH, self.zone), (OURS, self.tenants)) if is_so]
@@ -115,7 +136,8 @@ class Asked:
 def check(seed, number):
     """Decide a request on so many hosts, diagnose the refusal, and count again."""
     random = Random(seed)
-    asked, facts = Asked(random), [Facts(each, random) for each in range(number)]
+    asked = Asked(random)
+    facts = [Facts(each, random) for each in range(number)]
     # A host that is not there cannot be offered, nor one that is not asked for.
     seen = [x for x in facts if x.is_known and (x.in_cell or not asked.one_cell)]
     for each in facts:
@@ -123,14 +145,19 @@ def check(seed, number):
     hosts = [each.host() for each in facts]
     offered = CountingPlacement({a_uuid(x.name): 9 for x in facts if x.is_offered})
     values = Settings(max_placement_results=10 * number)
-    decision = Decided(hosts, offered, [Nobody(values)], settings=values).ask(asked.request())
+    decision = Decided(hosts, offered, [Nobody(values)], settings=values).ask(
+        asked.request()
+    )
     placement = ProvidersInMemory([x for each in facts for x in each.providers()])
     known = {host.uuid: host for host in hosts}
     aggregates = StillAggregates([SOUTH, OURS, LICENSED])
-    found, lacks = Diagnoser(values, placement, aggregates, lambda since: known)(decision)
+    found, lacks = Diagnoser(values, placement, aggregates, lambda since: known)(
+        decision
+    )
     record = replace(record_of(decision), inquiry=found)
 
-    told, causes = render.tally(record), Counter(each.cause(asked) for each in facts)
+    told = render.tally(record)
+    causes = Counter(each.cause(asked) for each in facts)
     assert told == causes
     assert told.total() == number
     parts = {f'{n:,} {words}' for words, n in causes.items()}
@@ -146,8 +173,8 @@ def check(seed, number):
 
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 40))
 def test_every_host_is_counted_by_what_it_lacks_first(seed, number):
-    """The counts are those of somebody who looks at each host by itself; they add up to all hosts,
-    those that a filter dropped among them."""
+    """The counts are those of somebody who looks at each host by itself; they add up to
+    all hosts, those that a filter dropped among them."""
     check(seed, number)
 
 

@@ -15,7 +15,8 @@ from novasched.tools.simulate.evictions import MAX_SERVERS, Evictor
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.ports import Asked, a_simulator
 
-NAMES, SIZES = 'abc', (256, 512, 1024)
+NAMES = 'abc'
+SIZES = (256, 512, 1024)
 SPOT = {'preemptible': 'true'}
 MOST_SERVERS = 5  # of max_instances_per_host
 DISABLED = Lack(1, 'disabled', '', '')
@@ -23,13 +24,19 @@ DISABLED = Lack(1, 'disabled', '', '')
 
 @st.composite
 def servers(draw):
-    """A server's memory, whether it may go, and whether it is of the request's group."""
-    return draw(st.sampled_from(SIZES)), draw(st.booleans()), draw(st.integers(0, 4)) == 0
+    """A server's memory, whether it may go, and whether it is of the request's
+    group."""
+    return (
+        draw(st.sampled_from(SIZES)),
+        draw(st.booleans()),
+        draw(st.integers(0, 4)) == 0,
+    )
 
 
 @st.composite
 def clouds(draw):
-    """Free memory of each host, its servers, and whether it is disabled; and what is asked for."""
+    """Free memory of each host, its servers, and whether it is disabled; and what is
+    asked for."""
     rows = {
         name: (
             draw(st.sampled_from([0, 100, 256, 1500, 4096])),
@@ -72,7 +79,11 @@ class Api:
         for name, (free, its, _) in rows.items():
             held = {uuid_of(name, i): size for i, (size, _, _) in enumerate(its)}
             memory = {'total': 64 + free + sum(held.values()), 'reserved': 64}
-            inventories = {'MEMORY_MB': memory, 'VCPU': {'total': 99}, 'DISK_GB': {'total': 99}}
+            inventories = {
+                'MEMORY_MB': memory,
+                'VCPU': {'total': 99},
+                'DISK_GB': {'total': 99},
+            }
             allocations = {x: {'resources': {'MEMORY_MB': n}} for x, n in held.items()}
             path = f'/resource_providers/{a_uuid(name)}'
             self.answers[f'{path}/inventories'] = {'inventories': inventories}
@@ -83,7 +94,8 @@ class Api:
 
 
 def brute(rows, name, wanted, grouped):
-    """The number and the memory of the smallest set of a host's servers; None if there is none."""
+    """The number and the memory of the smallest set of a host's servers; None if there
+    is none."""
     free, its, is_disabled = rows[name]
     found = []
     may_go = [each for each in its if each[1]]
@@ -93,13 +105,15 @@ def brute(rows, name, wanted, grouped):
             fits = free + sum(x[0] for x in gone) >= wanted
             if fits and len(its) - number < MOST_SERVERS and not (grouped and members):
                 found.append((number, sum(x[0] for x in gone)))
-    return None if is_disabled else min(found, default=None)
+    if is_disabled:
+        return None
+    return min(found, default=None)
 
 
 @given(clouds())
 def test_no_smaller_set(cloud):
-    """Each host is found with a set as small as any; on the others more would have to go, or all are
-    not enough; afterwards the simulator is as before."""
+    """Each host is found with a set as small as any; on the others more would have to
+    go, or all are not enough; afterwards the simulator is as before."""
     rows, wanted, grouped = cloud
     hosts = [
         a_host(
@@ -111,7 +125,9 @@ def test_no_smaller_set(cloud):
         for name, (free, its, _) in rows.items()
     ]
     room = {a_uuid(name): 0 if off else free for name, (free, _, off) in rows.items()}
-    simulator = a_simulator(hosts, Asked(room, wanted), max_instances_per_host=MOST_SERVERS)
+    simulator = a_simulator(
+        hosts, Asked(room, wanted), max_instances_per_host=MOST_SERVERS
+    )
     off = {a_uuid(name) for name, row in rows.items() if row[2]}
     amount = Lack(2, 'lack MEMORY_MB', '', '', is_amount=True)
     lacks = {
@@ -132,12 +148,20 @@ def test_no_smaller_set(cloud):
     expected = {name: brute(rows, name, wanted, grouped) for name in NAMES}
     assert bool(found.decided.decision.hosts) == ((0, 0) in expected.values())
     if not found.decided.decision.hosts:
-        few = {name: each for name, each in expected.items() if each and each[0] <= MAX_SERVERS}
+        few = {
+            name: each
+            for name, each in expected.items()
+            if each and each[0] <= MAX_SERVERS
+        }
         sets = {x.host: (len(x.servers), x.memory_mb) for x in found.found}
         assert sets == few
         assert [*sets] == sorted(few, key=lambda name: (*few[name], name))
-        assert all(each.request.flavor.extra_specs for x in found.found for each in x.servers)
-        assert {*found.more} == {name for name, each in expected.items() if each} - few.keys()
+        assert all(
+            each.request.flavor.extra_specs for x in found.found for each in x.servers
+        )
+        assert {*found.more} == {
+            name for name, each in expected.items() if each
+        } - few.keys()
         assert found.rejected.total() == [*expected.values()].count(None)
         assert found.rejected['disabled'] == len(off)
     assert simulator.hosts == sorted(hosts, key=lambda host: host.host)

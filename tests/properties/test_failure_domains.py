@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of a server group, one request after the other, against a plain look at all hosts."""
+"""Instances of a server group, one request after the other, against a plain look at all
+hosts."""
 
 from collections import Counter
 
@@ -18,7 +19,8 @@ HOSTS = st.lists(
     min_size=1,
     max_size=6,
 )
-"""Racks that a host is in, instances that it has room for, and members that are there already."""
+"""Racks that a host is in, instances that it has room for, and members that are there
+already."""
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
@@ -26,32 +28,47 @@ class Cloud:
     """Hosts, and the members of a group that are on them."""
 
     def __init__(self, hosts, policy, limit, *plugins, **more):
-        self.racks, self.room, self.on, made = {}, {}, {}, []
+        self.racks = {}
+        self.room = {}
+        self.on = {}
+        made = []
         for number, (racks, room, members) in enumerate(hosts):
-            name, new = f'h{number}', {*members} - self.on.keys()
-            self.racks[name], self.room[name] = racks, room
+            name = f'h{number}'
+            new = {*members} - self.on.keys()
+            self.racks[name] = racks
+            self.room[name] = room
             self.on |= dict.fromkeys(new, name)
             metadata = [{'failure_domain': rack} for rack in sorted(racks)]
             made.append(a_host(name, metadata=metadata, instances=new))
-        self.policy, self.rules = policy, {'max_server_per_host': str(limit)}
+        self.policy = policy
+        self.rules = {'max_server_per_host': str(limit)}
         slots = CountingPlacement({a_uuid(name): n for name, n in self.room.items()})
-        self.driver = a_driver(made, *plugins, placement=slots, in_flight_timeout=60.0, **more)
+        self.driver = a_driver(
+            made, *plugins, placement=slots, in_flight_timeout=60.0, **more
+        )
 
     def near(self, name):
         """The number of members that share a rack with a host; racks of all members."""
         mine = self.racks[name]
-        return sum(bool(self.racks[x] & mine) or self.racks[x] == mine for x in self.on.values())
+        return sum(
+            bool(self.racks[x] & mine) or self.racks[x] == mine
+            for x in self.on.values()
+        )
 
     def ask(self, number, count):
         """The hosts of some more members, None if they are refused."""
         uuids = tuple(f'{number}-{i}' for i in range(count))
         group = a_group(self.policy, {*self.on, *uuids}, rules=self.rules)
-        request = a_request(count=count, instance_uuids=uuids, instance_uuid=uuids[0], group=group)
+        request = a_request(
+            count=count, instance_uuids=uuids, instance_uuid=uuids[0], group=group
+        )
         try:
             rows = self.driver.select_destinations(request)
         except NoValidHost:
             return None
-        return {uuid: row[0].service_host for uuid, row in zip(uuids, rows, strict=True)}
+        return {
+            uuid: row[0].service_host for uuid, row in zip(uuids, rows, strict=True)
+        }
 
     def take(self, uuid, name):
         self.on[uuid] = name
@@ -59,10 +76,13 @@ class Cloud:
 
 
 @given(HOSTS, COUNTS, st.sampled_from(['anti-affinity', 'affinity']), st.integers(1, 2))
-@example([({'1'}, 2, []), ({'2'}, 1, []), ({'1', '2'}, 2, [])], [1, 3, 1], 'affinity', 1)
+@example(
+    [({'1'}, 2, []), ({'2'}, 1, []), ({'1', '2'}, 2, [])], [1, 3, 1], 'affinity', 1
+)
 def test_hard_groups(hosts, counts, policy, limit):
-    """Each goes where a plain look allows it, beside those before it, also of the same request and
-    on hosts that are full; refused is what a plain look finds no host for, either."""
+    """Each goes where a plain look allows it, beside those before it, also of the same
+    request and on hosts that are full; refused is what a plain look finds no host for,
+    either."""
     cloud = Cloud(hosts, policy, limit, FailureDomainFilter)
 
     def allowed(name):
@@ -70,7 +90,9 @@ def test_hard_groups(hosts, counts, policy, limit):
             return False
         if policy == 'anti-affinity':
             return cloud.near(name) < limit
-        return bool(cloud.near(name)) or not any(cloud.racks[x] for x in cloud.on.values())
+        return bool(cloud.near(name)) or not any(
+            cloud.racks[x] for x in cloud.on.values()
+        )
 
     for number, count in enumerate(counts):
         chosen = cloud.ask(number, count)
@@ -84,8 +106,12 @@ def test_hard_groups(hosts, counts, policy, limit):
 
 @given(HOSTS, COUNTS, st.sampled_from(['soft-anti-affinity', 'soft-affinity']))
 def test_soft_groups(hosts, counts, policy):
-    """Each goes to a host with room whose failure domains have the fewest members, or the most."""
-    weigher = {'weighers': [FailureDomainWeigher], 'failure_domain_weight_multiplier': 1.0}
+    """Each goes to a host with room whose failure domains have the fewest members, or
+    the most."""
+    weigher = {
+        'weighers': [FailureDomainWeigher],
+        'failure_domain_weight_multiplier': 1.0,
+    }
     cloud = Cloud(hosts, policy, 1, **weigher)
     best = min if policy == 'soft-anti-affinity' else max
     for number, count in enumerate(counts):

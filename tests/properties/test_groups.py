@@ -25,39 +25,67 @@ HOSTS = sorted(host for hosts in CELLS.values() for host in hosts)
 UUIDS = [f'i{number}' for number in range(8)]
 NEW = ('n0', 'n1', 'n2')
 FILTERS = (
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter', 'DifferentHostFilter',
-)  # fmt: skip
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'SameHostFilter',
+    'DifferentHostFilter',
+)
 
 _some = st.lists(st.sampled_from([*UUIDS, *NEW, 'stranger']), max_size=5)
 _host = st.sampled_from(HOSTS)
-ROWS = st.dictionaries(st.sampled_from([*UUIDS, 'n0']), st.tuples(st.none() | _host, st.booleans()))
-POLICY = st.sampled_from(
-    [None, 'anti-affinity', 'affinity', 'soft-affinity', 'soft-anti-affinity', 'unheard of']
+ROWS = st.dictionaries(
+    st.sampled_from([*UUIDS, 'n0']), st.tuples(st.none() | _host, st.booleans())
 )
-RULES = st.sampled_from([{}, {'max_server_per_host': '2'}, {'max_server_per_host': 'two'}])
+POLICY = st.sampled_from(
+    [
+        None,
+        'anti-affinity',
+        'affinity',
+        'soft-affinity',
+        'soft-anti-affinity',
+        'unheard of',
+    ]
+)
+RULES = st.sampled_from(
+    [{}, {'max_server_per_host': '2'}, {'max_server_per_host': 'two'}]
+)
 HINTS = st.fixed_dictionaries(
     {}, optional={'same_host': _some, 'different_host': _some, 'other': _some}
 )
 REQUEST = st.fixed_dictionaries(
     {
-        'policy': POLICY, 'rules': RULES, 'members': _some, 'hosts': st.lists(_host, max_size=2),
-        'hints': HINTS, 'count': st.integers(1, 3), 'forced': st.booleans(),
+        'policy': POLICY,
+        'rules': RULES,
+        'members': _some,
+        'hosts': st.lists(_host, max_size=2),
+        'hints': HINTS,
+        'count': st.integers(1, 3),
+        'forced': st.booleans(),
     }
-)  # fmt: skip
+)
 FLAVORS = st.lists(st.sampled_from([1, 2, 3, None]), min_size=9, max_size=9)
 PENDING = st.dictionaries(st.sampled_from([*UUIDS, 'p']), _host, max_size=3)
 
 
 class Whole:
-    """Hosts that always come with all instances, as a scheduler reads them that knows nothing
-    of the request."""
+    """Hosts that always come with all instances, as a scheduler reads them that knows
+    nothing of the request."""
 
     def __init__(self, reader):
         self._reader = reader
         self.prepare = reader.prepare
         self.aimed = reader.aimed
 
-    def read(self, uuids, request, instances, images=False, named=(), located=(), flavors=False):
+    def read(
+        self,
+        uuids,
+        request,
+        instances,
+        images=False,
+        named=(),
+        located=(),
+        flavors=False,
+    ):
         return self._reader.read(uuids, request, True, images, (), located)
 
 
@@ -72,7 +100,8 @@ def cloud(tmp_path_factory):
 
 
 def _write(cloud, rows, flavors=()):
-    """Put the instances on their hosts; the second of each says that the row is deleted."""
+    """Put the instances on their hosts; the second of each says that the row is
+    deleted."""
     flavor_of = dict(zip(rows, flavors, strict=False))
     for cell, hosts in CELLS.items():
         with cloud.engines[cell].begin() as connection:
@@ -93,20 +122,28 @@ def _request(wanted):
     uuids = NEW[: wanted['count']]
     forced = {'force_hosts': ('h0',)} if wanted['forced'] else {}
     return a_request(
-        instance_uuids=uuids, instance_uuid=uuids[0], hints=wanted['hints'], group=group,
-        flavor=a_flavor(id=1), **forced,
-    )  # fmt: skip
+        instance_uuids=uuids,
+        instance_uuid=uuids[0],
+        hints=wanted['hints'],
+        group=group,
+        flavor=a_flavor(id=1),
+        **forced,
+    )
 
 
 def _decided(hosts, wanted, pending, filters=FILTERS):
-    """The hosts that were chosen, in their order, or why there is none; and why not others."""
+    """The hosts that were chosen, in their order, or why there is none; and why not
+    others."""
     values = Settings(enabled_filters=filters)
     pending_claims = PendingClaims(values)
     host_snapshot = hosts.read(None, a_request(), False).hosts
     for uuid, host in pending.items():
-        pending_claims.add(host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {})
+        pending_claims.add(
+            host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {}
+        )
     slots = CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9))
-    filters, weighers = loading.filters(values), loading.weighers(values)
+    filters = loading.filters(values)
+    weighers = loading.weighers(values)
     parts = Parts(values, [], slots, hosts, filters, weighers, pending_claims)
     with logged('nova.filters', logging.DEBUG) as told:
         decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
@@ -121,24 +158,33 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
 @example(
     rows={'n0': ('h0', False), 'i0': ('h0', False)},
     wanted={
-        'policy': 'anti-affinity', 'rules': {}, 'members': ['i0'], 'hosts': [], 'hints': {},
-        'count': 1, 'forced': False,
+        'policy': 'anti-affinity',
+        'rules': {},
+        'members': ['i0'],
+        'hosts': [],
+        'hints': {},
+        'count': 1,
+        'forced': False,
     },
     pending={},
-)  # fmt: skip
+)
 def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
-    """Hosts, verdicts and reasons are those of a scheduler that reads every instance. Instances
-    that are asked for together are new, and on no host."""
+    """Hosts, verdicts and reasons are those of a scheduler that reads every instance.
+    Instances that are asked for together are new, and on no host."""
     if wanted['count'] > 1:
         rows = {uuid: row for uuid, row in rows.items() if uuid not in NEW}
     _write(cloud, rows)
     with closing(cloud.reader()) as reader:
-        assert _decided(reader, wanted, pending) == _decided(Whole(reader), wanted, pending)
+        assert _decided(reader, wanted, pending) == _decided(
+            Whole(reader), wanted, pending
+        )
 
 
 @settings(max_examples=60)
 @given(rows=ROWS, flavors=FLAVORS, wanted=REQUEST, pending=PENDING)
-def test_one_instance_of_each_flavor_is_all_that_counts(cloud, rows, flavors, wanted, pending):
+def test_one_instance_of_each_flavor_is_all_that_counts(
+    cloud, rows, flavors, wanted, pending
+):
     """TypeAffinityFilter decides as if every instance were read, alone and beside
     filters that look for named instances."""
     if wanted['count'] > 1:

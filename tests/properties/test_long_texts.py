@@ -126,7 +126,9 @@ def made_of(name):
 @cache
 def attacks():
     """Makers of texts on which some pattern that meets texts of users takes longest."""
-    made = {name: made_of(name)[0] for name in PATTERNS if not name.startswith(OF_OPERATORS)}
+    made = {
+        name: made_of(name)[0] for name in PATTERNS if not name.startswith(OF_OPERATORS)
+    }
     return {**BY_HAND, **made}
 
 
@@ -140,7 +142,9 @@ def test_patterns_are_linear(name):
             assert seconds < MAX_PATTERN_S, text[:80]
 
 
-@pytest.mark.parametrize('bad', [r'([a-z]+://)[^ ]*@', r'\d+(\.\d+){3}', r'x[^]]*\]', r'a:.*?: b'])
+@pytest.mark.parametrize(
+    'bad', [r'([a-z]+://)[^ ]*@', r'\d+(\.\d+){3}', r'x[^]]*\]', r'a:.*?: b']
+)
 def test_patterns_that_are_not(bad):
     """The generator finds them out."""
     pattern = re.compile(bad)
@@ -150,7 +154,9 @@ def test_patterns_that_are_not(bad):
     assert long > 20 * short
 
 
-@pytest.mark.parametrize('function', [redact, hide, one_line], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    'function', [redact, hide, one_line], ids=lambda each: each.__name__
+)
 def test_redaction(function, monkeypatch):
     """Texts of libraries and of our own. Without known secrets, some patterns match
     nothing and the others are the same."""
@@ -191,40 +197,88 @@ def near(text):
 FIELDS = {
     'a hint': hint('foo'),
     'the name of a hint': lambda text: {'scheduler_hints': {text: ['foo']}},
-    'many hints': lambda text: {'scheduler_hints': {text[i : i + 64]: [text[i : i + 64]] for i in range(0, len(text), 128)}},
+    'many hints': lambda text: {
+        'scheduler_hints': {
+            text[i : i + 64]: [text[i : i + 64]] for i in range(0, len(text), 128)
+        }
+    },
     'a bad hint': lambda text: {'scheduler_hints': {text: 'no list'}},
     'same_host': hint('same_host'),
     'different_host': hint('different_host'),
-    'many of same_host': lambda text: {'scheduler_hints': {'same_host': [text[i : i + 36] for i in range(0, len(text), 38)]}},
+    'many of same_host': lambda text: {
+        'scheduler_hints': {
+            'same_host': [text[i : i + 36] for i in range(0, len(text), 38)]
+        }
+    },
     'group': hint('group'),
     'build_near_host_ip': hint('build_near_host_ip'),
     'cidr': near,
     'query': hint('query'),
     'a property': lambda text: {'image': image(os_command_line=text)},
     'the name of a property': lambda text: {'image': image(**{text: 'x'})},
-    'the version of a hypervisor': lambda text: {'image': image(hw_architecture='x86_64', img_hv_requested_version=text)},
+    'the version of a hypervisor': lambda text: {
+        'image': image(hw_architecture='x86_64', img_hv_requested_version=text)
+    },
     'an architecture': lambda text: {'image': image(hw_architecture=text)},
     'a page size': lambda text: {'image': image(hw_mem_page_size=text)},
     'a policy of CPUs': lambda text: {'image': image(hw_cpu_policy=text)},
-    'a mask': lambda text: {'image': image(hw_cpu_realtime_mask=text), 'flavor': flavor(extra_specs={'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': '1'})},
+    'a mask': lambda text: {
+        'image': image(hw_cpu_realtime_mask=text),
+        'flavor': flavor(
+            extra_specs={'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': '1'}
+        ),
+    },
     'bits of addresses': lambda text: {'image': image(hw_maxphysaddr_bits=text)},
     'a trait': lambda text: {'image': image(traits_required=[text])},
     'the version of a TPM': lambda text: {'image': image(hw_tpm_version=text)},
     'a bus': lambda text: {'image': image(hw_disk_bus=text)},
-    'the name of an image': lambda text: {'image': named('ImageMeta', '1.8', text, id=text, disk_format=text)},
-    'the name of a flavor': lambda text: {'flavor': flavor(name=text, description=text)},
-    'an extra spec': lambda text: {'flavor': flavor(extra_specs={'capabilities:x': text})},
-    'the name of an extra spec': lambda text: {'flavor': flavor(extra_specs={text: 'x', f'resources{text}': '1', f'trait:{text}': 'required'})},
+    'the name of an image': lambda text: {
+        'image': named('ImageMeta', '1.8', text, id=text, disk_format=text)
+    },
+    'the name of a flavor': lambda text: {
+        'flavor': flavor(name=text, description=text)
+    },
+    'an extra spec': lambda text: {
+        'flavor': flavor(extra_specs={'capabilities:x': text})
+    },
+    'the name of an extra spec': lambda text: {
+        'flavor': flavor(
+            extra_specs={
+                text: 'x',
+                f'resources{text}': '1',
+                f'trait:{text}': 'required',
+            }
+        )
+    },
     'a zone': lambda text: {'availability_zone': text},
     'a project': lambda text: {'project_id': text, 'user_id': text},
-    'a group': lambda text: {'instance_group': named('InstanceGroup', '1.11', text, uuid=text, policy='anti-affinity', members=[text], hosts=[text], _rules={'max_server_per_host': text})},
-    'a group of another policy': lambda text: {'instance_group': primitive('InstanceGroup', '1.11', policy=text)},
+    'a group': lambda text: {
+        'instance_group': named(
+            'InstanceGroup',
+            '1.11',
+            text,
+            uuid=text,
+            policy='anti-affinity',
+            members=[text],
+            hosts=[text],
+            _rules={'max_server_per_host': text},
+        )
+    },
+    'a group of another policy': lambda text: {
+        'instance_group': primitive('InstanceGroup', '1.11', policy=text)
+    },
     'ignored hosts': lambda text: {'ignore_hosts': [text]},
     'forced hosts': lambda text: {'force_hosts': [text], 'force_nodes': [text]},
-    'a destination': lambda text: {'requested_destination': primitive('Destination', '1.4', host=text)},
-    'a security group': lambda text: {'security_groups': primitive('SecurityGroupList', '1.1', objects=[named('SecurityGroup', '1.2', text)])},
+    'a destination': lambda text: {
+        'requested_destination': primitive('Destination', '1.4', host=text)
+    },
+    'a security group': lambda text: {
+        'security_groups': primitive(
+            'SecurityGroupList', '1.1', objects=[named('SecurityGroup', '1.2', text)]
+        )
+    },
     'the context': lambda text: {},
-}  # fmt: skip
+}
 PLAIN_FIELDS = {
     'a policy of CPUs', 'the version of a TPM', 'a bus', 'bits of addresses', 'a group',
     'a group of another policy', 'the name of a flavor', 'a project', 'ignored hosts',
@@ -235,19 +289,36 @@ PLAIN_FIELDS = {
 these: what is logged or kept of a field takes the same way as a hint."""
 CONTEXT = {'request_id': 'req-1', 'user_id': 'u', 'project_id': 'p'}
 FILTERS = tuple(sorted(entry_points(group='novasched.filters').names))
-HOST = a_host('h1', host_ip='10.0.0.9', hypervisor_version=8002000, cpu_info='{"maxphysaddr": {"bits": 46}}',
-              supported_instances=(('x86_64', 'kvm', 'hvm'),), metadata={'os_command_line': 'x', 'filter_tenant_id': 'p'})  # fmt: skip
+HOST = a_host(
+    'h1',
+    host_ip='10.0.0.9',
+    hypervisor_version=8002000,
+    cpu_info='{"maxphysaddr": {"bits": 46}}',
+    supported_instances=(('x86_64', 'kvm', 'hvm'),),
+    metadata={'os_command_line': 'x', 'filter_tenant_id': 'p'},
+)
 USUAL = (
-    'ComputeFilter', 'ComputeCapabilitiesFilter', 'DifferentHostFilter', 'ImagePropertiesFilter',
-    'SameHostFilter', 'ServerGroupAntiAffinityFilter', 'SimpleCIDRAffinityFilter', 'JsonFilter',
-)  # fmt: skip
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'DifferentHostFilter',
+    'ImagePropertiesFilter',
+    'SameHostFilter',
+    'ServerGroupAntiAffinityFilter',
+    'SimpleCIDRAffinityFilter',
+    'JsonFilter',
+)
 SETTINGS = Settings(
-    enabled_filters=FILTERS, failure_domain_key='filter_tenant_id', isolated_images=('x',)
+    enabled_filters=FILTERS,
+    failure_domain_key='filter_tenant_id',
+    isolated_images=('x',),
 )
 JUDGES = loading.filters(SETTINGS)
 PLACEMENT = CountingPlacement({HOST.uuid: 10**9})
 DECIDED = Decided(
-    [HOST], PLACEMENT, [each for each in JUDGES if name_of(each) in USUAL], settings=SETTINGS
+    [HOST],
+    PLACEMENT,
+    [each for each in JUDGES if name_of(each) in USUAL],
+    settings=SETTINGS,
 )
 
 
@@ -297,7 +368,9 @@ def decided(request):
 def judged(each, request):
     """The verdict of a filter on a host, and its reason as it is kept."""
     reasons, _ = judge(each, [HOST], request, None)
-    return [*map(one_line, filter(None, reasons))], grouped({why: 1 for why in reasons if why})
+    return [*map(one_line, filter(None, reasons))], grouped(
+        {why: 1 for why in reasons if why}
+    )
 
 
 def told(record, rejections):

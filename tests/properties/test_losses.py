@@ -26,7 +26,9 @@ def clouds(draw):
 def evacuees_of(servers):
     """The servers of each policy are in one group."""
     uuids = {
-        (host, i): a_uuid(f'{host}{i}') for host, kept in servers.items() for i in range(len(kept))
+        (host, i): a_uuid(f'{host}{i}')
+        for host, kept in servers.items()
+        for i in range(len(kept))
     }
     found = []
     for (host, i), uuid in uuids.items():
@@ -40,25 +42,34 @@ def evacuees_of(servers):
 
 def new_simulator(room, servers):
     uuids = {
-        host: [a_uuid(f'{host}{i}') for i in range(len(kept))] for host, kept in servers.items()
+        host: [a_uuid(f'{host}{i}') for i in range(len(kept))]
+        for host, kept in servers.items()
     }
-    hosts = [a_host(name, ram=left, instances=uuids[name]) for name, left in room.items()]
-    return a_simulator(hosts, Asked({host.uuid: host.free_ram_mb for host in hosts}, AMOUNT))
+    hosts = [
+        a_host(name, ram=left, instances=uuids[name]) for name, left in room.items()
+    ]
+    return a_simulator(
+        hosts, Asked({host.uuid: host.free_ram_mb for host in hosts}, AMOUNT)
+    )
 
 
 @given(clouds(), st.permutations(NAMES))
 def test_each_is_lost_alone(cloud, order):
-    """Whatever was lost before, and in whatever order, each host lost is as the first that a new
-    simulator loses; nothing of it stays: hosts are the same, and so are the books. A host gets no
-    more servers than it has room for, none goes to a lost host, and those of a group stay apart."""
+    """Whatever was lost before, and in whatever order, each host lost is as the first
+    that a new simulator loses; nothing of it stays: hosts are the same, and so are the
+    books. A host gets no more servers than it has room for, none goes to a lost host,
+    and those of a group stay apart."""
     room, servers = cloud
-    evacuees, simulator = evacuees_of(servers), new_simulator(room, servers)
+    evacuees = evacuees_of(servers)
+    simulator = new_simulator(room, servers)
     where = simulator.read_all()
     assert where == {each.uuid: each.host for each in evacuees}
     hosts = simulator.hosts
     lost = members('host', hosts, None)
     found = {each.name: each for each in lose_each(simulator, lost, evacuees, where)}
-    books = {rp: dict(left) for rp, left in simulator.placement.free.by_provider.items()}
+    books = {
+        rp: dict(left) for rp, left in simulator.placement.free.by_provider.items()
+    }
     for name in order:
         own = [each for each in evacuees if each.host == name]
         fresh = new_simulator(room, servers)
@@ -80,8 +91,8 @@ def test_each_is_lost_alone(cloud, order):
 
 @given(clouds())
 def test_the_worst_is_first(cloud):
-    """By the number of servers without a place; where there is room for all and no group, there
-    is none."""
+    """By the number of servers without a place; where there is room for all and no
+    group, there is none."""
     room, servers = cloud
     simulator = new_simulator(room, servers)
     losses = lose_each(

@@ -32,9 +32,11 @@ SIZES = (4, 2048, 1048576)
 
 @st.composite
 def host_cells(draw, cores, threads, old):
-    """The first cell of a host, with some CPUs and pages taken. Few choices are drawn, each of
-    many things at once, for it is they that take the time of these tests."""
-    siblings = [frozenset(range(core * threads, (core + 1) * threads)) for core in range(cores)]
+    """The first cell of a host, with some CPUs and pages taken. Few choices are drawn,
+    each of many things at once, for it is they that take the time of these tests."""
+    siblings = [
+        frozenset(range(core * threads, (core + 1) * threads)) for core in range(cores)
+    ]
     cpus = frozenset().union(*siblings)
     shared = draw(st.sampled_from((0, *range(cores + 1), (cores + 1) // 2)))
     cpuset = cpus if old else frozenset().union(*siblings[:shared])
@@ -43,7 +45,12 @@ def host_cells(draw, cores, threads, old):
     sizes = draw(st.sampled_from(((), (), (4,), (4, 2048), SIZES)))
     taken = draw(st.just(0) | st.integers(0, (1 << len(cpus)) - 1))
     physnets, tunneled = draw(st.sampled_from(NETWORKS))
-    named = (siblings, siblings, siblings if threads > 1 else [], siblings[1:] or siblings)
+    named = (
+        siblings,
+        siblings,
+        siblings if threads > 1 else [],
+        siblings[1:] or siblings,
+    )
     return HostCell(
         id=0,
         cpuset=cpuset,
@@ -84,14 +91,18 @@ def pages(size, memory):
 @st.composite
 def hosts(draw, most):
     """A host of up to so many cells, of up to four kinds."""
-    cores, threads = draw(st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4))))
+    cores, threads = draw(
+        st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4)))
+    )
     old = draw(st.booleans())
     count = draw(st.integers(1, most))
     cell = host_cells(cores, threads, old)
     kinds = [draw(cell) for _ in range(draw(st.integers(1, min(4, count))))]
     spare = count - len(kinds)
     kinds += draw(st.lists(st.sampled_from(kinds), min_size=spare, max_size=spare))
-    return HostTopology(tuple(moved(cell, i, cores * threads) for i, cell in enumerate(kinds)))
+    return HostTopology(
+        tuple(moved(cell, i, cores * threads) for i, cell in enumerate(kinds))
+    )
 
 
 def moved(cell, number, cpus):
@@ -132,7 +143,9 @@ def pairs(draw, most):
 def guest_cells(draw, number, policy):
     """A guest cell of a policy."""
     vcpus = draw(st.sampled_from((1, 1, 2, 3)))
-    dedicated = {'dedicated': vcpus, 'mixed': draw(st.integers(0, vcpus))}.get(str(policy), 0)
+    dedicated = {'dedicated': vcpus, 'mixed': draw(st.integers(0, vcpus))}.get(
+        str(policy), 0
+    )
     start = 10 * number
     return GuestCell(
         id=number,
@@ -160,8 +173,8 @@ DEVICES = st.none() | st.tuples(
 
 
 def fits(host, guest, limits, pci_fits=None):
-    """The fitter's dumb twin: whether any choice of host cells, pages and CPUs is without
-    fault."""
+    """The fitter's dumb twin: whether any choice of host cells, pages and CPUs is
+    without fault."""
     known: dict[tuple[int, int], bool] = {}
 
     def pair(i, cell):
@@ -188,7 +201,10 @@ def places(host, guest, emulator_cpus):
     count = len(guest.pcpuset) if pinned else 0
     for size in sizes:
         for cpus in itertools.combinations(sorted(host.pcpuset), count):
-            pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False)) if pinned else ()
+            if pinned:
+                pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False))
+            else:
+                pins = ()
             for emulators in itertools.combinations(
                 sorted(host.pcpuset), emulator_cpus if pinned else 0
             ):
@@ -198,8 +214,8 @@ def places(host, guest, emulator_cpus):
 @settings(max_examples=800)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
-    """A guest fits where trying everything finds a fit; the fit breaks no rule, and changes
-    nothing that was given. Who asks for the reason alone is told the same."""
+    """A guest fits where trying everything finds a fit; the fit breaks no rule, and
+    changes nothing that was given. Who asks for the reason alone is told the same."""
     host, guest = pair
     near, wanted = devices or ({}, 0)
     pci_fits = pci_check = None
@@ -209,7 +225,9 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
             return sum(near.get(i, 0) for i in ids) >= wanted
 
         def pci_check(ids):
-            return None if pci_fits(ids) else 'devices'
+            if pci_fits(ids):
+                return None
+            return 'devices'
 
     before = copy.deepcopy((host, guest, limits))
     found = fit(host, guest, limits, pci_check, near, packing)
@@ -228,19 +246,24 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
 @settings(max_examples=500)
 @given(
     st.lists(st.tuples(st.none() | hosts(4), RATIOS, RATIOS), max_size=4),
-    st.lists(st.one_of(guest_cells(0, x) for x in (None, 'mixed', 'dedicated')), max_size=3),
+    st.lists(
+        st.one_of(guest_cells(0, x) for x in (None, 'mixed', 'dedicated')), max_size=3
+    ),
     st.sampled_from((None, 'isolate')),
     st.booleans(),
 )
 def test_who_fits_plainly_fits(asked, cells, emulator, without):
-    """Many hosts at once are told what each is told alone; nothing is left open where the cells
-    of the guest are alike."""
+    """Many hosts at once are told what each is told alone; nothing is left open where
+    the cells of the guest are alike."""
     if without:
         emulator = None
         cells = [replace(cell, pagesize=None, cpu_thread_policy=None) for cell in cells]
     guest = GuestTopology(tuple(cells), emulator)
     if not has_no_wishes(guest):
-        wishes = [cell.pagesize or cell.cpu_thread_policy not in (None, 'prefer') for cell in cells]
+        wishes = [
+            cell.pagesize or cell.cpu_thread_policy not in (None, 'prefer')
+            for cell in cells
+        ]
         assert not cells or emulator or any(wishes)
         return
     topologies = [host for host, *_ in asked]
@@ -248,13 +271,18 @@ def test_who_fits_plainly_fits(asked, cells, emulator, without):
     found = fits_plainly(topologies, guest, cpus, ram).tolist()
     for (host, *ratios), plainly in zip(asked, found, strict=True):
         fits = host is not None and misfit(host, guest, TopologyLimits(*ratios)) is None
-        assert fits if plainly else not fits or len({replace(cell, id=0) for cell in cells}) > 1
+        assert (
+            fits
+            if plainly
+            else not fits or len({replace(cell, id=0) for cell in cells}) > 1
+        )
 
 
 @settings(max_examples=500)
 @given(pairs(16), LIMITS)
 def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
-    """On hosts of any size; nobody else gets what a guest takes, nor what it keeps from others."""
+    """On hosts of any size; nobody else gets what a guest takes, nor what it keeps from
+    others."""
     host, guest = pair
     found = fit(host, guest, limits)
     if not isinstance(found, Fit):
@@ -273,15 +301,28 @@ def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
     assert isinstance(again, str) or not violations(left, guest, limits, again)
 
 
-KEYS = ('nova_object.data', 'nova_object.name', 'nova_object.version', 'cells', 'id', 'cpus', 'mem',
-        'total', 'cpuset', 'memory')  # fmt: skip
+KEYS = (
+    'nova_object.data',
+    'nova_object.name',
+    'nova_object.version',
+    'cells',
+    'id',
+    'cpus',
+    'mem',
+    'total',
+    'cpuset',
+    'memory',
+)
 
 
 @settings(max_examples=500)
 @given(
     st.text()
     | st.recursive(
-        st.none() | st.integers() | st.text() | st.sampled_from(('1.2', 'NUMATopology', '0-3')),
+        st.none()
+        | st.integers()
+        | st.text()
+        | st.sampled_from(('1.2', 'NUMATopology', '0-3')),
         lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
         max_leaves=12,
     ).map(json.dumps)
@@ -305,9 +346,11 @@ def test_any_text_is_a_topology_or_says_why_not(text):
     st.lists(st.integers(0, 2), min_size=5, max_size=5),
     st.integers(0, 5),
 )
-def test_the_search_finds_the_first_of_all_permutations(masks, constraints, worth, least):
-    """With constraints, and acceptance of choices that are worth enough together; host cells
-    that are worth the same and in the same masks stand for each other."""
+def test_the_search_finds_the_first_of_all_permutations(
+    masks, constraints, worth, least
+):
+    """With constraints, and acceptance of choices that are worth enough together; host
+    cells that are worth the same and in the same masks stand for each other."""
 
     def accepts(mask):
         return sum(value for i, value in enumerate(worth) if mask >> i & 1) >= least

@@ -15,17 +15,69 @@ MARKUP = (
 )  # fmt: skip
 PAGE = a_page(Cells(cloud(12)), None, timeout=60.0)
 TAGS = {
-    'a', 'body', 'button', 'caption', 'dd', 'div', 'dl', 'dt', 'footer', 'form', 'h1', 'h2', 'h3', 'head', 'header',
-    'html', 'i', 'input', 'label', 'li', 'link', 'main', 'meta', 'nav', 'ol', 'option', 'p', 'rect', 'section',
-    'select', 'span', 'strong', 'svg', 'table', 'tbody', 'td', 'th', 'thead', 'title', 'tr', 'ul',
-}  # fmt: skip
+    'a',
+    'body',
+    'button',
+    'caption',
+    'dd',
+    'div',
+    'dl',
+    'dt',
+    'footer',
+    'form',
+    'h1',
+    'h2',
+    'h3',
+    'head',
+    'header',
+    'html',
+    'i',
+    'input',
+    'label',
+    'li',
+    'link',
+    'main',
+    'meta',
+    'nav',
+    'ol',
+    'option',
+    'p',
+    'rect',
+    'section',
+    'select',
+    'span',
+    'strong',
+    'svg',
+    'table',
+    'tbody',
+    'td',
+    'th',
+    'thead',
+    'title',
+    'tr',
+    'ul',
+}
 """The elements of the templates."""
 
 PLACES = ['/', '/hosts/', '/decisions/', '/decisions', '/hosts/compute-03']
-NAMES = ['show', 'by', 'within', 'state', 'name', 'order', 'form', 'page', 'q', 'host', 'evil']
+NAMES = [
+    'show',
+    'by',
+    'within',
+    'state',
+    'name',
+    'order',
+    'form',
+    'page',
+    'q',
+    'host',
+    'evil',
+]
 VALUES = ['ram', 'pinned', 'zone', 'aggregate', 'table', '1', '2', '-1', 'down', '']
 
-texts = st.lists(st.sampled_from(MARKUP) | st.text(max_size=20), max_size=4).map(''.join)
+texts = st.lists(st.sampled_from(MARKUP) | st.text(max_size=20), max_size=4).map(
+    ''.join
+)
 quoted = texts.map(lambda text: text.encode(errors='surrogatepass')).map(quote)
 paths = (
     st.builds('{}{}'.format, st.sampled_from(PLACES), quoted)
@@ -44,8 +96,8 @@ queries = st.lists(pairs, max_size=4).map(
 @example('/hosts/%3Cevil%3E', '')
 @example('/decisions', 'q=%3Cevil%3E')
 def test_any_request(path, query):
-    """It is well-formed, of the elements and attributes of the templates alone, and no error
-    of ours."""
+    """It is well-formed, of the elements and attributes of the templates alone, and no
+    error of ours."""
     answer = ask_raw(PAGE, path, query)
     assert answer.status < 500
     assert answer.headers['X-Content-Type-Options'] == 'nosniff'

@@ -30,7 +30,11 @@ POOLS = st.lists(
     max_size=5,
 ).map(tuple)
 SPEC = st.fixed_dictionaries(
-    {}, optional={'product_id': st.sampled_from(['p', 'Q']), 'dev_type': st.sampled_from(KINDS)}
+    {},
+    optional={
+        'product_id': st.sampled_from(['p', 'Q']),
+        'dev_type': st.sampled_from(KINDS),
+    },
 )
 REQUESTS = st.lists(
     st.builds(
@@ -39,7 +43,9 @@ REQUESTS = st.lists(
         spec=st.lists(SPEC, min_size=1, max_size=2).map(tuple),
         alias_name=st.just('alias'),
         request_id=st.sampled_from(['r1', 'r2']),
-        numa_policy=st.sampled_from([None, 'legacy', 'preferred', 'required', 'socket']),
+        numa_policy=st.sampled_from(
+            [None, 'legacy', 'preferred', 'required', 'socket']
+        ),
     ),
     max_size=3,
 )
@@ -57,8 +63,8 @@ def total(pools):
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE)
 def test_the_books_balance(pools, requests, where):
-    """No pool grows or falls below 0, and so much is taken as was asked or allocated, but
-    for relatives of what was taken, which go too; what was given is as before."""
+    """No pool grows or falls below 0, and so much is taken as was asked or allocated,
+    but for relatives of what was taken, which go too; what was given is as before."""
     before = copy.deepcopy((pools, requests, where))
     after = consume(pools, requests, *where, SOCKETS)
     assert (pools, requests, where) == before
@@ -83,21 +89,26 @@ def test_the_books_balance(pools, requests, where):
 
 
 def twin(pools, requests, cells):
-    """Whether single devices can be given out one request after the other, the nearest and
-    first ones first; for requests that Placement does not serve."""
+    """Whether single devices can be given out one request after the other, the nearest
+    and first ones first; for requests that Placement does not serve."""
     devices = [pool for pool in pools for _ in range(pool.count)]
     sockets = {SOCKETS[cell] for cell in cells}
     for request in requests:
 
         def fits(device, request=request):
             return any(
-                all(str(device.get(key)).lower() == value.lower() for key, value in spec.items())
+                all(
+                    str(device.get(key)).lower() == value.lower()
+                    for key, value in spec.items()
+                )
                 for spec in request.spec
             )
 
         suited = [device for device in devices if fits(device)]
         near = [device for device in suited if device.numa_node in cells]
-        near_socket = [device for device in suited if SOCKETS.get(device.numa_node) in sockets]
+        near_socket = [
+            device for device in suited if SOCKETS.get(device.numa_node) in sockets
+        ]
         maybe_near = [device for device in suited if device.numa_node in {None, *cells}]
         allowed = {
             'required': [near],
@@ -107,9 +118,13 @@ def twin(pools, requests, cells):
         }[request.numa_policy or 'legacy']
         if not cells:
             allowed = [suited]
-        chosen = next((each for each in allowed if len(each) >= request.count), allowed[-1])
+        chosen = next(
+            (each for each in allowed if len(each) >= request.count), allowed[-1]
+        )
         if not any(spec.get('dev_type') == 'type-PF' for spec in request.spec):
-            chosen = [device for device in chosen if device.tags['dev_type'] != 'type-PF']
+            chosen = [
+                device for device in chosen if device.tags['dev_type'] != 'type-PF'
+            ]
         if len(chosen) < request.count:
             return False
         if cells and request.numa_policy == 'preferred':
@@ -121,7 +136,8 @@ def twin(pools, requests, cells):
 
 UNRELATED = POOLS.map(
     lambda pools: tuple(
-        replace(pool, tags={**pool.tags, 'address': f'{i}'}) for i, pool in enumerate(pools)
+        replace(pool, tags={**pool.tags, 'address': f'{i}'})
+        for i, pool in enumerate(pools)
     )
 )
 
@@ -137,9 +153,11 @@ def test_as_its_twin(pools, requests, cells):
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE, st.integers(1, 3))
 def test_hope_is_not_given_up_too_early(pools, requests, where, most):
-    """While a guest on some of the cells can have its devices, the cells together are said to
-    be promising."""
+    """While a guest on some of the cells can have its devices, the cells together are
+    said to be promising."""
     mappings, _ = where
     for cells in itertools.combinations(SOCKETS, most):
         if isinstance(consume(pools, requests, mappings, cells, SOCKETS), tuple):
-            assert out_of_reach(pools, requests, mappings, SOCKETS, most, SOCKETS) is None
+            assert (
+                out_of_reach(pools, requests, mappings, SOCKETS, most, SOCKETS) is None
+            )

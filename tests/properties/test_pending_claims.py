@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests at the same time, on hosts that do not report what has been placed on them."""
+"""Requests at the same time, on hosts that do not report what has been placed on
+them."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,10 @@ from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.ports import Bus, CountingPlacement, a_driver
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
-CPUS, CELLS, PINNED, THREADS = 4, 2, 2, 8
+CPUS = 4
+CELLS = 2
+PINNED = 2
+THREADS = 8
 ROOM = CPUS * CELLS // PINNED
 """So many servers fit on a host."""
 
@@ -53,18 +57,27 @@ def places(driver, request):
 
 
 class Cloud:
-    """Hosts for ROOM servers each; Placement would let ``spare`` more onto every one."""
+    """Hosts for ROOM servers each; Placement would let ``spare`` more onto every
+    one."""
 
     def __init__(self, hosts, spare, schedulers=1):
-        self.hosts = [a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)]
-        self.placement = SharedPlacement({host.uuid: ROOM + spare for host in self.hosts})
+        self.hosts = [
+            a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)
+        ]
+        self.placement = SharedPlacement(
+            {host.uuid: ROOM + spare for host in self.hosts}
+        )
         how = {'placement': self.placement, 'in_flight_timeout': 60.0}
-        self.drivers = [a_driver(self.hosts, NUMATopologyFilter, **how) for _ in range(schedulers)]
+        self.drivers = [
+            a_driver(self.hosts, NUMATopologyFilter, **how) for _ in range(schedulers)
+        ]
 
     def ask(self, number, count):
         """A request for some servers: whether they were placed."""
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
-        request = replace(a_request(count=count, instance_uuids=uuids), numa_topology=GUEST)
+        request = replace(
+            a_request(count=count, instance_uuids=uuids), numa_topology=GUEST
+        )
         return places(self.drivers[number % len(self.drivers)], request)
 
     def ask_at_once(self, counts):
@@ -81,7 +94,8 @@ class Cloud:
 
 
 def see_what_comes(cloud, counts):
-    """All are placed if there is room for all, none collides, and who is refused leaves nothing."""
+    """All are placed if there is room for all, none collides, and who is refused leaves
+    nothing."""
     placed = cloud.ask_at_once(counts)
     assert all(placed) or sum(counts) > len(cloud.hosts) * ROOM
     cloud.fit_one_after_another()
@@ -91,11 +105,14 @@ def see_what_comes(cloud, counts):
 
 
 class Racks:
-    """Racks of hosts, and a group of which several schedulers place members at the same time."""
+    """Racks of hosts, and a group of which several schedulers place members at the same
+    time."""
 
     def __init__(self, racks, policy, schedulers=1, plugin=FailureDomainFilter):
         self.rack_of = {f'h{i}': str(i % racks) for i in range(2 * racks)}
-        hosts = [a_host(x, metadata={'failure_domain': on}) for x, on in self.rack_of.items()]
+        hosts = [
+            a_host(x, metadata={'failure_domain': on}) for x, on in self.rack_of.items()
+        ]
         self.placement = SharedPlacement({host.uuid: 40 for host in hosts})
         self.names = {host.uuid: host.host for host in hosts}
         how = {'placement': self.placement, 'in_flight_timeout': 60.0}
@@ -113,8 +130,12 @@ class Racks:
         """The number of members that each rack gets, of so many at once."""
         with ThreadPoolExecutor(THREADS) as pool:
             placed = list(pool.map(self.ask, range(len(counts)), counts))
-        found = Counter(self.rack_of[self.names[x]] for x in self.placement.hosts.values())
-        assert found.total() == sum(n for n, ok in zip(counts, placed, strict=True) if ok)
+        found = Counter(
+            self.rack_of[self.names[x]] for x in self.placement.hosts.values()
+        )
+        assert found.total() == sum(
+            n for n, ok in zip(counts, placed, strict=True) if ok
+        )
         return found
 
 
@@ -124,16 +145,16 @@ COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 @given(counts=COUNTS, spare=st.integers(0, 4), hosts=st.integers(1, 9))
 @settings(max_examples=80)
 def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
-    """Servers asked for at once never get more of a host than can pin CPUs there, though Placement
-    would allow it."""
+    """Servers asked for at once never get more of a host than can pin CPUs there,
+    though Placement would allow it."""
     see_what_comes(Cloud(hosts, spare), counts)
 
 
 @given(counts=COUNTS, hosts=st.integers(1, 6))
 @settings(max_examples=40)
 def test_several_schedulers_decide_as_one(counts, hosts):
-    """The same holds for requests of which each of three schedulers gets a third. Placement lets
-    as many onto each host as there are."""
+    """The same holds for requests of which each of three schedulers gets a third.
+    Placement lets as many onto each host as there are."""
     cloud = Cloud(hosts, 40, schedulers=3)
     with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
         see_what_comes(cloud, counts)
@@ -142,8 +163,9 @@ def test_several_schedulers_decide_as_one(counts, hosts):
 @given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]))
 @settings(max_examples=40)
 def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
-    """Members of a hard group that are placed at once get a rack each, and as many are placed as
-    there are racks for; nobody has told the requests of the members of others."""
+    """Members of a hard group that are placed at once get a rack each, and as many are
+    placed as there are racks for; nobody has told the requests of the members of
+    others."""
     cloud = Racks(racks, 'anti-affinity', schedulers)
     with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
         found = cloud.ask_at_once(counts)
@@ -154,11 +176,16 @@ def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
 TOGETHER = st.sampled_from([FailureDomainFilter, ServerGroupAffinityFilter])
 
 
-@given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]), plugin=TOGETHER)
+@given(
+    counts=COUNTS,
+    racks=st.integers(1, 9),
+    schedulers=st.sampled_from([1, 3]),
+    plugin=TOGETHER,
+)
 @settings(max_examples=40)
 def test_members_meet_in_a_rack(counts, racks, schedulers, plugin):
-    """All members of a group with affinity go to one rack, or to one host, though none was anywhere
-    before."""
+    """All members of a group with affinity go to one rack, or to one host, though none
+    was anywhere before."""
     cloud = Racks(racks, 'affinity', schedulers, plugin)
     with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
         found = cloud.ask_at_once(counts)

@@ -17,7 +17,12 @@ from novasched.scheduler import fitting
 from novasched.scheduler.filters import Scope
 from novasched.scheduler.filters.shared import CandidateFilter
 from novasched.scheduler.model.host import Aggregate, Instance
-from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.scheduler.model.numa import (
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, InstanceGroup, Retry
 from novasched.scheduler.pipeline import Pipeline
@@ -31,9 +36,17 @@ LENIENT = tuple(name for name in NAMES if not name.startswith('Exact'))
 SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
 OTHERS = ('x', 'y', 'z')
 KEYS = (
-    *(f'{name}_weight_multiplier' for name in ('ram', 'cpu', 'io_ops', 'pci', 'metrics')),
-    'availability_zone', 'failure_domain', 'max_io_ops_per_host', 'ram_allocation_ratio', 'os_type', 'fast',
-)  # fmt: skip
+    *(
+        f'{name}_weight_multiplier'
+        for name in ('ram', 'cpu', 'io_ops', 'pci', 'metrics')
+    ),
+    'availability_zone',
+    'failure_domain',
+    'max_io_ops_per_host',
+    'ram_allocation_ratio',
+    'os_type',
+    'fast',
+)
 VALUES = ('0', '1', '2.5', '-1.5', 'many', 'a', 'a,b', 'linux', '4')
 CPUS = frozenset(range(4))
 CELLS = [
@@ -42,21 +55,31 @@ CELLS = [
 ]
 GUESTS = [
     GuestTopology((GuestCell(0, frozenset(range(4)), 512),)),
-    GuestTopology((GuestCell(0, frozenset(), 512, frozenset({0}), cpu_policy='dedicated'),)),
+    GuestTopology(
+        (GuestCell(0, frozenset(), 512, frozenset({0}), cpu_policy='dedicated'),)
+    ),
 ]
 DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'gpu')
 POOLS = [
     (Pool('p', 'v', left, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 0, {'rp_uuid': 'B'}))
     for left in (1, 3)
 ]
-TRIPLES = [(('x86_64', 'qemu', 'hvm'),), (('i686', 'qemu', 'hvm'), ('x86_64', 'kvm', 'hvm'))]
+TRIPLES = [
+    (('x86_64', 'qemu', 'hvm'),),
+    (('i686', 'qemu', 'hvm'), ('x86_64', 'kvm', 'hvm')),
+]
 
 
 def hosts_of(random, count):
     """Hosts that have much in common; some of that is the same object, some a copy."""
     aggregates = [
         tuple(
-            Aggregate(i, None, f'a{i}', {k: random.choice(VALUES) for k in random.sample(KEYS, 2)})
+            Aggregate(
+                i,
+                None,
+                f'a{i}',
+                {k: random.choice(VALUES) for k in random.sample(KEYS, 2)},
+            )
             for i in range(random.randrange(3))
         )
         for _ in range(3)
@@ -65,7 +88,8 @@ def hosts_of(random, count):
 
 
 def _host(random, name, aggregates):
-    cells, pools = random.choice(CELLS), random.choice(POOLS)
+    cells = random.choice(CELLS)
+    pools = random.choice(POOLS)
     host = a_host(
         name,
         ram=512 * random.randrange(4, 9),
@@ -84,18 +108,24 @@ def _host(random, name, aggregates):
         hypervisor_version=random.choice([None, 6002000, 8000000, 8000000]),
         supported_instances=tuple(random.choice(TRIPLES)),
         stats={'gpus': random.choice([1, 2, None])} if random.random() < 0.8 else {},
-        metrics=({'name': 'speed', 'value': random.randrange(9)},) if random.random() < 0.9 else (),
+        metrics=({'name': 'speed', 'value': random.randrange(9)},)
+        if random.random() < 0.9
+        else (),
         host_ip=random.choice(['10.0.0.1', '10.0.0.2', '10.1.0.1']),
         numa=lambda: cells,
         pci=lambda: pools,
     )
     shared = random.choice(aggregates)
     instances = {
-        uuid: Instance(uuid, 'project', 1, {'os_type': random.choice(['linux', 'windows'])})
+        uuid: Instance(
+            uuid, 'project', 1, {'os_type': random.choice(['linux', 'windows'])}
+        )
         for uuid in random.sample([*SERVERS, *OTHERS], random.choice([0, 0, 1, 2]))
     }
     return replace(
-        host, aggregates=shared if random.random() < 0.8 else (*shared, *()), instances=instances
+        host,
+        aggregates=shared if random.random() < 0.8 else (*shared, *()),
+        instances=instances,
     )
 
 
@@ -115,7 +145,12 @@ HINTS = st.fixed_dictionaries(
 GROUPS = rarely(
     *(
         InstanceGroup('group', 'g', policy, rules, frozenset({*SERVERS, 'x'}), hosts)
-        for policy in ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
+        for policy in (
+            'affinity',
+            'anti-affinity',
+            'soft-affinity',
+            'soft-anti-affinity',
+        )
         for rules in ({}, {'max_server_per_host': '2'})
         for hosts in (frozenset(), frozenset({'h1', 'h2'}))
     )
@@ -135,7 +170,9 @@ REQUESTS = st.builds(
         vcpus=st.integers(0, 2),
         memory_mb=st.sampled_from([0, 512]),
     ),
-    image=rarely({'os_type': 'linux'}, {'img_hv_type': 'kvm', 'img_hv_requested_version': '>=7'}),
+    image=rarely(
+        {'os_type': 'linux'}, {'img_hv_type': 'kvm', 'img_hv_requested_version': '>=7'}
+    ),
     hints=HINTS | rarely({'_nova_check_type': ['rebuild']}, {'same_host': ['x']}),
     group=GROUPS,
     availability_zone=rarely('a'),
@@ -168,19 +205,28 @@ SETTINGS = st.builds(
 
 
 def ranked(hosts, request, index, random, filters, weighers, settings, offers):
-    """Ranking done the plain way, one host after the other, everything anew for each instance: the
-    hosts that are left, the first one to try in front; and why the others are not. The
-    candidates that are left of the offers replace them."""
-    left, reasons = list(hosts), []
+    """Ranking done the plain way, one host after the other, everything anew for each
+    instance: the hosts that are left, the first one to try in front; and why the others
+    are not. The candidates that are left of the offers replace them."""
+    left = list(hosts)
+    reasons = []
     for _, kept in narrowed(hosts, request):
         left = list(kept)
     for each in () if request.skips_filters else filters:
-        if not left or not each.applies(request) or (index and each.scope is Scope.REQUEST):
+        if (
+            not left
+            or not each.applies(request)
+            or (index and each.scope is Scope.REQUEST)
+        ):
             continue
         if request.is_rebuild and not each.on_rebuild:
             continue
         verdicts = [(host, _reason(each, host, request, offers)) for host in left]
-        reasons += [(type(each).__name__, host, why) for host, why in verdicts if why is not None]
+        reasons += [
+            (type(each).__name__, host, why)
+            for host, why in verdicts
+            if why is not None
+        ]
         left = [host for host, why in verdicts if why is None]
     if not left:
         return [], reasons
@@ -188,13 +234,17 @@ def ranked(hosts, request, index, random, filters, weighers, settings, offers):
     for weigher in weighers if len(left) > 1 else ():
         added = _added(weigher, left, request)
         weights = [weight + each for weight, each in zip(weights, added, strict=True)]
-    order = sorted(zip(weights, left, strict=True), key=lambda each: each[0], reverse=True)
+    order = sorted(
+        zip(weights, left, strict=True), key=lambda each: each[0], reverse=True
+    )
     if settings.shuffle_best_same_weighed_hosts:
         best = [each for each in order if each[0] == order[0][0]]
         random.shuffle(best)
         order[: len(best)] = best
     best_first = [host for _, host in order]
-    drawn = best_first.pop(random.randrange(min(settings.host_subset_size, len(best_first))))
+    drawn = best_first.pop(
+        random.randrange(min(settings.host_subset_size, len(best_first)))
+    )
     return [drawn, *best_first], reasons
 
 
@@ -243,31 +293,43 @@ def _scale(weigher, host):
     busy=st.booleans(),
 )
 def test_as_if_one_host_came_after_the_other(count, requests, settings, seed, busy):
-    """For each server of several requests, the hosts that are left, their candidates, their order
-    and the reasons against the others are those of asking every filter and weigher about
-    each host; also where a host that was not chosen changes meanwhile."""
+    """For each server of several requests, the hosts that are left, their candidates,
+    their order and the reasons against the others are those of asking every filter and
+    weigher about each host; also where a host that was not chosen changes meanwhile."""
     begun = hosts_of(Random(seed), count)
-    filters, weighers = loading.filters(settings), loading.weighers(settings)
+    filters = loading.filters(settings)
+    weighers = loading.weighers(settings)
     offers = {
-        host.uuid: [a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])]
+        host.uuid: [
+            a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])
+        ]
         for host in begun
     }
     shared = Pipeline(settings, filters, weighers)
     for request in requests:
         line = shared.for_request()
-        for _ in range(2):  # the second time as if Placement had refused what was chosen
-            _compare(line, begun, request, offers, Random(seed), filters, weighers, busy)
+        for _ in range(
+            2
+        ):  # the second time as if Placement had refused what was chosen
+            _compare(
+                line, begun, request, offers, Random(seed), filters, weighers, busy
+            )
 
 
 def _compare(line, hosts, request, candidates, random, filters, weighers, busy):
-    plain, settings = dict(candidates), line.settings
+    plain = dict(candidates)
+    settings = line.settings
     for index, uuid in enumerate(request.instance_uuids):
-        request, same = request.for_instance(uuid), deepcopy(random)
-        wanted, why = ranked(hosts, request, index, same, filters, weighers, settings, plain)
+        request = request.for_instance(uuid)
+        same = deepcopy(random)
+        wanted, why = ranked(
+            hosts, request, index, same, filters, weighers, settings, plain
+        )
         with logged('nova.filters', logging.DEBUG) as told:
             ranking = line.filter(hosts, request, index, candidates)
             ranking = line.weigh(ranking, request, index, random)
-        found, candidates = ranking.hosts, ranking.candidates
+        found = ranking.hosts
+        candidates = ranking.candidates
         assert list(map(id, found)) == list(map(id, wanted))
         assert rejections(told) == why
         assert candidates == plain

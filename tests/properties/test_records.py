@@ -26,19 +26,27 @@ from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.filters.io_ops import IoOpsFilter
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.model.request import Destination, InstanceGroup, RequestedNetwork, Retry
+from novasched.scheduler.model.request import (
+    Destination,
+    InstanceGroup,
+    RequestedNetwork,
+    Retry,
+)
 from novasched.scheduler.requirements import numa
 from novasched.tools.simulate.sources import rebuilt
 from tests.lab import topologies
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided, record_of
 
-TEXTS = st.sampled_from(['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}'])
+TEXTS = st.sampled_from(
+    ['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}']
+)
 
 
 @given(
     st.dictionaries(
-        st.builds(str.format, TEXTS, st.integers(-9, 9), st.integers(0, 99)), st.integers(1, 9)
+        st.builds(str.format, TEXTS, st.integers(-9, 9), st.integers(0, 99)),
+        st.integers(1, 9),
     )
 )
 def test_grouping_loses_no_host(reasons):
@@ -53,7 +61,9 @@ class EvenOnly(Filter):
     """Has something against a part of the hosts."""
 
     def reject(self, host, request):
-        return f'{host.host} is odd' if int(host.host[1:]) % 2 else None
+        if int(host.host[1:]) % 2:
+            return f'{host.host} is odd'
+        return None
 
 
 def check_times(decision, record):
@@ -72,11 +82,14 @@ def check_times(decision, record):
 
 def recounted(record, causes, hosts):
     """What became of each host by its own name, counted one by one."""
-    counts, last = Counter(), record.looks[-1]
+    counts = Counter()
+    last = record.looks[-1]
     offered = {name for each in causes.dropped for name in each.names.hosts}
     offered |= {*causes.ranked.hosts}
     for host in hosts:
-        against = [each for each in causes.against(host.host) if not each.startswith('fit, ')]
+        against = [
+            each for each in causes.against(host.host) if not each.startswith('fit, ')
+        ]
         if against:
             stage, _, reason = against[0].partition(': ')
             counts[render.phrase(stage, reason)] += 1
@@ -101,10 +114,12 @@ def recounted(record, causes, hosts):
     forced=st.sets(st.integers(0, 7), max_size=2),
     picky=st.booleans(),
 )
-def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, forced, picky):
-    """Those that Placement does not offer, that each field or filter drops, that others were
-    faster on, and that are fit are all hosts; each stage begins where the last one ended, and
-    the names are as many as the numbers say."""
+def test_every_host_is_counted_once(
+    slots, stale, count, ram, apart, ignored, forced, picky
+):
+    """Those that Placement does not offer, that each field or filter drops, that others
+    were faster on, and that are fit are all hosts; each stage begins where the last one
+    ended, and the names are as many as the numbers say."""
     settings = Settings()
     hosts = [a_host(f'h{i}', ram=1024 * (i % 3)) for i in range(len(slots))]
     placement = CountingPlacement(
@@ -112,13 +127,17 @@ def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, fo
         stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
     )
     filters = [RamFilter(settings), ServerGroupAntiAffinityFilter(settings)]
-    decided = Decided(hosts, placement, [*filters, EvenOnly(settings)] if picky else filters)
+    decided = Decided(
+        hosts, placement, [*filters, EvenOnly(settings)] if picky else filters
+    )
     request = a_request(count=count, flavor=a_flavor(memory_mb=ram))
     request = replace(
         request,
         ignore_hosts=tuple(f'h{i}' for i in ignored),
         force_hosts=tuple(f'h{i}' for i in forced if i < len(hosts)),
-        instance_group=a_group('anti-affinity', request.instance_uuids) if apart else None,
+        instance_group=a_group('anti-affinity', request.instance_uuids)
+        if apart
+        else None,
     )
     decision = decided.ask(request)
     record = record_of(decision)
@@ -142,15 +161,23 @@ def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, fo
     assert render.tally(record) == recounted(record, causes, hosts)
     dropped = [name for each in causes.dropped for name in each.names.hosts]
     assert len(dropped) == len(set(dropped))
-    assert len(dropped) == sum(s.start - s.end for attempt in record.looks for s in attempt.stages)
+    assert len(dropped) == sum(
+        s.start - s.end for attempt in record.looks for s in attempt.stages
+    )
     assert all(causes.against(name) for name in dropped)
 
 
 WORDS = {
-    'not offered': 'not offered by Placement', 'ignored': 'ignored by the request',
-    'disabled': 'disabled', 'down': 'down', 'memory': 'lack free memory', 'I/O': 'busy with I/O',
-    'zone': 'in another zone', 'odd': 'rejected by EvenOnly', 'taken': 'claimed by others',
-}  # fmt: skip
+    'not offered': 'not offered by Placement',
+    'ignored': 'ignored by the request',
+    'disabled': 'disabled',
+    'down': 'down',
+    'memory': 'lack free memory',
+    'I/O': 'busy with I/O',
+    'zone': 'in another zone',
+    'odd': 'rejected by EvenOnly',
+    'taken': 'claimed by others',
+}
 
 
 @st.composite
@@ -167,17 +194,25 @@ def some_hosts(draw, number):
     )
 
 
-@given(data=st.data(), number=st.integers(1, 12), zone=st.sampled_from([None, 'west', 'nova']))
+@given(
+    data=st.data(),
+    number=st.integers(1, 12),
+    zone=st.sampled_from([None, 'west', 'nova']),
+)
 def test_the_first_line_is_that_of_a_recount(data, number, zone):
-    """Each host by itself, asked in plain words what there is against it first: so many there
-    are of each kind, and together they are all."""
+    """Each host by itself, asked in plain words what there is against it first: so many
+    there are of each kind, and together they are all."""
     hosts = [data.draw(some_hosts(i)) for i in range(number)]
     some = st.sets(st.integers(0, number - 1))
-    offered, ignored, taken = data.draw(some), data.draw(some), data.draw(some)
+    offered = data.draw(some)
+    ignored = data.draw(some)
+    taken = data.draw(some)
     ram = data.draw(st.sampled_from([0, 1024, 3000]))
 
     def against(place, host):
-        mine = [each.metadata.get('availability_zone') for each in host.aggregates] or ['nova']
+        mine = [each.metadata.get('availability_zone') for each in host.aggregates] or [
+            'nova'
+        ]
         facts = {
             'not offered': place not in offered,
             'ignored': place in ignored,
@@ -196,8 +231,15 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
         counts['taken'] = counts.pop('fit')
     settings = Settings(initial_ram_allocation_ratio=1.0)
     filters = [
-        kind(settings) for kind in (ComputeFilter, RamFilter, IoOpsFilter, AvailabilityZoneFilter, EvenOnly)
-    ]  # fmt: skip
+        kind(settings)
+        for kind in (
+            ComputeFilter,
+            RamFilter,
+            IoOpsFilter,
+            AvailabilityZoneFilter,
+            EvenOnly,
+        )
+    ]
     placement = CountingPlacement(
         {hosts[place].uuid: place not in taken for place in sorted(offered)},
         stale=frozenset(hosts[place].uuid for place in taken),
@@ -207,7 +249,9 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
         availability_zone=zone,
         ignore_hosts=tuple(hosts[place].host for place in ignored),
     )
-    record = record_of(Decided(hosts, placement, filters, settings=settings).ask(request))
+    record = record_of(
+        Decided(hosts, placement, filters, settings=settings).ask(request)
+    )
     if not offered:
         assert render.headline(record) == 'Placement offers no host'
         return
@@ -216,14 +260,18 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
     head, _, tail = render.headline(record).partition(': ')
     parts = tail.split(', ')
     if record.result.hosts:
-        assert parts.pop(0) == f'{told.pop("fit")} of {number} host{"s" * (number > 1)} fit'
+        assert (
+            parts.pop(0)
+            == f'{told.pop("fit")} of {number} host{"s" * (number > 1)} fit'
+        )
     else:
         assert head == f'0 of {number} host{"s" * (number > 1)}'
     assert {*parts} == {f'{each} {words}' for words, each in told.items()}
 
 
 def test_other_releases_may_read_it():
-    """Fields that are not there have their defaults, and those that are new are passed over."""
+    """Fields that are not there have their defaults, and those that are new are passed
+    over."""
     text = b'{"id":"x","at":1.5,"seed":1,"request_id":null,"global_request_id":null,"asked":{},"new":[]}'
     assert from_json(text).asked.count == 1
     assert msgspec.json.decode(to_json(from_json(text)))['result']['hosts'] == []
@@ -247,7 +295,9 @@ GROUPS = st.builds(
 REQUEST_PARTS = {
     'availability_zone': st.sampled_from([None, 'west']),
     'extra_specs': st.sampled_from([{}, {'hw:numa_nodes': '1'}, {'long:x': 'y' * 300}]),
-    'image': st.sampled_from([None, {}, {'hw_cpu_policy': 'dedicated', 'traits_required': ['X']}]),
+    'image': st.sampled_from(
+        [None, {}, {'hw_cpu_policy': 'dedicated', 'traits_required': ['X']}]
+    ),
     'hints': st.sampled_from([{}, {'different_host': IDS}, {'same_host': IDS[:1]}]),
     'group': st.none() | GROUPS,
     'ignore_hosts': some_names,
@@ -261,7 +311,8 @@ REQUEST_PARTS = {
         forbidden_aggregates=some_ids,
         allow_cross_cell_move=st.booleans(),
     ),
-    'retry': st.none() | st.builds(Retry, hosts=some_names.map(lambda x: tuple((n, n) for n in x))),
+    'retry': st.none()
+    | st.builds(Retry, hosts=some_names.map(lambda x: tuple((n, n) for n in x))),
     'numa_topology': st.builds(
         topologies.a_guest, st.builds(topologies.a_pinned, st.integers(1, 6))
     ),
@@ -294,11 +345,16 @@ REQUEST_PARTS = {
 }
 
 
-@given(parts=st.fixed_dictionaries({}, optional=REQUEST_PARTS), seed=st.integers(0, 2**32))
+@given(
+    parts=st.fixed_dictionaries({}, optional=REQUEST_PARTS), seed=st.integers(0, 2**32)
+)
 def test_a_record_is_decided_as_the_request_was(parts, seed):
-    """Groups, destinations, devices and ports included, host by host and reason by reason."""
+    """Groups, destinations, devices and ports included, host by host and reason by
+    reason."""
     settings = Settings()
-    cells = topologies.a_host(topologies.a_cell(0, cores=2), topologies.a_cell(1, cores=1))
+    cells = topologies.a_host(
+        topologies.a_cell(0, cores=2), topologies.a_cell(1, cores=1)
+    )
     hosts = [
         a_host(
             name,
@@ -310,7 +366,12 @@ def test_a_record_is_decided_as_the_request_was(parts, seed):
         )
         for number, name in enumerate(NAMES)
     ]
-    kinds = ['PciPassthroughFilter', 'NUMATopologyFilter', 'SameHostFilter', 'DifferentHostFilter']
+    kinds = [
+        'PciPassthroughFilter',
+        'NUMATopologyFilter',
+        'SameHostFilter',
+        'DifferentHostFilter',
+    ]
     settings = Settings(enabled_filters=(*settings.enabled_filters, *kinds))
     request = a_request(**parts)
     usual = numa.topology(request.flavor, request.requirements.properties)

@@ -11,7 +11,9 @@ from novasched.scheduler.model.request import Retry
 from tests.lab.builders import a_request
 from tests.lab.ports import Clock
 
-PERIOD, HOSTS, INSTANCES = 5, 'ab', 'ijklmnop'
+PERIOD = 5
+HOSTS = 'ab'
+INSTANCES = 'ijklmnop'
 
 REFUSALS = st.lists(
     st.tuples(
@@ -22,7 +24,8 @@ REFUSALS = st.lists(
     ),
     max_size=30,
 )
-"""Seconds since the one before, an instance, the hosts that refused it, and whether builds did."""
+"""Seconds since the one before, an instance, the hosts that refused it, and whether
+builds did."""
 
 
 def decision(instance, hosts, builds):
@@ -31,14 +34,17 @@ def decision(instance, hosts, builds):
     if builds:
         request = a_request(instance_uuids=(instance,), retry=Retry(1, keys))
         return Decision(request, 1, 0.0, 0.0)
-    return Decision(a_request(), 1, 0.0, 0.0, host_refusals=tuple((k, instance) for k in keys))
+    return Decision(
+        a_request(), 1, 0.0, 0.0, host_refusals=tuple((k, instance) for k in keys)
+    )
 
 
 class Twin:
     """Writes down every refusal, and reads all of it again for each answer."""
 
     def __init__(self, limit):
-        self.limit, self.written = limit, {}
+        self.limit = limit
+        self.written = {}
 
     def write(self, now, instance, hosts):
         for host in hosts:
@@ -46,20 +52,28 @@ class Twin:
 
     def moments(self, host, now):
         """When the host refused within the period before a moment."""
-        return [x for (y, _), x in self.written.items() if y == host and now - PERIOD < x <= now]
+        return [
+            x
+            for (y, _), x in self.written.items()
+            if y == host and now - PERIOD < x <= now
+        ]
 
     def refusing(self, now):
         return {
             (host, host)
             for host in HOSTS
-            if any(len(self.moments(host, x)) >= self.limit for x in self.moments(host, now))
+            if any(
+                len(self.moments(host, x)) >= self.limit
+                for x in self.moments(host, now)
+            )
         }
 
 
 @given(st.integers(1, 4), REFUSALS)
 def test_against_what_is_written_down(limit, refused):
     """After each refusal, and in the seconds after the last, the same hosts refuse."""
-    clock, twin = Clock(), Twin(limit)
+    clock = Clock()
+    twin = Twin(limit)
     settings = Settings(refusing_host_limit=limit, refusing_host_period=float(PERIOD))
     counted = HostRefusals(settings, clock)
     for seconds, instance, hosts, builds in refused:

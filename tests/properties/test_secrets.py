@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a password is, no text shows it as one, and our own lines stay as they are."""
+"""Whatever a password is, no text shows it as one, and our own lines stay as they
+are."""
 
 import ast
 import base64
@@ -25,12 +26,39 @@ from novasched.conf.logs import Hiding
 from novasched.conf.redaction import HIDDEN, Secrets
 
 WORDS = (
-    'nova', 'placement', 'rabbit', 'guest', 'password', 'secret', 'scheduler', 'compute', 'host', 'hosts', 'NUMA',
-    'cells', 'memory', 'filter', 'ComputeFilter', 'instance', 'ERROR', 'novasched', 'openstack', 'nova-scheduler',
-    'for', 'candidates', 'Placement', 'database', 'root', 'service', 'nova.scheduler', 'openstack123',
-)  # fmt: skip
+    'nova',
+    'placement',
+    'rabbit',
+    'guest',
+    'password',
+    'secret',
+    'scheduler',
+    'compute',
+    'host',
+    'hosts',
+    'NUMA',
+    'cells',
+    'memory',
+    'filter',
+    'ComputeFilter',
+    'instance',
+    'ERROR',
+    'novasched',
+    'openstack',
+    'nova-scheduler',
+    'for',
+    'candidates',
+    'Placement',
+    'database',
+    'root',
+    'service',
+    'nova.scheduler',
+    'openstack123',
+)
 word = st.sampled_from(WORDS)
-drawn = st.text('abcdefghkmnpqrstuvwxyzABCDEFGHKMNPQRTUVWXYZ23456789', min_size=16, max_size=40)
+drawn = st.text(
+    'abcdefghkmnpqrstuvwxyzABCDEFGHKMNPQRTUVWXYZ23456789', min_size=16, max_size=40
+)
 odd = st.text('abKL19@/:#?$%&+,;=!*()[]{}|~^<> ', min_size=4, max_size=20).filter(
     lambda text: text == text.strip() and re.search('[a-zA-Z0-9]{4}', text)
 )
@@ -41,13 +69,17 @@ scheme = st.sampled_from(['mysql+pymysql', 'rabbit', 'http', 'https', 'postgresq
 
 def as_token(secret, text):
     """Whether a text shows a secret whole, and not as a part of a name."""
-    return bool(re.search(rf'(?<![\w.-]){re.escape(secret)}(?![\w-])(?!\.\w)', text, re.IGNORECASE))
+    return bool(
+        re.search(
+            rf'(?<![\w.-]){re.escape(secret)}(?![\w-])(?!\.\w)', text, re.IGNORECASE
+        )
+    )
 
 
 @given(scheme, any_secret, any_secret)
 def test_urls(scheme, secret, other):
-    """In a URL there is nothing before the host, in whoever's text, encoded or not, known or
-    not (where it has no space in it)."""
+    """In a URL there is nothing before the host, in whoever's text, encoded or not,
+    known or not (where it has no space in it)."""
     for password in (secret, quote(secret, safe='')):
         url = f'{scheme}://user:{password}@host/nova'
         text = f'it is at {url} now'
@@ -60,7 +92,10 @@ def test_urls(scheme, secret, other):
         assert f'{secret}@' not in known.hide(text)
 
 
-@given(any_secret, st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']))
+@given(
+    any_secret,
+    st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']),
+)
 def test_headers(secret, name):
     """A header that says who asks says no more than that there is one."""
     basic = f'Basic {base64.b64encode(secret.encode()).decode()}'
@@ -76,9 +111,12 @@ def test_headers(secret, name):
 
 def a_log(name):
     """A logger, and the lines of what it is told, each with its level and its name."""
-    log, output = logging.Logger(name), io.StringIO()
+    log = logging.Logger(name)
+    output = io.StringIO()
     handler = logging.StreamHandler(output)
-    handler.setFormatter(Hiding(logging.Formatter('%(levelname)s %(name)s %(message)s')))
+    handler.setFormatter(
+        Hiding(logging.Formatter('%(levelname)s %(name)s %(message)s'))
+    )
     log.addHandler(handler)
     return log, output
 
@@ -107,13 +145,20 @@ OURS = tuple(
 """Every sentence that we log."""
 
 
-@given(st.sampled_from(OURS), word, st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']))
+@given(
+    st.sampled_from(OURS),
+    word,
+    st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']),
+)
 def test_our_own_lines(sentence, secret, logger):
-    """They stay as they are, with the names in them, even if a word of theirs is a password."""
+    """They stay as they are, with the names in them, even if a word of theirs is a
+    password."""
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
     places = re.findall(r'%[.\d]*[a-z]', sentence)
     args = [7 if place[-1] in 'df' else f'{secret}-1' for place in places]
-    assert line_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
+    assert (
+        line_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
+    )
     known()
 
 
@@ -122,9 +167,13 @@ def test_options(secret, logger):
     """A list of all options shows no secret; names and other values stay."""
     known(secret, f'rabbit://u:{secret}@h/')
     conf = cfg.ConfigOpts()
-    conf.register_opt(cfg.StrOpt('weight_classes', default='nova.scheduler.weights.all_weighers'))
+    conf.register_opt(
+        cfg.StrOpt('weight_classes', default='nova.scheduler.weights.all_weighers')
+    )
     conf.register_opt(cfg.StrOpt('memcache_password', default=secret))
-    conf.register_opt(cfg.StrOpt('transport', default=f'rabbit://u:{secret}@h:1,u:{secret}@i:2/'))
+    conf.register_opt(
+        cfg.StrOpt('transport', default=f'rabbit://u:{secret}@h:1,u:{secret}@i:2/')
+    )
     conf([])
     log, output = a_log(logger)
     conf.log_opt_values(log, logging.INFO)
@@ -138,25 +187,41 @@ def test_options(secret, logger):
 
 
 def errors_about(secret):
-    """Errors of libraries as they are raised for what a wrong URL or a wrong password makes."""
+    """Errors of libraries as they are raised for what a wrong URL or a wrong password
+    makes."""
     return [
-        pymysql.OperationalError(1045, f"Access denied for user '{secret}'@'h' (password {secret})"),
-        db_exc.DBConnectionError(
-            pymysql.OperationalError(2003, f"Can't connect to MySQL server on '{secret}@h'")
+        pymysql.OperationalError(
+            1045, f"Access denied for user '{secret}'@'h' (password {secret})"
         ),
-        sa_exc.DBAPIError('SELECT 1', {'password': secret}, ValueError(f'bad {secret}')),
-        sa_exc.ArgumentError(f"Could not parse URL from string 'mysql://u:{secret}@h:x/n'"),
-        kombu.exceptions.OperationalError(f'[Errno -2] amqp://u:{secret}@h// is away ({secret})'),
-        requests.ConnectionError(f"HTTPConnectionPool(host='{secret}', port=80): Max retries"),
-        requests.exceptions.InvalidURL(f"Failed to parse: http://u:{secret}@h:x/"),
-        ks_exc.ConnectFailure(f'Unable to establish connection to http://u:{secret}@h: {secret}'),
+        db_exc.DBConnectionError(
+            pymysql.OperationalError(
+                2003, f"Can't connect to MySQL server on '{secret}@h'"
+            )
+        ),
+        sa_exc.DBAPIError(
+            'SELECT 1', {'password': secret}, ValueError(f'bad {secret}')
+        ),
+        sa_exc.ArgumentError(
+            f"Could not parse URL from string 'mysql://u:{secret}@h:x/n'"
+        ),
+        kombu.exceptions.OperationalError(
+            f'[Errno -2] amqp://u:{secret}@h// is away ({secret})'
+        ),
+        requests.ConnectionError(
+            f"HTTPConnectionPool(host='{secret}', port=80): Max retries"
+        ),
+        requests.exceptions.InvalidURL(f'Failed to parse: http://u:{secret}@h:x/'),
+        ks_exc.ConnectFailure(
+            f'Unable to establish connection to http://u:{secret}@h: {secret}'
+        ),
         ks_exc.Unauthorized(f"token '{secret}' is not valid"),
         KeyError(secret),
-    ]  # fmt: skip
+    ]
 
 
 @given(
-    plain.filter(lambda secret: len(secret) >= redaction.MIN_TOKEN_CHARACTERS), st.integers(0, 9)
+    plain.filter(lambda secret: len(secret) >= redaction.MIN_TOKEN_CHARACTERS),
+    st.integers(0, 9),
 )
 def test_errors_of_libraries(secret, number):
     """Neither their texts nor their tracebacks show a secret, in whoever's line."""

@@ -13,15 +13,23 @@ from tests.lab.builders import a_host, a_request
 from tests.lab.ports import TraitsPlacement
 
 NAMES = st.sampled_from(['CUSTOM_A', 'CUSTOM_B', 'COMPUTE_NODE', 'HW_CPU_X86_AVX'])
-HOSTS = st.lists(st.tuples(st.lists(NAMES, unique=True), st.integers(1, 4)), min_size=1, max_size=8)
-WISHES = st.sampled_from(['preferred', 'avoided', 'required', 'forbidden', 'unheard of'])
+HOSTS = st.lists(
+    st.tuples(st.lists(NAMES, unique=True), st.integers(1, 4)), min_size=1, max_size=8
+)
+WISHES = st.sampled_from(
+    ['preferred', 'avoided', 'required', 'forbidden', 'unheard of']
+)
 FLAVORS = st.dictionaries(NAMES, WISHES)
 
 
-@given(HOSTS, st.lists(FLAVORS, min_size=1, max_size=3), st.lists(NAMES, max_size=2, unique=True))
+@given(
+    HOSTS,
+    st.lists(FLAVORS, min_size=1, max_size=3),
+    st.lists(NAMES, max_size=2, unique=True),
+)
 def test_the_order_of_hosts(hosts, flavors, avoided):
-    """Of several requests, those with wishes get the hosts by these, the most memory first where
-    that is equal; others get them as if there were no such thing."""
+    """Of several requests, those with wishes get the hosts by these, the most memory
+    first where that is equal; others get them as if there were no such thing."""
     settings = Settings(
         weight_classes=('RAMWeigher', 'TraitsWeigher'), avoided_traits=tuple(avoided)
     )
@@ -30,7 +38,9 @@ def test_the_order_of_hosts(hosts, flavors, avoided):
     placement = TraitsPlacement(dict.fromkeys(traits, 9), traits)
     line = Pipeline(settings, [], loading.weighers(settings))
     for flavor in flavors:
-        request = a_request(extra_specs={f'trait:{x}': wish for x, wish in flavor.items()})
+        request = a_request(
+            extra_specs={f'trait:{x}': wish for x, wish in flavor.items()}
+        )
 
         def score(host, flavor=flavor):
             good = [x for x in traits[host.uuid] if flavor.get(x) == 'preferred']

@@ -3,9 +3,10 @@
 
     release17/bin/python borrow.py .tox/release19
 
-Releases that are near each other run on the same libraries, so that one set of them is enough.
-What those from Ocata to Rocky name by names that Python and the libraries have given up since
-is renamed in the copy that is installed here; none of it has to do with schemas or messages.
+Releases that are near each other run on the same libraries, so that one set of them is
+enough. What those from Ocata to Rocky name by names that Python and the libraries have
+given up since is renamed in the copy that is installed here; none of it has to do with
+schemas or messages.
 """
 
 from __future__ import annotations

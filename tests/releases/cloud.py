@@ -13,11 +13,17 @@ from tests.lab.nova_release import NovaRelease
 
 CELL = 'cell1'
 SCRIPT = Path(__file__).with_name('nova_side.py')
-DEVICE = {'vendor_id': '8086', 'product_id': '10fb', 'device_type': 'type-PCI', 'name': 'nic'}
+DEVICE = {
+    'vendor_id': '8086',
+    'product_id': '10fb',
+    'device_type': 'type-PCI',
+    'name': 'nic',
+}
 
 
 class Nova(NovaClient):
-    """The computes, the API and the conductor of a cloud; commands are those of nova_side.py."""
+    """The computes, the API and the conductor of a cloud; commands are those of
+    nova_side.py."""
 
     def __init__(self, nova: NovaRelease, cloud: NovaCloud) -> None:
         alias = {'pci': {'alias': json.dumps(DEVICE)}}
@@ -29,8 +35,13 @@ class Nova(NovaClient):
     def add_host(
         self, compute: Compute, cells: Sequence[tuple[int, int]] = (), devices: int = 0
     ) -> None:
-        """A host with so many CPUs and MiB in each of its NUMA cells, and so many PCI devices."""
-        self('add_host', cell=CELL, host={**asdict(compute), 'cells': cells, 'devices': devices})
+        """A host with so many CPUs and MiB in each of its NUMA cells, and so many PCI
+        devices."""
+        self(
+            'add_host',
+            cell=CELL,
+            host={**asdict(compute), 'cells': cells, 'devices': devices},
+        )
         self.cloud.computes[compute.name] = compute
         self.cloud.placement.add_provider(
             compute.uuid, compute.name, compute.inventories(), list(COMPUTE_TRAITS)
@@ -39,7 +50,9 @@ class Nova(NovaClient):
     def add_zone(self, name: str, hosts: Sequence[str]) -> str:
         """An availability zone, in nova and in Placement; its aggregate's UUID."""
         metadata = {'availability_zone': name}
-        uuid: str = self('add_aggregate', name=name, hosts=list(hosts), metadata=metadata)
+        uuid: str = self(
+            'add_aggregate', name=name, hosts=list(hosts), metadata=metadata
+        )
         for host in hosts:
             self.cloud.placement.join_aggregate(self.cloud.computes[host].uuid, uuid)
         return uuid

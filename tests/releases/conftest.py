@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One release of nova after the other: its schemas, its objects, its client, our daemon."""
+"""One release of nova after the other: its schemas, its objects, its client, our
+daemon."""
 
 import os
 from contextlib import closing
@@ -32,7 +33,9 @@ def pytest_generate_tests(metafunc):
         if not found:
             pytest.exit(f'name virtualenvs with releases of nova in {VARIABLE}', 3)
         ids = [each.name for each in found]
-        metafunc.parametrize('installed', found, ids=ids, indirect=True, scope='session')
+        metafunc.parametrize(
+            'installed', found, ids=ids, indirect=True, scope='session'
+        )
 
 
 @pytest.fixture(scope='session')
@@ -43,8 +46,13 @@ def installed(request, nova):
 
 @pytest.fixture(scope='session')
 def cloud(installed, mariadb, rabbitmq, placement, directory):
-    """The databases of that release, as its own nova-manage makes them, with one cell."""
-    urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
+    """The databases of that release, as its own nova-manage makes them, with one
+    cell."""
+    urls = {
+        'amqp_url': rabbitmq.url,
+        'database_url': mariadb.url,
+        'placement_url': placement.url,
+    }
     with closing(NovaCloud(installed, directory, **urls, cells=[CELL])) as made:
         made.placement.clear()
         yield made
@@ -52,8 +60,8 @@ def cloud(installed, mariadb, rabbitmq, placement, directory):
 
 @pytest.fixture(scope='session')
 def conductor(installed, cloud):
-    """That release at work: 'north-1' and 'north-2' have NUMA cells, the second one has PCI
-    devices too; 'south-1' and 'south-2' are in the zone 'south'."""
+    """That release at work: 'north-1' and 'north-2' have NUMA cells, the second one has
+    PCI devices too; 'south-1' and 'south-2' are in the zone 'south'."""
     pcpus = 16 if int(installed.version.split('.')[0]) >= PINNABLE_SINCE else 0
     north = {'cells': ((8, 16384), (8, 16384))}
     with closing(Nova(installed, cloud)) as made:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud's computes, API and conductor, as far as a scheduler notices them: a child process
-in the virtualenv of any nova from Ocata on.
+"""A cloud's computes, API and conductor, as far as a scheduler notices them: a child
+process in the virtualenv of any nova from Ocata on.
 
-What they write goes through that nova's own objects, what they ask through its own client.
-Lines come and go as in tests/lab/nova_child.py.
+What they write goes through that nova's own objects, what they ask through its own
+client. Lines come and go as in tests/lab/nova_child.py.
 """
 
 import inspect
@@ -19,7 +19,8 @@ from nova.scheduler.client import query, report
 from nova.virt import hardware
 from oslo_utils import timeutils
 
-USER, PROJECT = 'functional-user', 'functional-project'
+USER = 'functional-user'
+PROJECT = 'functional-project'
 BROUGHT = {'return_objects': '4.5', 'instance_uuids': '4.4'}
 ANSWERS = ('Selection', 'SchedulerLimits')
 ARCHITECTURE = ('x86_64', 'kvm', 'hvm')
@@ -34,16 +35,26 @@ class Nova:
 
     def newest(self):
         """The newest form in which this release asks."""
-        takes = inspect.signature(query.SchedulerQueryClient.select_destinations).parameters
-        return next((version for name, version in BROUGHT.items() if name in takes), '4.3')
+        takes = inspect.signature(
+            query.SchedulerQueryClient.select_destinations
+        ).parameters
+        return next(
+            (version for name, version in BROUGHT.items() if name in takes), '4.3'
+        )
 
     def add_host(self, cell, host):
         """A compute that starts, reports what it has, and is discovered."""
         with context.target_cell(self.context, self.mapping(cell)) as there:
             objects.Service(
-                there, host=host['name'], binary='nova-compute', topic='compute', report_count=1,
-                last_seen_up=timeutils.utcnow(), disabled=False, forced_down=False,
-            ).create()  # fmt: skip
+                there,
+                host=host['name'],
+                binary='nova-compute',
+                topic='compute',
+                report_count=1,
+                last_seen_up=timeutils.utcnow(),
+                disabled=False,
+                forced_down=False,
+            ).create()
             add_compute_node(there, host)
         return len(host_mapping.discover_hosts(self.context))
 
@@ -71,16 +82,26 @@ class Nova:
 
     def boot(self, cell, host, server):
         """A server that was placed now runs there."""
-        mapping, flavor = self.mapping(cell), a_flavor()
+        mapping = self.mapping(cell)
+        flavor = a_flavor()
         sizes = {
             name: getattr(flavor, name)
             for name in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')
         }
         with context.target_cell(self.context, mapping) as there:
             instance = objects.Instance(
-                there, uuid=server, host=host, node=host, launched_on=host, user_id=USER,
-                project_id=PROJECT, flavor=flavor, vm_state='active', system_metadata={}, **sizes,
-            )  # fmt: skip
+                there,
+                uuid=server,
+                host=host,
+                node=host,
+                launched_on=host,
+                user_id=USER,
+                project_id=PROJECT,
+                flavor=flavor,
+                vm_state='active',
+                system_metadata={},
+                **sizes,
+            )
             if 'compute_id' in instance.fields:
                 node = objects.ComputeNode.get_by_host_and_nodename(there, host, host)
                 instance.compute_id = node.id
@@ -92,7 +113,8 @@ class Nova:
     def build(
         self, servers, extra_specs=None, vcpus=2, zone=None, group=None, version=None, alternates=False
     ):  # fmt: skip
-        """Servers that a user asks for: what the API keeps of them, then the conductor's call."""
+        """Servers that a user asks for: what the API keeps of them, then the
+        conductor's call."""
         spec = self.new_spec(servers[0], a_flavor(extra_specs, vcpus), zone)
         spec.num_instances = len(servers)
         spec.create()
@@ -102,8 +124,8 @@ class Nova:
         return self.select(spec, servers, version, alternates)
 
     def move(self, server, host, cell=None, to=None, version=None, alternates=False):
-        """A server of :meth:`build` that leaves its host: within a cell (live migration), or to
-        a host that was named."""
+        """A server of :meth:`build` that leaves its host: within a cell (live
+        migration), or to a host that was named."""
         spec = self.kept_spec(server)
         spec.ignore_hosts = [host]
         spec.requested_destination = objects.Destination()
@@ -119,7 +141,9 @@ class Nova:
         spec = self.kept_spec(server)
         spec.image = image_meta()
         del spec.id
-        spec.scheduler_hints = dict(spec.scheduler_hints or {}, _nova_check_type=['rebuild'])
+        spec.scheduler_hints = dict(
+            spec.scheduler_hints or {}, _nova_check_type=['rebuild']
+        )
         spec.force_hosts = [host]
         spec.force_nodes = [host]
         return self.select(spec, [server], version, False)
@@ -138,7 +162,9 @@ class Nova:
     def cast_aggregates(self, uuids):
         every = objects.AggregateList.get_all(self.context)
         chosen = [aggregate for aggregate in every if aggregate.uuid in uuids]
-        self.client().update_aggregates(self.context, objects.AggregateList(objects=chosen))
+        self.client().update_aggregates(
+            self.context, objects.AggregateList(objects=chosen)
+        )
 
     def cast_aggregate_gone(self, uuid):
         self.client().delete_aggregate(
@@ -180,7 +206,8 @@ class Nova:
         return objects.RequestSpec.get_by_instance_uuid(self.context, server)
 
     def select(self, spec, servers, version, alternates):
-        """The conductor's call, in the form of a version, or of the newest that it knows."""
+        """The conductor's call, in the form of a version, or of the newest that it
+        knows."""
         newest = self.newest()
         if newest == '4.5':
             scheduler_utils.setup_instance_group(self.context, spec)
@@ -189,10 +216,13 @@ class Nova:
         asked = {'instance_uuids': servers} if newest >= '4.4' else {}
         if (version or newest) == '4.5':
             asked.update(return_objects=True, return_alternates=alternates)
-        return plain(self.client(version).select_destinations(self.context, spec, **asked))
+        return plain(
+            self.client(version).select_destinations(self.context, spec, **asked)
+        )
 
     def client(self, version=None):
-        """The client of a deployment that pins [upgrade_levels] scheduler to a version."""
+        """The client of a deployment that pins [upgrade_levels] scheduler to a
+        version."""
         version = version or self.newest()
         if version not in self.clients:
             rpcapi.CONF.set_override('scheduler', version, group='upgrade_levels')
@@ -203,46 +233,86 @@ class Nova:
 def a_flavor(extra_specs=None, vcpus=2):
     """A flavor of 512 MiB and 1 GiB."""
     return objects.Flavor(
-        id=1, flavorid='small', name='small', vcpus=vcpus, memory_mb=512, root_gb=1,
-        ephemeral_gb=0, swap=0, rxtx_factor=1.0, vcpu_weight=0, disabled=False, is_public=True,
+        id=1,
+        flavorid='small',
+        name='small',
+        vcpus=vcpus,
+        memory_mb=512,
+        root_gb=1,
+        ephemeral_gb=0,
+        swap=0,
+        rxtx_factor=1.0,
+        vcpu_weight=0,
+        disabled=False,
+        is_public=True,
         extra_specs=extra_specs or {},
-    )  # fmt: skip
+    )
 
 
 def add_compute_node(there, host):
-    name, ram_mb, disk_gb = host['name'], host['ram_mb'], host['disk_gb']
+    name = host['name']
+    ram_mb = host['ram_mb']
+    disk_gb = host['disk_gb']
     pools = [device_pool(host['devices'])] if host['devices'] else []
     cells = [numa_cell(number, *each) for number, each in enumerate(host['cells'])]
     node = objects.ComputeNode(
-        there, host=name, uuid=host['uuid'], free_ram_mb=ram_mb, free_disk_gb=disk_gb,
-        current_workload=0, running_vms=0, stats={'failed_builds': '0'}, metrics='[]',
-        cpu_allocation_ratio=host['cpu_ratio'], ram_allocation_ratio=1.0,
-        disk_allocation_ratio=1.0, pci_device_pools=objects.PciDevicePoolList(objects=pools),
-    )  # fmt: skip
+        there,
+        host=name,
+        uuid=host['uuid'],
+        free_ram_mb=ram_mb,
+        free_disk_gb=disk_gb,
+        current_workload=0,
+        running_vms=0,
+        stats={'failed_builds': '0'},
+        metrics='[]',
+        cpu_allocation_ratio=host['cpu_ratio'],
+        ram_allocation_ratio=1.0,
+        disk_allocation_ratio=1.0,
+        pci_device_pools=objects.PciDevicePoolList(objects=pools),
+    )
     node.update_from_virt_driver(
         {
-            'vcpus': host['vcpus'], 'vcpus_used': 0, 'memory_mb': ram_mb, 'memory_mb_used': 0,
-            'local_gb': disk_gb, 'local_gb_used': 0, 'disk_available_least': disk_gb,
-            'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000, 'hypervisor_hostname': name,
-            'host_ip': '127.0.0.1', 'supported_instances': [ARCHITECTURE],
+            'vcpus': host['vcpus'],
+            'vcpus_used': 0,
+            'memory_mb': ram_mb,
+            'memory_mb_used': 0,
+            'local_gb': disk_gb,
+            'local_gb_used': 0,
+            'disk_available_least': disk_gb,
+            'hypervisor_type': 'QEMU',
+            'hypervisor_version': 8002000,
+            'hypervisor_hostname': name,
+            'host_ip': '127.0.0.1',
+            'supported_instances': [ARCHITECTURE],
             'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['avx']}),
-            'numa_topology': objects.NUMATopology(cells=cells)._to_json() if cells else None,
+            'numa_topology': objects.NUMATopology(cells=cells)._to_json()
+            if cells
+            else None,
         }
-    )  # fmt: skip
+    )
     node.create()
 
 
 def numa_cell(number, count, memory):
-    """A cell of so many cores with one thread, which can be pinned, and so much memory (MiB)."""
+    """A cell of so many cores with one thread, which can be pinned, and so much memory
+    (MiB)."""
     cpus = set(range(number * count, (number + 1) * count))
     values = {
-        'id': number, 'cpuset': cpus, 'pcpuset': cpus, 'memory': memory, 'cpu_usage': 0,
-        'memory_usage': 0, 'pinned_cpus': set(), 'siblings': [{cpu} for cpu in sorted(cpus)],
+        'id': number,
+        'cpuset': cpus,
+        'pcpuset': cpus,
+        'memory': memory,
+        'cpu_usage': 0,
+        'memory_usage': 0,
+        'pinned_cpus': set(),
+        'siblings': [{cpu} for cpu in sorted(cpus)],
         'mempages': [objects.NUMAPagesTopology(size_kb=4, total=memory * 256, used=0)],
         'socket': number,
-    }  # fmt: skip
+    }
     known = objects.NUMACell.fields
-    return objects.NUMACell(**{name: value for name, value in values.items() if name in known})
+    return objects.NUMACell(
+        **{name: value for name, value in values.items() if name in known}
+    )
 
 
 def device_pool(count):
@@ -257,18 +327,26 @@ def image_meta():
     """An image without properties."""
     return objects.ImageMeta.from_dict(
         {
-            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11', 'name': 'releases', 'status': 'active',
-            'disk_format': 'qcow2', 'container_format': 'bare', 'min_ram': 0, 'min_disk': 0,
-            'size': 1, 'properties': {},
+            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11',
+            'name': 'releases',
+            'status': 'active',
+            'disk_format': 'qcow2',
+            'container_format': 'bare',
+            'min_ram': 0,
+            'min_disk': 0,
+            'size': 1,
+            'properties': {},
         }
-    )  # fmt: skip
+    )
 
 
 def plain(found):
-    """Selections as dicts of their fields, each decoded by this release's own class; an object
-    within the dicts of older versions by its name."""
+    """Selections as dicts of their fields, each decoded by this release's own class; an
+    object within the dicts of older versions by its name."""
     if isinstance(found, objects_base.NovaObject) and found.obj_name() in ANSWERS:
-        return {name: plain(getattr(found, name)) for name in found.fields if name in found}
+        return {
+            name: plain(getattr(found, name)) for name in found.fields if name in found
+        }
     if isinstance(found, objects_base.NovaObject):
         return found.obj_name()
     if isinstance(found, dict):
@@ -279,6 +357,8 @@ def plain(found):
 
 
 if __name__ == '__main__':
-    from nova_child import serve  # of tests/lab, where the parent process lets it be found
+    from nova_child import (
+        serve,
+    )  # of tests/lab, where the parent process lets it be found
 
     serve(Nova)

@@ -19,7 +19,10 @@ CLAIMED_SINCE = '4.4'
 
 def hosts(found):
     """The chosen host of each server, by its Selection or, before 4.5, its dict."""
-    return [each['host'] if isinstance(each, dict) else each[0]['service_host'] for each in found]
+    return [
+        each['host'] if isinstance(each, dict) else each[0]['service_host']
+        for each in found
+    ]
 
 
 def needs_selections(conductor):
@@ -32,7 +35,9 @@ def placed(conductor, count=1, **asked):
     servers = new_uuids(count)
     chosen = hosts(conductor('build', servers=servers, **asked))
     for server, host in zip(servers, chosen, strict=True):
-        assert claimed(conductor, server) == ([host] if conductor.newest >= CLAIMED_SINCE else [])
+        assert claimed(conductor, server) == (
+            [host] if conductor.newest >= CLAIMED_SINCE else []
+        )
     return dict(zip(servers, chosen, strict=True))
 
 
@@ -52,7 +57,8 @@ def refused(conductor, command, **asked):
 
 @pytest.mark.usefixtures('scheduler')
 class TestPlacing:
-    """Requests that the conductor of the release makes, of servers as they come and go."""
+    """Requests that the conductor of the release makes, of servers as they come and
+    go."""
 
     def test_boot(self, conductor, cloud):
         """A server gets a host, and its Selection names the node and the cell."""
@@ -82,22 +88,28 @@ class TestPlacing:
             assert all(each['allocation_request'] for each in selections)
 
     def test_alternate(self, conductor, cloud):
-        """When a build fails, the release's own code claims the alternate by what it was sent."""
+        """When a build fails, the release's own code claims the alternate by what it
+        was sent."""
         needs_selections(conductor)
         [server] = new_uuids()
         [[_, second, *_]] = conductor('build', servers=[server], alternates=True)
         cloud.placement.release(server)
-        claim = {k: second[k] for k in ('allocation_request', 'allocation_request_version')}
+        claim = {
+            k: second[k] for k in ('allocation_request', 'allocation_request_version')
+        }
         assert conductor('fall_back', server=server, **claim)
         assert list(cloud.allocations(server)) == [second['service_host']]
 
     def test_zone(self, conductor):
         """Servers of a zone go to the hosts of the aggregate that the API wrote."""
-        assert set(placed(conductor, 2, zone='south').values()) <= {'south-1', 'south-2'}
+        assert set(placed(conductor, 2, zone='south').values()) <= {
+            'south-1',
+            'south-2',
+        }
 
     def test_pinned(self, conductor):
-        """A pinned server goes to a host whose compute reports cells, with the limits that
-        this compute is to honour."""
+        """A pinned server goes to a host whose compute reports cells, with the limits
+        that this compute is to honour."""
         found = conductor('build', servers=new_uuids(), extra_specs=PINNED)
         assert {*hosts(found)} <= {'north-1', 'north-2'}
         limits = found[0][0] if conductor.newest == '4.5' else found[0]
@@ -109,14 +121,17 @@ class TestPlacing:
         refused(conductor, 'build', servers=new_uuids(), extra_specs=cells, vcpus=4)
 
     def test_devices(self, conductor):
-        """Two servers get the devices that there are; a third is refused, unless the compute
-        has yet to tell of what its callers claimed by themselves."""
-        assert Counter(placed(conductor, 2, extra_specs=WITH_DEVICE).values()) == {'north-2': 2}
+        """Two servers get the devices that there are; a third is refused, unless the
+        compute has yet to tell of what its callers claimed by themselves."""
+        assert Counter(placed(conductor, 2, extra_specs=WITH_DEVICE).values()) == {
+            'north-2': 2
+        }
         if conductor.newest >= CLAIMED_SINCE:
             refused(conductor, 'build', servers=new_uuids(), extra_specs=WITH_DEVICE)
 
     def test_group(self, conductor):
-        """Servers of a group stay apart, those of one request and those that run already."""
+        """Servers of a group stay apart, those of one request and those that run
+        already."""
         group = conductor('add_group', policy='anti-affinity')
         spread = []
         for count in (3, 1):
@@ -132,7 +147,8 @@ class TestPlacing:
         refused(conductor, 'build', servers=[last], group=group)
 
     def test_live_migration(self, conductor):
-        """A server moves off its host within its cell, by the request that nova has kept."""
+        """A server moves off its host within its cell, by the request that nova has
+        kept."""
         [(server, host)] = placed(conductor).items()
         conductor('boot', cell=CELL, host=host, server=server)
         [chosen] = hosts(conductor('move', server=server, host=host, cell=CELL))
@@ -156,8 +172,8 @@ class TestPlacing:
 
     @pytest.mark.parametrize('version', ['4.4', '4.3', '4.0'])
     def test_held_back(self, conductor, version):
-        """A deployment that is being upgraded sends the form of an older release, and gets a
-        dict for each server; before 4.4 the caller claims by itself."""
+        """A deployment that is being upgraded sends the form of an older release, and
+        gets a dict for each server; before 4.4 the caller claims by itself."""
         if version > conductor.newest:
             pytest.skip('this form is yet to come')
         servers = new_uuids(2)
@@ -170,11 +186,13 @@ class TestPlacing:
 
 
 def test_casts(conductor, scheduler):
-    """The API's and the computes' announcements are taken without complaint, and requests are
-    served after them."""
+    """The API's and the computes' announcements are taken without complaint, and
+    requests are served after them."""
     [(server, host)] = placed(conductor).items()
     conductor('boot', cell=CELL, host=host, server=server)
-    spare = conductor('add_aggregate', name='spare', hosts=['north-1'], metadata={'a': 'b'})
+    spare = conductor(
+        'add_aggregate', name='spare', hosts=['north-1'], metadata={'a': 'b'}
+    )
     before = len(scheduler.text())
     conductor('cast_aggregates', uuids=[conductor.zone, spare])
     conductor('cast_aggregate_gone', uuid=spare)

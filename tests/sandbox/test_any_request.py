@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a request says, it is answered, and Placement's books agree with the answer."""
+"""Whatever a request says, it is answered, and Placement's books agree with the
+answer."""
 
 from importlib.metadata import entry_points
 
@@ -16,7 +17,8 @@ from novasched.tools.sandbox.computes import SandboxHost
 from tests.lab import request_keys
 
 MACHINES = [
-    SandboxHost(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}') for n in range(4)
+    SandboxHost(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}')
+    for n in range(4)
 ]
 METADATA = {
     'max_io_ops_per_host': 'few',
@@ -27,25 +29,59 @@ METADATA = {
 }
 
 word = st.sampled_from(
-    ['', ' ', '4', '-1', '1e999', 'nan', 'true', '<in>', '<or>', '>=', '>= x', 's== kvm', '<all-in> a b',
-     '<or> 1 <or> 2', 'required', 'forbidden', 'dedicated', 'mixed', 'isolate', '^0', '0-9999999999',
-     '[]', '{}', '["=", "$free_ram_mb", 4]', '["<"]', '["not", ["and"]]', '$', 'host1', '/24', '\n', '\x00']
-)  # fmt: skip
+    [
+        '',
+        ' ',
+        '4',
+        '-1',
+        '1e999',
+        'nan',
+        'true',
+        '<in>',
+        '<or>',
+        '>=',
+        '>= x',
+        's== kvm',
+        '<all-in> a b',
+        '<or> 1 <or> 2',
+        'required',
+        'forbidden',
+        'dedicated',
+        'mixed',
+        'isolate',
+        '^0',
+        '0-9999999999',
+        '[]',
+        '{}',
+        '["=", "$free_ram_mb", 4]',
+        '["<"]',
+        '["not", ["and"]]',
+        '$',
+        'host1',
+        '/24',
+        '\n',
+        '\x00',
+    ]
+)
 text = word | st.text(max_size=12)
 
 
 @pytest.fixture(scope='module')
 def everything():
     """A cloud in which every filter is enabled that does not want a host to itself, and
-    the aggregate of a zone says strange things. Some of the requests find a host in it."""
+    the aggregate of a zone says strange things. Some of the requests find a host in
+    it."""
     every = sorted(entry_points(group='novasched.filters').names)
     names = [name for name in every if not name.startswith('Exact')]
     options = {'enabled_filters': ','.join(names), 'max_instances_per_host': 10**6}
     with Sandbox(MACHINES, {'filter_scheduler': options}) as cloud:
-        rows = [{'aggregate_id': 1, 'key': key, 'value': METADATA[key]} for key in METADATA]
+        rows = [
+            {'aggregate_id': 1, 'key': key, 'value': METADATA[key]} for key in METADATA
+        ]
         with cloud.databases.api.begin() as connection:
             connection.execute(sa.insert(tables.aggregate_metadata), rows)
-        placed, problems = [], []
+        placed = []
+        problems = []
         yield cloud, placed, problems
         assert placed
 
@@ -58,20 +94,33 @@ def everything():
     extra_specs=st.dictionaries(request_keys.extra_spec | text, text, max_size=3),
     image=st.dictionaries(request_keys.image_property, text, max_size=2),
     hints=st.dictionaries(request_keys.hint, st.lists(text, max_size=2), max_size=2),
-    policy=st.none() | st.sampled_from(['affinity', 'anti-affinity', 'soft-affinity', 'odd']),
-    rules=st.dictionaries(st.just('max_server_per_host'), st.sampled_from(['1', '2', 'x', '']), max_size=1),
+    policy=st.none()
+    | st.sampled_from(['affinity', 'anti-affinity', 'soft-affinity', 'odd']),
+    rules=st.dictionaries(
+        st.just('max_server_per_host'), st.sampled_from(['1', '2', 'x', '']), max_size=1
+    ),
     zone=st.none() | st.sampled_from(['az1', 'nowhere', '']),
     names=st.dictionaries(
         st.sampled_from(['force_hosts', 'force_nodes', 'ignore_hosts']),
         st.lists(st.sampled_from(['host0', 'HOST1', 'nobody', '']), max_size=2),
         max_size=1,
     ),
-)  # fmt: skip
+)
 def test_any_request(
-    everything, vcpus, memory_mb, count, extra_specs, image, hints, policy, rules, zone, names
+    everything,
+    vcpus,
+    memory_mb,
+    count,
+    extra_specs,
+    image,
+    hints,
+    policy,
+    rules,
+    zone,
+    names,
 ):
-    """It gets hosts, a refusal or a clear error; what is allocated is what was answered,
-    no error is logged, and the next request is served."""
+    """It gets hosts, a refusal or a clear error; what is allocated is what was
+    answered, no error is logged, and the next request is served."""
     cloud, placed, problems = everything
     flavor = Flavor('f', 'f', 1, vcpus, memory_mb, extra_specs=extra_specs)
     group = cloud.group(policy, **rules) if policy else None
@@ -83,7 +132,8 @@ def test_any_request(
     except NoAnswer as error:
         if 'BadRequest' not in str(error):
             raise
-    known, problems[:] = [*problems], cloud.problems()
+    known = [*problems]
+    problems[:] = cloud.problems()
     assert problems == known
     for boot in cloud.boots:
         for server in boot.servers:

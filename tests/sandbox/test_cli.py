@@ -16,13 +16,15 @@ from novasched.tools.sandbox.cloud import SANDBOX_NAME, Sandbox
 
 
 def report_of(capsys, *arguments, status=0):
-    """The report of the command, which is run in this process and ends with that status."""
+    """The report of the command, which is run in this process and ends with that
+    status."""
     assert novaschedctl.main(['sandbox', '--format', 'json', *arguments]) == status
     return json.loads(capsys.readouterr().out)
 
 
 def test_report(capsys, tmp_path, monkeypatch):
-    """The parts of the JSON report agree with each other, and no file is left behind."""
+    """The parts of the JSON report agree with each other, and no file is left
+    behind."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     report = report_of(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
     assert report['summary']['confirmed'] is True
@@ -34,12 +36,15 @@ def test_report(capsys, tmp_path, monkeypatch):
         placed = [x for x in report['servers'] if x['host'] == host['name']]
         assert host['servers'] == len(placed)
         assert host['used']['VCPU'] == 4 * len(placed)
-        assert all(host['used'][name] <= host['capacity'][name] for name in host['used'])
+        assert all(
+            host['used'][name] <= host['capacity'][name] for name in host['used']
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_refusals_are_no_failure(capsys):
-    """Eight servers that must not meet on five hosts: three are refused, exit status 0."""
+    """Eight servers that must not meet on five hosts: three are refused, exit status
+    0."""
     report = report_of(capsys, '--hosts', '5', '--servers', '8', '--anti-affinity')
     assert [host['servers'] for host in report['hosts']] == [1] * 5
     fault = 'No valid host was found. There are not enough hosts available.'
@@ -48,17 +53,28 @@ def test_refusals_are_no_failure(capsys):
 
 def test_seed(capsys):
     """A seed says which hosts there are and what is asked for in which order. Hosts of
-    equal weight are Placement's to order, and it may do so in another way each time; all servers
-    of an affinity group share one, of the zone that is asked for."""
+    equal weight are Placement's to order, and it may do so in another way each time;
+    all servers of an affinity group share one, of the zone that is asked for."""
     flavors = ('--flavor', '1,512,1', '--flavor', '2,1024,2')
-    arguments = ('--hosts', '6', '--servers', '6', '--az', 'az01', '--affinity', *flavors)
+    arguments = (
+        '--hosts',
+        '6',
+        '--servers',
+        '6',
+        '--az',
+        'az01',
+        '--affinity',
+        *flavors,
+    )
     described = []
     for seed in '778':
         report = report_of(capsys, *arguments, '--seed', seed)
         (used,) = [host for host in report['hosts'] if host['servers']]
         assert (used['zone'], used['servers']) == ('az01', 6)
         hosts = [(host['name'], host['capacity']) for host in report['hosts']]
-        described.append((hosts, [(each['uuid'], each['flavor']) for each in report['servers']]))
+        described.append(
+            (hosts, [(each['uuid'], each['flavor']) for each in report['servers']])
+        )
     first, again, other = described
     assert first == again
     assert first != other

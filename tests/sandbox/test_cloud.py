@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud of five nodes in two zones and two cells: where servers land, hosts that must not be
-used, and books that do not agree."""
+"""A cloud of five nodes in two zones and two cells: where servers land, hosts that must
+not be used, and books that do not agree."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,8 @@ from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
 from tests.lab.sandboxed import disable, silence
 
-AZ01, AZ02 = 'az01', 'az02'
+AZ01 = 'az01'
+AZ02 = 'az02'
 FIVE_NODES = (
     SandboxHost('osdev-01', zone=AZ01, cell='cell1'),
     SandboxHost('osdev-02', zone=AZ01, cell='cell1'),
@@ -28,7 +29,9 @@ FIVE_NODES = (
 ONE = [SandboxHost('one')]
 NAMES = {machine.name for machine in FIVE_NODES}
 SMALL = Flavor(name='small', flavorid='small', id=1, vcpus=1, memory_mb=512, root_gb=1)
-IMPOSSIBLE = Flavor(name='vast', flavorid='vast', id=3, vcpus=1000, memory_mb=1, root_gb=1)
+IMPOSSIBLE = Flavor(
+    name='vast', flavorid='vast', id=3, vcpus=1000, memory_mb=1, root_gb=1
+)
 REFUSED = 'No valid host was found. '
 LAND = [
     ({'zone': AZ02}, {machine.name for machine in FIVE_NODES if machine.zone == AZ02}),
@@ -40,22 +43,30 @@ LAND = [
 ARM = {'image_properties': {'hw_architecture': 'aarch64'}}
 FAULTS = [
     (IMPOSSIBLE, {}, REFUSED),
-    (SMALL, {'force_hosts': ['osdev-99']}, f'{REFUSED}No such host - host: osdev-99 node: None '),
+    (
+        SMALL,
+        {'force_hosts': ['osdev-99']},
+        f'{REFUSED}No such host - host: osdev-99 node: None ',
+    ),
     (SMALL, ARM, f'{REFUSED}There are not enough hosts available.'),
 ]
 
 
 def test_requests():
-    """Servers land where the request says, also those that are asked for at once. An empty answer
-    of Placement, a host that is not there and a filter have nova's texts. Passed over are a
-    disabled host, from the moment at which nova knows, and one whose nova-compute has not been
-    heard of. At the end Placement's books are in order."""
+    """Servers land where the request says, also those that are asked for at once. An
+    empty answer of Placement, a host that is not there and a filter have nova's texts.
+    Passed over are a disabled host, from the moment at which nova knows, and one whose
+    nova-compute has not been heard of. At the end Placement's books are in order."""
     with Sandbox(FIVE_NODES) as cloud:
         with ThreadPoolExecutor(4) as pool:
             for fields, hosts in LAND:
-                boots = [*pool.map(lambda asked: cloud.boot(SMALL, **asked), [fields] * 3)]
+                boots = [
+                    *pool.map(lambda asked: cloud.boot(SMALL, **asked), [fields] * 3)
+                ]
                 assert [len(boot.servers) for boot in boots] == [1] * 3
-                assert {server.host for boot in boots for server in boot.servers} <= hosts
+                assert {
+                    server.host for boot in boots for server in boot.servers
+                } <= hosts
         for flavor, fields, fault in FAULTS:
             assert cloud.boot(flavor, **fields).fault == fault
         disable(cloud, 'osdev-03', synced=False)
@@ -69,9 +80,10 @@ def test_requests():
 
 
 def test_books_that_do_not_agree():
-    """A server without its allocation, one with more than its flavor, a refused one that holds
-    something and one without an answer are each found out; so is what the provider's usage should
-    be, and what a service hides from its caller and logs as an error."""
+    """A server without its allocation, one with more than its flavor, a refused one
+    that holds something and one without an answer are each found out; so is what the
+    provider's usage should be, and what a service hides from its caller and logs as an
+    error."""
     with Sandbox(ONE) as cloud:
         lost, swollen, kept = (cloud.boot(SMALL).servers[0].uuid for _ in range(3))
         (refused,) = cloud.boot(IMPOSSIBLE).uuids
@@ -100,13 +112,20 @@ def test_books_that_do_not_agree():
 
 def allocate(cloud, uuid, amounts, generation):
     """Write a server's allocations behind the scheduler's back."""
-    owner = {'project_id': 'somebody', 'user_id': 'somebody', 'consumer_generation': generation}
+    owner = {
+        'project_id': 'somebody',
+        'user_id': 'somebody',
+        'consumer_generation': generation,
+    }
     allocations = {ONE[0].uuid: {'resources': amounts}}
-    cloud.placement.call('PUT', f'/allocations/{uuid}', allocations=allocations, **owner)
+    cloud.placement.call(
+        'PUT', f'/allocations/{uuid}', allocations=allocations, **owner
+    )
 
 
 def test_options_reach_the_scheduler():
-    """Options go into nova.conf; a bad one stops the start, and the next cloud starts."""
+    """Options go into nova.conf; a bad one stops the start, and the next cloud
+    starts."""
     bad = {'filter_scheduler': {'enabled_filters': 'NoSuchFilter'}}
     with pytest.raises(NovaschedError, match='NoSuchFilter'), Sandbox(ONE, bad):
         pass

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate --evict`` beside the real scheduler: once the servers are gone that it
-names, what was refused goes there."""
+"""``novaschedctl simulate --evict`` beside the real scheduler: once the servers are
+gone that it names, what was refused goes there."""
 
 from collections import Counter
 
@@ -84,7 +84,8 @@ def cloud(decisions):
 
 def delete(cloud, uuid, host):
     """Let a server be gone, as nova-compute does."""
-    machine, table = cloud.computes.machines[host], tables.instances
+    machine = cloud.computes.machines[host]
+    table = tables.instances
     with cloud.databases.cells[machine.cell].begin() as connection:
         connection.execute(sa.delete(table).where(table.c.uuid == uuid))
         usage = cloud.computes._usage(connection, machine)
@@ -98,20 +99,26 @@ def test_what_fits_at_once(cloud, capsys):
     assert said['host']
     assert said['evictions'] == []
     assert (
-        novaschedctl.main(['simulate', '--flavor', 'small', '--evict', *cloud.configuration]) == 0
+        novaschedctl.main(
+            ['simulate', '--flavor', 'small', '--evict', *cloud.configuration]
+        )
+        == 0
     )
     assert capsys.readouterr().out.endswith('It fits: nothing has to go.\n')
 
 
 def test_who_may_go(cloud, capsys):
-    """Servers of a kind alone, if that is said; pinned ones and those with devices never."""
+    """Servers of a kind alone, if that is said; pinned ones and those with devices
+    never."""
     said = simulate(cloud, capsys, '--flavor', 'huge', '--zone', 'az1', '--evict')
     assert said['kept'] == {
         'have pinned CPUs or NUMA cells': 1,
         'have PCI devices': 1,
     }
     spot = ('--evictable', 'preemptible=true')
-    said = simulate(cloud, capsys, '--flavor', 'huge', '--zone', 'az1', '--evict', *spot)
+    said = simulate(
+        cloud, capsys, '--flavor', 'huge', '--zone', 'az1', '--evict', *spot
+    )
     gone = Counter(x['flavor'] for each in said['evictions'] for x in each['servers'])
     assert set(gone) == {'middle', 'big'}
     assert said['kept']['do not match --evictable'] == sum(
@@ -120,7 +127,10 @@ def test_who_may_go(cloud, capsys):
         for flavor in flavors
         if host not in ('off', 'west')
     )
-    (other,) = (simulate(cloud, capsys, *x, '--evict') for x in [('--vcpus', '1', '--ram', '9999')])
+    (other,) = (
+        simulate(cloud, capsys, *x, '--evict')
+        for x in [('--vcpus', '1', '--ram', '9999')]
+    )
     assert other['evictions'] == []
     assert other['rejected'] == {'lack MEMORY_MB': len(SERVERS) - 1, 'disabled': 1}
 
@@ -129,22 +139,32 @@ def test_a_decision(cloud, capsys, decisions):
     """One that was refused is asked the same."""
     boot = cloud.boot(HUGE, zone='az1')
     assert boot.fault
-    wait_until(lambda: RecordReader(decisions).of(boot.uuids[0]), 30, 'record of the refusal')
+    wait_until(
+        lambda: RecordReader(decisions).of(boot.uuids[0]), 30, 'record of the refusal'
+    )
     asked = simulate(cloud, capsys, '--flavor', 'huge', '--zone', 'az1', '--evict')
     assert simulate(cloud, capsys, '--decision', boot.uuids[0], '--evict') == asked
 
 
 def test_what_leaves_lets_it_in(cloud, capsys):
-    """What is refused goes to each host in turn once the servers are gone that were named, and not
-    before the last of them is; the fewest come first."""
+    """What is refused goes to each host in turn once the servers are gone that were
+    named, and not before the last of them is; the fewest come first."""
     ask = ('--flavor', 'huge', '--zone', 'az1', '--evict')
     said = simulate(cloud, capsys, *ask)
     assert said['host'] is None
     found = [
-        (each['host'], Counter(x['flavor'] for x in each['servers'])) for each in said['evictions']
+        (each['host'], Counter(x['flavor'] for x in each['servers']))
+        for each in said['evictions']
     ]
-    assert found == [('one', {'big': 1, 'middle': 1}), ('two', {'middle': 2, 'small': 1})]
-    assert said['rejected'] == {'in another zone': 1, 'disabled': 1, 'lack MEMORY_MB': 1}
+    assert found == [
+        ('one', {'big': 1, 'middle': 1}),
+        ('two', {'middle': 2, 'small': 1}),
+    ]
+    assert said['rejected'] == {
+        'in another zone': 1,
+        'disabled': 1,
+        'lack MEMORY_MB': 1,
+    }
     assert said['more'] == ['many']
     assert novaschedctl.main(['simulate', *ask, *cloud.configuration]) == 0
     text = capsys.readouterr().out

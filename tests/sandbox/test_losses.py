@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate --lose`` beside the real scheduler: servers of a host that is lost go
-where it said, and those that it said have no place are refused."""
+"""``novaschedctl simulate --lose`` beside the real scheduler: servers of a host that is
+lost go where it said, and those that it said have no place are refused."""
 
 from unittest.mock import ANY
 
@@ -30,7 +30,14 @@ from .test_simulate import (
     stock,
 )
 
-MEMORY = {'lost': 9000, 'a1': 12000, 'a2': 11000, 'a3': 10000, 'numa1': 9500, 'numa2': 9400}
+MEMORY = {
+    'lost': 9000,
+    'a1': 12000,
+    'a2': 11000,
+    'a3': 10000,
+    'numa1': 9500,
+    'numa2': 9400,
+}
 """No two hosts are alike, so that none is a matter of chance."""
 MACHINES = (
     *(
@@ -53,7 +60,10 @@ PCI = {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])}
 
 @pytest.fixture(scope='module')
 def cloud():
-    options = {**OPTIONS, 'filter_scheduler': {**OPTIONS['filter_scheduler'], **WEIGHTS}}
+    options = {
+        **OPTIONS,
+        'filter_scheduler': {**OPTIONS['filter_scheduler'], **WEIGHTS},
+    }
     with Sandbox(MACHINES, options) as made:
         for flavor in (LARGE, SMALL, PINNED, WITH_GPU):
             offer(made, flavor)
@@ -77,7 +87,8 @@ def servers(cloud):
             assert [each.host for each in boot.servers] == ['lost']
             asked.append((boot.uuids[0], flavor, group, fields))
 
-    apart, together = cloud.group('anti-affinity'), cloud.group('affinity')
+    apart = cloud.group('anti-affinity')
+    together = cloud.group('affinity')
     for host in ('a1', 'a2', *NUMA_HOSTS):
         cloud.boot(SMALL, group=apart, force_hosts=[host])
     boot(SMALL, group=apart)
@@ -90,7 +101,8 @@ def servers(cloud):
 
 
 def evacuated(cloud, uuid, flavor, group, fields):
-    """Ask the scheduler as nova does for an evacuation: the new host, None if there is none."""
+    """Ask the scheduler as nova does for an evacuation: the new host, None if there is
+    none."""
     table = tables.instances
     with cloud.databases.cells['cell1'].begin() as connection:
         statement = sa.update(table).where(table.c.uuid == uuid)
@@ -113,18 +125,27 @@ def evacuated(cloud, uuid, flavor, group, fields):
 
 
 def test_servers_go_where_it_says(cloud, servers, capsys):
-    """With server groups, pinned CPUs, devices and zones, in the order in which it moves them; by
-    itself it moves none."""
+    """With server groups, pinned CPUs, devices and zones, in the order in which it
+    moves them; by itself it moves none."""
     said = simulate(cloud, capsys, '--lose', 'host=lost')
     each = simulate(cloud, capsys, '--lose-any', 'host')
     text = [x for x in each['losses'] if x['name'] == 'lost']
     assert [{name: x[name] for name in ('placed', 'unplaced')} for x in text] == [
         {'placed': said['placed'], 'unplaced': said['unplaced']}
     ]
-    rooms = simulate(cloud, capsys, '--headroom', 'zone', '--probe', 'small')['headroom']
-    assert {each['name']: each['fullest'] for each in rooms} == {'az1': 'lost', 'nova': ANY}
+    rooms = simulate(cloud, capsys, '--headroom', 'zone', '--probe', 'small')[
+        'headroom'
+    ]
+    assert {each['name']: each['fullest'] for each in rooms} == {
+        'az1': 'lost',
+        'nova': ANY,
+    }
     (room,) = (each for each in rooms if each['fullest'] == 'lost')
-    assert (room['servers'], room['unplaced'], room['left']) == (len(servers) - 2, 1, -1)
+    assert (room['servers'], room['unplaced'], room['left']) == (
+        len(servers) - 2,
+        1,
+        -1,
+    )
     assert {move['server'] for move in said['moves']} == {*servers}
     silence(cloud, 'lost')
     for move in said['moves']:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate`` beside the real scheduler: what it says will happen, happens."""
+"""``novaschedctl simulate`` beside the real scheduler: what it says will happen,
+happens."""
 
 import json
 import re
@@ -27,37 +28,57 @@ from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.sandboxed import disable, offer, silence
 from tests.lab.wire import CALLS
 
-LONG = 36_000  # seconds; a compute that is silenced has been so for a day, which is longer
+LONG = (
+    36_000  # seconds; a compute that is silenced has been so for a day, which is longer
+)
 LICENSE = 'CUSTOM_LICENSE'
-NUMA_HOSTS, GPU_HOSTS = ('numa1', 'numa2'), {'gpu1': 3, 'gpu2': 1}
+NUMA_HOSTS = ('numa1', 'numa2')
+GPU_HOSTS = {'gpu1': 3, 'gpu2': 1}
 """The hosts whose CPUs can be pinned, and those with so many free devices."""
-CELLS = a_numa_topology(*(a_numa_cell(number, threads=1, memory=8192) for number in range(3)))
-"""Four CPUs in each, all of which can be pinned: one guest of three fits there, and one CPU of
-each stays free."""
+CELLS = a_numa_topology(
+    *(a_numa_cell(number, threads=1, memory=8192) for number in range(3))
+)
+"""Four CPUs in each, all of which can be pinned: one guest of three fits there, and one
+CPU of each stays free."""
 MACHINES = (
     SandboxHost('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
     SandboxHost('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
-    SandboxHost('plain3', cell='cell2', memory_mb=16384, ram_allocation_ratio=1.25, disk_gb=90),
+    SandboxHost(
+        'plain3', cell='cell2', memory_mb=16384, ram_allocation_ratio=1.25, disk_gb=90
+    ),
     SandboxHost('off', cell='cell1'),
     SandboxHost('dead', cell='cell2'),
     *(SandboxHost(name, cell='cell1', memory_mb=32768) for name in NUMA_HOSTS),
     *(SandboxHost(name, cell='cell2', memory_mb=8192) for name in GPU_HOSTS),
 )
 FILTERS = (
-    'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter', 'NumInstancesFilter',
-    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'NUMATopologyFilter',
-    'PciPassthroughFilter', 'RamFilter',
-)  # fmt: skip
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'NumInstancesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+    'RamFilter',
+)
 ALIAS = {'name': 'gpu', 'vendor_id': '8086', 'product_id': '10fb'}
 OPTIONS = {
     'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
-    'filter_scheduler': {'enabled_filters': ','.join(FILTERS), 'max_instances_per_host': 12},
+    'filter_scheduler': {
+        'enabled_filters': ','.join(FILTERS),
+        'max_instances_per_host': 12,
+    },
     'novasched': {'in_flight_timeout': LONG},
     'pci': {'alias': json.dumps(ALIAS)},
 }
-LICENSED = Flavor('licensed', 'l', 1, 1, 64, 1, extra_specs={f'resources:{LICENSE}': '2'})
+LICENSED = Flavor(
+    'licensed', 'l', 1, 1, 64, 1, extra_specs={f'resources:{LICENSE}': '2'}
+)
 PINNED = Flavor('pinned', 'p', 2, 3, 512, 1, extra_specs={'hw:cpu_policy': 'dedicated'})
-WITH_GPU = Flavor('gpu', 'g', 3, 1, 512, 1, extra_specs={'pci_passthrough:alias': 'gpu:1'})
+WITH_GPU = Flavor(
+    'gpu', 'g', 3, 1, 512, 1, extra_specs={'pci_passthrough:alias': 'gpu:1'}
+)
 LARGE = Flavor('large', 'la', 4, 2, 4096, 10, 1, 1024)
 SMALL = Flavor('small', 's', 5, 1, 256, 1)
 FLAVORS = (LICENSED, PINNED, WITH_GPU, LARGE, SMALL)
@@ -72,7 +93,10 @@ def decisions(tmp_path_factory):
 @pytest.fixture(scope='module')
 def cloud(decisions):
     """Hosts of every kind; one is disabled and another dead."""
-    options = {**OPTIONS, 'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions}}
+    options = {
+        **OPTIONS,
+        'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions},
+    }
     with Sandbox(MACHINES, options) as made:
         for flavor in FLAVORS:
             offer(made, flavor)
@@ -85,14 +109,19 @@ def cloud(decisions):
             report(made, name, pci_stats=some_devices(count, None))
         made.placement.call('PUT', f'/resource_classes/{LICENSE}')
         stock(made, 'plain1', **{LICENSE: {'total': 10, 'reserved': 1, 'step_size': 2}})
-        stock(made, 'plain3', **{LICENSE: {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2}})
+        stock(
+            made,
+            'plain3',
+            **{LICENSE: {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2}},
+        )
         stock(made, 'plain2', **{LICENSE: {'total': 8, 'max_unit': 1}})
         yield made
 
 
 def report(cloud, name, **columns):
     """Let a nova-compute say more of its host."""
-    machine, nodes = cloud.computes.machines[name], tables.compute_nodes
+    machine = cloud.computes.machines[name]
+    nodes = tables.compute_nodes
     statement = sa.update(nodes).where(nodes.c.uuid == machine.uuid)
     with cloud.databases.cells[machine.cell].begin() as connection:
         connection.execute(statement.values(updated_at=timeutils.utcnow(), **columns))
@@ -116,7 +145,9 @@ def simulate(cloud, capsys, *arguments):
         bases = [stack.enter_context(closing(sqlite3.connect(path))) for path in paths]
         versions = [[base.execute('pragma data_version').fetchone() for base in bases]]
         assert novaschedctl.main(['simulate', *arguments, *shown]) == 0
-        versions.append([base.execute('pragma data_version').fetchone() for base in bases])
+        versions.append(
+            [base.execute('pragma data_version').fetchone() for base in bases]
+        )
     assert versions[0] == versions[1]
     return json.loads(capsys.readouterr().out)
 
@@ -143,7 +174,9 @@ def placed_at_once(cloud, flavor, **fields):
     while True:
         uuid = cloud._new_uuid()
         try:
-            ((first, *_),) = cloud.request(request_spec([uuid], flavor, **fields), [uuid])
+            ((first, *_),) = cloud.request(
+                request_spec([uuid], flavor, **fields), [uuid]
+            )
         except NoValidHostFault:
             break
         chosen[uuid] = first.value('service_host')
@@ -153,10 +186,13 @@ def placed_at_once(cloud, flavor, **fields):
 
 
 def test_where_it_would_go(cloud, capsys):
-    """The story of the decision, and why not another host; another weight tells another one."""
+    """The story of the decision, and why not another host; another weight tells another
+    one."""
     said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', '--host', 'off')
     (host,) = said['record']['result']['hosts']
-    assert said['host']['why'] == ['Placement did not offer it, or there is no such host']
+    assert said['host']['why'] == [
+        'Placement did not offer it, or there is no such host'
+    ]
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
     said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', *packs)
     (other,) = said['record']['result']['hosts']
@@ -169,13 +205,28 @@ def test_where_it_would_go(cloud, capsys):
 
 def test_the_same_seed(cloud, capsys, tmp_path):
     """Another process says the same, in tables and in pictures."""
-    ours, others = tmp_path / 'ours.svg', tmp_path / 'others.svg'
+    ours = tmp_path / 'ours.svg'
+    others = tmp_path / 'others.svg'
     arguments = [
-        *('simulate', '--flavor', 'large', '--until-full', '--count', '2', *cloud.configuration),
+        *(
+            'simulate',
+            '--flavor',
+            'large',
+            '--until-full',
+            '--count',
+            '2',
+            *cloud.configuration,
+        ),
         *('--set', 'filter_scheduler.host_subset_size=5', '--seed', '7', '--plot'),
     ]
     assert novaschedctl.main([*arguments, str(ours)]) == 0
-    command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', *arguments, str(others)]
+    command = [
+        sys.executable,
+        '-m',
+        'novasched.cmd.novaschedctl',
+        *arguments,
+        str(others),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == capsys.readouterr().out
     assert 'more large fit, on' in done.stdout
@@ -185,9 +236,13 @@ def test_the_same_seed(cloud, capsys, tmp_path):
 def test_what_is_not_there(cloud, capsys, tmp_path):
     """A flavor, a device, a file, Placement: one line names it."""
     conf = cloud.configuration
-    assert 'no flavor of the id or name vast' in refusal_of(capsys, '--flavor', 'vast', *conf)
+    assert 'no flavor of the id or name vast' in refusal_of(
+        capsys, '--flavor', 'vast', *conf
+    )
     spec = ('--extra-spec', 'pci_passthrough:alias=tpu:1')
-    assert 'no alias of that name' in refusal_of(capsys, '--flavor', 'small', *spec, *conf)
+    assert 'no alias of that name' in refusal_of(
+        capsys, '--flavor', 'small', *spec, *conf
+    )
     (tmp_path / 'cut').write_text(json.dumps({'request': CALLS['boot']})[:200])
     for source in ('--replay', '--request'):
         said = refusal_of(capsys, source, str(tmp_path / 'cut'), *conf)
@@ -209,19 +264,51 @@ DEVICE = wire.InstancePCIRequest(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(('arguments', 'place', 'flavor', 'fields', 'hosts', 'why'), [
-    # Totals, reserves, ratios, steps and greatest amounts are Placement's.
-    ('--flavor licensed', placed, LICENSED, {}, {'plain1': 4, 'plain3': 2}, f'Placement offers no host, but would without 2 {LICENSE}'),
-    # Three fit on a host of three cells, though Placement counts CPUs enough for four.
-    ('--flavor p', placed_at_once, PINNED,
-        {'numa_topology': wire.InstanceNUMATopology(cells=[CELL])},
-        dict.fromkeys(NUMA_HOSTS, 3), '0 of 9 hosts: 7 do not fit the NUMA topology'),
-    # As many as there are devices, which only the hosts know of.
-    ('--flavor gpu', placed_at_once, WITH_GPU, {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])}, GPU_HOSTS, ''),
-    # Either all three of a request fit or none does.
-    ('--flavor large --count 3 --zone az1', placed, LARGE, {'count': 3, 'zone': 'az1'}, {'plain1': ANY, 'plain2': ANY}, ''),
-])  # fmt: skip
-def test_as_many_fit_as_it_says(cloud, capsys, arguments, place, flavor, fields, hosts, why):
+@pytest.mark.parametrize(
+    ('arguments', 'place', 'flavor', 'fields', 'hosts', 'why'),
+    [
+        # Totals, reserves, ratios, steps and greatest amounts are Placement's.
+        (
+            '--flavor licensed',
+            placed,
+            LICENSED,
+            {},
+            {'plain1': 4, 'plain3': 2},
+            f'Placement offers no host, but would without 2 {LICENSE}',
+        ),
+        # Three fit on a host of three cells, though Placement counts CPUs enough for
+        # four.
+        (
+            '--flavor p',
+            placed_at_once,
+            PINNED,
+            {'numa_topology': wire.InstanceNUMATopology(cells=[CELL])},
+            dict.fromkeys(NUMA_HOSTS, 3),
+            '0 of 9 hosts: 7 do not fit the NUMA topology',
+        ),
+        # As many as there are devices, which only the hosts know of.
+        (
+            '--flavor gpu',
+            placed_at_once,
+            WITH_GPU,
+            {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])},
+            GPU_HOSTS,
+            '',
+        ),
+        # Either all three of a request fit or none does.
+        (
+            '--flavor large --count 3 --zone az1',
+            placed,
+            LARGE,
+            {'count': 3, 'zone': 'az1'},
+            {'plain1': ANY, 'plain2': ANY},
+            '',
+        ),
+    ],
+)
+def test_as_many_fit_as_it_says(
+    cloud, capsys, arguments, place, flavor, fields, hosts, why
+):
     """On each host, and the reason against more is told."""
     said = simulate(cloud, capsys, *arguments.split(), '--until-full')
     assert said['placed'] == hosts
@@ -241,8 +328,8 @@ def test_server_groups(cloud, capsys, policy):
 
 
 def test_what_is_left(cloud, capsys):
-    """A common flavor after all that: no disabled or dead host has any, and some hosts have
-    memory left that nobody may have, as they have too many servers."""
+    """A common flavor after all that: no disabled or dead host has any, and some hosts
+    have memory left that nobody may have, as they have too many servers."""
     for flavor in (LARGE, SMALL):
         said = simulate(cloud, capsys, '--flavor', flavor.name, '--until-full')
         assert said['fit']
@@ -254,8 +341,8 @@ def test_what_is_left(cloud, capsys):
 
 
 def test_replays(cloud, capsys, decisions, tmp_path):
-    """Decisions are repeated, those on groups and devices too, and so are recorded requests. What
-    follows is compared."""
+    """Decisions are repeated, those on groups and devices too, and so are recorded
+    requests. What follows is compared."""
 
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-1', '--probe', 'small')
     said = simulate(cloud, capsys, '--replay', decisions, *packs)
@@ -267,7 +354,9 @@ def test_replays(cloud, capsys, decisions, tmp_path):
     assert kept.count(('instance_group',)) > 1
     assert kept.count(('pci_requests',)) > 1
     assert len(said['runs'][0]['answers']) == said['requests'] > 9
-    (tmp_path / 'requests').write_text(f'{json.dumps({"request": CALLS["boot"]})}\n' * 3)
+    (tmp_path / 'requests').write_text(
+        f'{json.dumps({"request": CALLS["boot"]})}\n' * 3
+    )
     said = simulate(cloud, capsys, '--replay', str(tmp_path / 'requests'))
     assert said['requests'] == 3
     assert len(said['runs']) == 1

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """An hour's worth of requests in minutes: ``python -m tests.soak``.
 
-Tenants boot, move and delete servers in a cloud whose hosts fill up, fail and return, and the
-daemon is watched. Exits with 1 where it grows, or where Placement has anything else than what
-was answered.
+Tenants boot, move and delete servers in a cloud whose hosts fill up, fail and return,
+and the daemon is watched. Exits with 1 where it grows, or where Placement has anything
+else than what was answered.
 
-With ``--beside`` another scheduler takes requests from the same queue, novasched's requests to
-Placement fail now and then, and instances are moved in every way that a conductor knows. Exits
-with 1 where Placement has anything else than what was answered, once what was in doubt is undone.
+With ``--beside`` another scheduler takes requests from the same queue, novasched's
+requests to Placement fail now and then, and instances are moved in every way that a
+conductor knows. Exits with 1 where Placement has anything else than what was answered,
+once what was in doubt is undone.
 """
 
 import argparse
@@ -43,7 +44,9 @@ PHASE = 30.0
 STEP = 0.25  # seconds from one step of the weather to the next
 CONFIG = {
     'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
-    'filter_scheduler': {'enabled_filters': ','.join((*FILTERS, 'DifferentHostFilter'))},
+    'filter_scheduler': {
+        'enabled_filters': ','.join((*FILTERS, 'DifferentHostFilter'))
+    },
     'workarounds': {'disable_fallback_pcpu_query': True},
 }
 
@@ -75,10 +78,16 @@ def _run(chosen, directory):
         made = stack.enter_context(cloud(directory))
         world = World(made)
         world.fill(chosen.hosts)
-        tell('novasched starts' + (f', and {chosen.beside} beside it' if chosen.beside else ''))
-        random, journal = Random(f'{chosen.seed} faults'), Journal(world.host_of)
+        tell(
+            'novasched starts'
+            + (f', and {chosen.beside} beside it' if chosen.beside else '')
+        )
+        random = Random(f'{chosen.seed} faults')
+        journal = Journal(world.host_of)
         config = {**CONFIG, 'scheduler': {'workers': chosen.workers}}
-        running = stack.enter_context(schedulers(made, chosen.beside, config, journal, random))
+        running = stack.enter_context(
+            schedulers(made, chosen.beside, config, journal, random)
+        )
         ours = [each.daemon for each in running if not each.is_novas]
         # Alone, nothing is done to its requests to Placement: there is nothing to undo.
         books = Books(world, journal, running, UNDO_S if chosen.beside else 0.0)
@@ -88,7 +97,9 @@ def _run(chosen, directory):
             shares = SHARES_BESIDE if chosen.beside else SHARES
             return Conductor(caller, Random(f'{chosen.seed} {who}'), books, shares)
 
-        weather = Weather(conductor('weather'), ours, chosen.hosts, is_calm=chosen.beside == NOVA)
+        weather = Weather(
+            conductor('weather'), ours, chosen.hosts, is_calm=chosen.beside == NOVA
+        )
         # Pools are fuller while a daemon alone warms up than they will ever be again.
         crowd = chosen.callers * (1 if chosen.beside else 4)
         conductors = [conductor(str(number)) for number in range(crowd)]
@@ -101,14 +112,20 @@ def _run(chosen, directory):
             books.compare()
             for each in running:
                 if not each.daemon.alive():
-                    raise Failed(f'{each.name} has ended:\n{each.daemon.text()[-5000:]}')
+                    raise Failed(
+                        f'{each.name} has ended:\n{each.daemon.text()[-5000:]}'
+                    )
             tell(books.story())
         seconds = time.monotonic() - start
         samples = [*watch.samples]
         tell('schedulers undo what they can')
         books.settle()
         log = '\n'.join(each.text() for each in ours)
-        more = {'events': world.events, 'claims': journal.claims, 'faults': journal.faults}
+        more = {
+            'events': world.events,
+            'claims': journal.claims,
+            'faults': journal.faults,
+        }
         if chosen.beside:
             title = f'novasched beside {chosen.beside}, {chosen.callers} clients'
             zeros = {"crashes in novasched's log": len(_CRASH.findall(log))}
@@ -120,9 +137,12 @@ def _run(chosen, directory):
             'workers that ended': len(watch.workers) - chosen.workers,
         }
         if chosen.workers == 1:
-            # Another worker does not know of what is in flight, and nova-compute settles it.
+            # Another worker does not know of what is in flight, and nova-compute
+            # settles it.
             zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
-        return Verdict('Requests and answers', seconds, world.counts, zeros, samples, **more)
+        return Verdict(
+            'Requests and answers', seconds, world.counts, zeros, samples, **more
+        )
 
 
 def _act(tenants, weather, seconds):
@@ -138,7 +158,10 @@ def _act(tenants, weather, seconds):
             weather.act()
 
     with ThreadPoolExecutor(len(tenants) + 1) as pool:
-        acting = [pool.submit(now_and_then), *(pool.submit(busily, each) for each in tenants)]
+        acting = [
+            pool.submit(now_and_then),
+            *(pool.submit(busily, each) for each in tenants),
+        ]
         try:
             # Who cannot go on ends the rest.
             wait(acting, seconds, FIRST_EXCEPTION)
@@ -152,17 +175,26 @@ def _arguments(arguments):
     parser = argparse.ArgumentParser('python -m tests.soak', description=__doc__)
     parser.add_argument('--seconds', type=float, default=600, help='for how long')
     parser.add_argument(
-        '--seed', default=secrets.token_hex(4), help='what everybody does by chance comes of it'
+        '--seed',
+        default=secrets.token_hex(4),
+        help='what everybody does by chance comes of it',
     )
     parser.add_argument('--hosts', type=int, default=60, help='about how many')
     parser.add_argument(
-        '--callers', '--clients', type=int, help='who ask at the same time; 6, or 16 of two'
+        '--callers',
+        '--clients',
+        type=int,
+        help='who ask at the same time; 6, or 16 of two',
     )
     parser.add_argument(
-        '--beside', choices=(NOVASCHED, NOVA), help='let this scheduler serve the same queue'
+        '--beside',
+        choices=(NOVASCHED, NOVA),
+        help='let this scheduler serve the same queue',
     )
     parser.add_argument('--workers', type=int, default=1, help='of the daemon')
-    parser.add_argument('--directory', type=Path, help='where logs go that shall be kept')
+    parser.add_argument(
+        '--directory', type=Path, help='where logs go that shall be kept'
+    )
     add_outputs(parser)
     chosen = parser.parse_args(arguments)
     if chosen.seconds < LEAST:

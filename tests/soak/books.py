@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Placement has, compared with what schedulers answered.
 
-A scheduler that does not know what became of a claim may leave more than was answered for a
-while, in which it undoes it; less than was answered is wrong at any moment.
+A scheduler that does not know what became of a claim may leave more than was answered
+for a while, in which it undoes it; less than was answered is wrong at any moment.
 """
 
 import re
@@ -14,21 +14,28 @@ UNDO_S = 150.0
 """Seconds in which a scheduler has undone what it can: two minutes and some tries."""
 POLL_S = 2.0
 NOT_OF_IT = 'Cannot schedule'
-"""In what is logged of each request while Placement is left alone, for the sake of one instance."""
+"""In what is logged of each request while Placement is left alone, for the sake of one
+instance."""
 LOG_LINES = 40  # of each log, about one instance
 
-MISSING, LEFT_OVER, LEFT_WITH_WARNING = 'wrong', 'left over', 'left with a warning'
+MISSING = 'wrong'
+LEFT_OVER = 'left over'
+LEFT_WITH_WARNING = 'left with a warning'
 WARNINGS = 'warnings that an allocation is left'
-LOST, STUCK = 'lost', 'stuck'
+LOST = 'lost'
+STUCK = 'stuck'
 """A request without an answer, and a move that Placement lets no conductor undo."""
 BY_NOVA = ' by nova-scheduler'
-REPEATED, UNFIT = 'moves asked for again', 'destinations refused by a check or a compute'
+REPEATED = 'moves asked for again'
+UNFIT = 'destinations refused by a check or a compute'
 COLLIDED = "changes of conductors that met a scheduler's"
 CHANGED_MEANWHILE = 'refused, since the allocations changed meanwhile'
 DOUBTFUL = 'allocations that were too much for a while'
 ZEROS = (MISSING, LOST, LEFT_OVER, STUCK, WRONG, FAILED, MISMATCHES)
 
-_WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b')
+_WARNING = re.compile(
+    r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b'
+)
 """Lines of novasched that leave an allocation to the operator."""
 
 
@@ -57,14 +64,16 @@ class Books:
         return there == due
 
     def compare(self):
-        """Look while nobody acts. Nobody works at an instance that holds too much until that is
-        undone."""
-        world, now = self.world, time.monotonic()
+        """Look while nobody acts. Nobody works at an instance that holds too much until
+        that is undone."""
+        world = self.world
+        now = time.monotonic()
         held = world.placement.all_allocations()
         world.count('allocations compared', len(held))
         world.compare_room(held)
         for consumer in sorted(held.keys() | world.expected.keys()):
-            there, due = held.get(consumer, {}), world.expected.get(consumer, {})
+            there = held.get(consumer, {})
+            due = world.expected.get(consumer, {})
             if there == due:
                 self._settled(consumer)
             elif not is_within(due, there):
@@ -91,7 +100,9 @@ class Books:
     def warnings(self):
         """Everything that novasched leaves to the operator."""
         ours = [each for each in self.schedulers if not each.is_novas]
-        return [line for each in ours for line in each.lines('') if _WARNING.search(line)]
+        return [
+            line for each in ours for line in each.lines('') if _WARNING.search(line)
+        ]
 
     def story(self):
         counts = self.world.counts
@@ -115,7 +126,11 @@ class Books:
         self.world.wrong(what, '\n    '.join(story))
 
     def _wrong(self, consumer, there, due):
-        self.told(MISSING, consumer, f'holds {self._named(there)} instead of {self._named(due)}')
+        self.told(
+            MISSING,
+            consumer,
+            f'holds {self._named(there)} instead of {self._named(due)}',
+        )
         self._adopt(consumer, there)
 
     def _left_over(self, consumer, there, due):
@@ -133,7 +148,9 @@ class Books:
         """Let what is there be right from now on, so that it counts once."""
         self.world.expected.pop(consumer, None)
         if there:
-            self.world.expected[consumer] = {p: dict(amounts) for p, amounts in there.items()}
+            self.world.expected[consumer] = {
+                p: dict(amounts) for p, amounts in there.items()
+            }
 
     def _settled(self, consumer):
         self._since.pop(consumer, None)
@@ -141,5 +158,8 @@ class Books:
             self.world.give(server)
 
     def _named(self, held):
-        named = {self.world.host_of(provider): dict(amounts) for provider, amounts in held.items()}
+        named = {
+            self.world.host_of(provider): dict(amounts)
+            for provider, amounts in held.items()
+        }
         return str(named or 'nothing')

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conductors that move instances, with what nova does around the call of a scheduler: in Placement
-with the allocations of the source, and in the cell database with the state of the instance.
+"""Conductors that move instances, with what nova does around the call of a scheduler:
+in Placement with the allocations of the source, and in the cell database with the state
+of the instance.
 
-Whoever gets no destination asks again at once, so that it may be another scheduler's turn.
+Whoever gets no destination asks again at once, so that it may be another scheduler's
+turn.
 """
 
 import time
@@ -17,13 +19,22 @@ from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT
 from tests.soak.tenants import Tenant
 from tests.soak.world import FLAVORS, TURNED_AWAY, persistently
 
-CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
+CELL_MAPPING = (
+    'id',
+    'uuid',
+    'name',
+    'disabled',
+    'transport_url',
+    'database_connection',
+)
 """What a conductor tells of a cell, all of which nova-scheduler needs."""
 ATTEMPTS = 4  # to move an instance
-UNFIT_SHARE, ABORTED_SHARE = 0.15, 0.15
+UNFIT_SHARE = 0.15
+ABORTED_SHARE = 0.15
 """The shares of destinations that fail a check, and of moves that computes give up."""
 AIMED_SHARE = 0.6
-"""The share of moves that are to a host that somebody has named, unless the last attempt fails."""
+"""The share of moves that are to a host that somebody has named, unless the last
+attempt fails."""
 SHARES = {'boot': 80, 'delete': 8, 'rebuild': 3, 'move': 9}
 SHARES_BESIDE = {
     'boot': 50, 'delete': 8, 'rebuild': 2, 'live_migrate': 12, 'resize': 12,
@@ -45,7 +56,8 @@ class Conductor(Tenant):
         }
 
     def live_migrate(self):
-        """Move an instance that runs; until it has arrived the migration holds the source."""
+        """Move an instance that runs; until it has arrived the migration holds the
+        source."""
         if server := self._take(is_alone=True):
             self._migrate(server, server.wish, 'migrating')
 
@@ -88,7 +100,8 @@ class Conductor(Tenant):
 
     def _migrate(self, server, wish, task_state):
         """Move an instance by a migration, which holds the source meanwhile."""
-        source, ignored = self._machine(server), [str(server.host)]
+        source = self._machine(server)
+        ignored = [str(server.host)]
         for aim in self._attempts(source):
             self._set(source, server, task_state=task_state)
             [migration] = new_uuids()
@@ -124,11 +137,15 @@ class Conductor(Tenant):
 
     def _evacuate(self, server):
         """The instance where it is then."""
-        world, source, ignored = self.world, self._machine(server), [str(server.host)]
+        world = self.world
+        source = self._machine(server)
+        ignored = [str(server.host)]
         before = world.expected.get(server.uuid, {})
         for aim in self._attempts(source):
             self._set(source, server, vm_state='active', task_state='rebuilding')
-            found = self._schedule(server, server.wish, source, 'evacuate', ignored, aim, before)
+            found = self._schedule(
+                server, server.wish, source, 'evacuate', ignored, aim, before
+            )
             if found:
                 arriving = replace(server, core=None)
                 if self._arrives(arriving, found):
@@ -143,13 +160,14 @@ class Conductor(Tenant):
         return server
 
     def _schedule(self, server, wish, source, what, ignored, aim, before=None):
-        """A destination that passes the checks of computes; None where none is found. Those that
-        do not pass are added to ``ignored``.
+        """A destination that passes the checks of computes; None where none is found.
+        Those that do not pass are added to ``ignored``.
 
         :param aim: the only host that will do.
         :param before: what the instance goes on to hold.
         """
-        world, kept = self.world, before or {}
+        world = self.world
+        kept = before or {}
         where: Case = {'cell': self._cells[source.compute.cell]}
         if aim:
             where |= {'host': aim, 'node': aim}
@@ -158,7 +176,9 @@ class Conductor(Tenant):
             kind = wish.kind(ignore_hosts=[*ignored], requested_destination=where)
             asked = time.monotonic()
             self._note(server, f'moves by {what}, to {aim or "any"} but {ignored}')
-            found = self._ask(kind, [server.uuid], return_alternates=what == 'resize_prep')
+            found = self._ask(
+                kind, [server.uuid], return_alternates=what == 'resize_prep'
+            )
             if not found:
                 return None
             [(machine, held)] = found
@@ -174,7 +194,8 @@ class Conductor(Tenant):
             ignored.append(machine.name)
 
     def _attempts(self, source):
-        """The hosts that the attempts of a move are to go to, where somebody has named one."""
+        """The hosts that the attempts of a move are to go to, where somebody has named
+        one."""
         suitable = [
             each.name
             for each in list(self.world.machines.values())
@@ -205,7 +226,8 @@ class Conductor(Tenant):
         try:
             is_done = self._change(self.placement.hand_over, consumer, other)
         except tenacity.RetryError as error:
-            # A consumer that was left without allocations has a generation that nobody is told.
+            # A consumer that was left without allocations has a generation that nobody
+            # is told.
             self.books.told(STUCK, other, str(error.last_attempt.exception()))
             is_done = self._change(self.placement.hand_over, consumer, other, 0)
         self._note(consumer, f'hands over to {other}: {is_done}')
@@ -228,8 +250,8 @@ class Conductor(Tenant):
             self.world.expected[server.uuid] = left
 
     def _change(self, change, *arguments):
-        """Change allocations, however often somebody else comes between. nova would give up
-        where that is a change of the same consumer."""
+        """Change allocations, however often somebody else comes between. nova would
+        give up where that is a change of the same consumer."""
 
         def once():
             try:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who ask: API and conductor, for tenants who boot, rebuild and delete servers."""
+"""Those who ask: API and conductor, for tenants who boot, rebuild and delete
+servers."""
 
 import json
 import time
@@ -15,7 +16,8 @@ from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING
 from tests.soak.twins import CONDUCTOR
 from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Server, draw
 
-PATIENCE, HEARTBEAT = 120, 30  # seconds
+PATIENCE = 120
+HEARTBEAT = 30  # seconds
 EBBING = {'delete': 9, 'boot': 1}
 """Shares of what everybody does while there are too many servers."""
 FAILS = 0.02
@@ -51,7 +53,9 @@ class Tenant:
                 world.give_group(group)
 
     def _boot(self, wish):
-        uuids, kind, asked = new_uuids(wish.count), wish.kind(), time.monotonic()
+        uuids = new_uuids(wish.count)
+        kind = wish.kind()
+        asked = time.monotonic()
         found = self._ask(kind, uuids)
         if found is None:
             if wish.name == 'plain':
@@ -74,12 +78,14 @@ class Tenant:
                 self._release(uuid)
 
     def rebuild(self):
-        """Have it said that a server can be built anew where it is: nothing is claimed."""
+        """Have it said that a server can be built anew where it is: nothing is
+        claimed."""
         server = self.world.take(self.random)
         if server is None:
             return
         wish = replace(server.wish, count=1, group=None, avoided=())
-        forced, hints = [server.host], {'_nova_check_type': ['rebuild']}
+        forced = [server.host]
+        hints = {'_nova_check_type': ['rebuild']}
         kind = wish.kind(scheduler_hints=hints, force_hosts=forced, force_nodes=forced)
         found = self._ask(kind, [server.uuid])
         if found and found[0][0].name != server.host:
@@ -141,7 +147,8 @@ class Tenant:
         ]
 
     def _failed(self, uuids, error):
-        """Note that there is neither a host nor the refusal that a conductor understands."""
+        """Note that there is neither a host nor the refusal that a conductor
+        understands."""
         for uuid in uuids:
             self._note(uuid, f'is told {error!r:.300}')
         if isinstance(error, oslo_messaging.MessagingTimeout):
@@ -150,21 +157,31 @@ class Tenant:
             self.world.count(CHANGED_MEANWHILE)
         else:
             is_beside_nova = any(each.is_novas for each in self.books.schedulers)
-            is_novas = is_beside_nova and 'novasched' not in str(getattr(error, 'traceback', ''))
+            is_novas = is_beside_nova and 'novasched' not in str(
+                getattr(error, 'traceback', '')
+            )
             self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
 
     def _check(self, uuids, wish, kind, hosts, asked):
         """See that no host was unfit all the time since it was asked for."""
         for host in hosts:
             if host.unfit_since < asked:
-                self.books.told(WRONG, uuids[0], f'{host.name} was down, disabled or gone')
+                self.books.told(
+                    WRONG, uuids[0], f'{host.name} was down, disabled or gone'
+                )
             elif host.name in kind.more.get('ignore_hosts', ()):
                 self.books.told(WRONG, uuids[0], f'{host.name} was to be ignored')
-            elif wish.aggregate not in (None, *host.aggregates) and host.aggregates_since < asked:
-                self.books.told(WRONG, uuids[0], f'{host.name} was not in {wish.aggregate}')
+            elif (
+                wish.aggregate not in (None, *host.aggregates)
+                and host.aggregates_since < asked
+            ):
+                self.books.told(
+                    WRONG, uuids[0], f'{host.name} was not in {wish.aggregate}'
+                )
         if kind.group is None:
             return
-        names, before = [host.name for host in hosts], kind.group['hosts']
+        names = [host.name for host in hosts]
+        before = kind.group['hosts']
         apart = len({*names, *before}) == len(names) + len(before)
         together = len({*names, *before}) == 1
         policy = kind.group['policy']
@@ -174,7 +191,8 @@ class Tenant:
             self.books.told(WRONG, uuids[0], f'{policy} of {names} with {before}')
 
     def _fail(self, server, machine):
-        """A compute cannot start a server: it remains without a host, until it is deleted."""
+        """A compute cannot start a server: it remains without a host, until it is
+        deleted."""
         self.world.count('failed builds')
         row = {
             'created_at': now(), 'updated_at': now(), 'deleted': 0, 'uuid': server.uuid,
@@ -195,11 +213,19 @@ class Tenant:
         """Let a server without a host be deleted."""
         self._note(server, 'deleted')
         instances = machine.database.table('instances')
-        self._set(machine, server, deleted=instances.c.id, deleted_at=now(), vm_state='deleted')
+        self._set(
+            machine,
+            server,
+            deleted=instances.c.id,
+            deleted_at=now(),
+            vm_state='deleted',
+        )
         self.world.count('deleted')
 
     def _set(self, machine, server, **columns):
-        machine.database.update('instances', {'updated_at': now(), **columns}, uuid=server.uuid)
+        machine.database.update(
+            'instances', {'updated_at': now(), **columns}, uuid=server.uuid
+        )
 
     def _leaves(self, machine, server):
         """A compute tells schedulers that a server is no longer there."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as growth of a daemon that is watched for long, and as wrong of two schedulers."""
+"""What counts as growth of a daemon that is watched for long, and as wrong of two
+schedulers."""
 
 import threading
 from collections import Counter
@@ -9,11 +10,26 @@ import pytest
 
 from tests.soak.books import DOUBTFUL, LEFT_OVER, MISSING, Books
 from tests.soak.twins import Journal
-from tests.soak.verdict import BROKER, DATABASES, DESCRIPTORS, MEMORY, PLACEMENT, THREADS, Verdict
+from tests.soak.verdict import (
+    BROKER,
+    DATABASES,
+    DESCRIPTORS,
+    MEMORY,
+    PLACEMENT,
+    THREADS,
+    Verdict,
+)
 from tests.soak.world import World
 
 MINUTES = 10
-FLAT = {MEMORY: 150, THREADS: 80, DESCRIPTORS: 40, DATABASES: 10, BROKER: 6, PLACEMENT: 5}
+FLAT = {
+    MEMORY: 150,
+    THREADS: 80,
+    DESCRIPTORS: 40,
+    DATABASES: 10,
+    BROKER: 6,
+    PLACEMENT: 5,
+}
 
 
 @pytest.mark.parametrize(
@@ -21,14 +37,26 @@ FLAT = {MEMORY: 150, THREADS: 80, DESCRIPTORS: 40, DATABASES: 10, BROKER: 6, PLA
     [
         pytest.param(lambda m: {}, True, id='nothing changes'),
         pytest.param(lambda m: {MEMORY: 100 + min(m, 3) * 20}, True, id='it warms up'),
-        pytest.param(lambda m: {MEMORY: 190 if 6 < m < 8.5 else 150}, True, id='a while'),
-        pytest.param(lambda m: {MEMORY: 190 if m > 9.5 else 150}, True, id='at the very end'),
-        pytest.param(lambda m: {MEMORY: 150 + m + 40 * (m % 1)}, False, id='up, down and up'),
+        pytest.param(
+            lambda m: {MEMORY: 190 if 6 < m < 8.5 else 150}, True, id='a while'
+        ),
+        pytest.param(
+            lambda m: {MEMORY: 190 if m > 9.5 else 150}, True, id='at the very end'
+        ),
+        pytest.param(
+            lambda m: {MEMORY: 150 + m + 40 * (m % 1)}, False, id='up, down and up'
+        ),
         pytest.param(lambda m: {MEMORY: 150 + 10 * (m > 6)}, False, id='a step'),
-        pytest.param(lambda m: {THREADS: min(80, int(m * 20))}, True, id='a pool fills up'),
+        pytest.param(
+            lambda m: {THREADS: min(80, int(m * 20))}, True, id='a pool fills up'
+        ),
         pytest.param(lambda m: {THREADS: 80 + (m > 5)}, True, id='one thread more'),
-        pytest.param(lambda m: {THREADS: 80 + 4 * (m > 5)}, False, id='four threads more'),
-        pytest.param(lambda m: {DATABASES: 10 + 9 * (m > 9.9)}, True, id='more for a moment'),
+        pytest.param(
+            lambda m: {THREADS: 80 + 4 * (m > 5)}, False, id='four threads more'
+        ),
+        pytest.param(
+            lambda m: {DATABASES: 10 + 9 * (m > 9.9)}, True, id='more for a moment'
+        ),
     ],
 )
 def test_growth(at, met):
@@ -39,7 +67,8 @@ def test_growth(at, met):
     assert Verdict('', MINUTES * 60, {}, {}, samples).met is met
 
 
-HERE, THERE = {'here': {'VCPU': 1}}, {'there': {'VCPU': 1}}
+HERE = {'here': {'VCPU': 1}}
+THERE = {'there': {'VCPU': 1}}
 
 
 @pytest.mark.parametrize(
@@ -49,16 +78,24 @@ HERE, THERE = {'here': {'VCPU': 1}}, {'there': {'VCPU': 1}}
         pytest.param({}, {MISSING: 1}, id='nothing'),
         pytest.param({'a': {'here': {'VCPU': 0}}}, {MISSING: 1}, id='less'),
         pytest.param({'a': HERE | THERE}, {DOUBTFUL: 1, LEFT_OVER: 1}, id='twice'),
-        pytest.param({'a': HERE, 'b': THERE}, {DOUBTFUL: 1, LEFT_OVER: 1}, id="nobody's"),
+        pytest.param(
+            {'a': HERE, 'b': THERE}, {DOUBTFUL: 1, LEFT_OVER: 1}, id="nobody's"
+        ),
     ],
 )
 def test_comparison(held, counted):
-    """Each difference counts once, what is too much after the time to undo it, and fails the run."""
+    """Each difference counts once, what is too much after the time to undo it, and
+    fails the run."""
     world = World.__new__(World)
     vars(world).update(
-        placement=SimpleNamespace(all_allocations=lambda: held), expected={'a': HERE}, machines={},
-        counts=Counter(), _idle={}, _names={}, _lock=threading.Lock(),
-    )  # fmt: skip
+        placement=SimpleNamespace(all_allocations=lambda: held),
+        expected={'a': HERE},
+        machines={},
+        counts=Counter(),
+        _idle={},
+        _names={},
+        _lock=threading.Lock(),
+    )
     compared = Books(world, Journal(str), [], undo_s=-1.0)
     for _ in range(3):
         compared.compare()

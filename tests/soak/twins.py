@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler; or two that take requests from the same queue, each with a proxy of its own
-between itself and Placement, so that it is known which of them wrote what, and one of them can be
-failed while the other is not."""
+"""One scheduler; or two that take requests from the same queue, each with a proxy of
+its own between itself and Placement, so that it is known which of them wrote what, and
+one of them can be failed while the other is not."""
 
 import json
 import threading
@@ -14,13 +14,17 @@ from random import Random
 from tests.lab.daemon import Daemon
 from tests.lab.proxy import Fault, Proxy, answer, dropped, lost, slow
 
-NOVASCHED, NOVA = 'novasched', 'nova-scheduler'
+NOVASCHED = 'novasched'
+NOVA = 'nova-scheduler'
 CONDUCTOR = 'conductor'
 ALLOCATIONS = '/allocations'
 CHANGES = ('PUT', 'POST', 'DELETE')
-PLACEMENT_TIMEOUT_S, NOVA_PLACEMENT_TIMEOUT_S = 5, 60
-"""Seconds that novasched waits for Placement, and nova-scheduler, whom nothing is done to."""
-CHANGE_FAULT_SHARE, READ_FAULT_SHARE = 0.06, 0.03
+PLACEMENT_TIMEOUT_S = 5
+NOVA_PLACEMENT_TIMEOUT_S = 60
+"""Seconds that novasched waits for Placement, and nova-scheduler, whom nothing is done
+to."""
+CHANGE_FAULT_SHARE = 0.06
+READ_FAULT_SHARE = 0.03
 """The shares of novasched's requests about allocations that fail."""
 LATE_S = (PLACEMENT_TIMEOUT_S + 0.5, 3 * PLACEMENT_TIMEOUT_S)
 """Seconds after which an answer is late, or Placement begins to work."""
@@ -32,7 +36,9 @@ class Journal:
     def __init__(self, host):
         self._host = host
         self._lines: dict[str, list[str]] = defaultdict(list)
-        self._writers: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self._writers: dict[str, dict[str, set[str]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
         self._lock = threading.Lock()
         self.claims: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -42,13 +48,19 @@ class Journal:
         now = time.time()
         clock = time.strftime('%H:%M:%S', time.localtime(now))
         with self._lock:
-            self._lines[consumer].append(f'{clock}.{int(now % 1 * 1000):03} {who}: {what}')
+            self._lines[consumer].append(
+                f'{clock}.{int(now % 1 * 1000):03} {who}: {what}'
+            )
 
     def wrote(self, who, method, path, body, status):
         """Note a request about allocations that Placement was given."""
         for consumer, wanted in _consumers(method, path, body).items():
             hosts = [self._host(provider) for provider in wanted]
-            self.note(consumer, who, f'{method} {" + ".join(hosts)} -> {status}'.replace('  ', ' '))
+            self.note(
+                consumer,
+                who,
+                f'{method} {" + ".join(hosts)} -> {status}'.replace('  ', ' '),
+            )
             if method not in CHANGES or status >= 300:
                 continue
             with self._lock:
@@ -64,11 +76,16 @@ class Journal:
             self.note(consumer, who, f'{method} meets "{fault}"')
 
     def is_novas(self, consumer, providers=()):
-        """Whether nova-scheduler alone has written the allocations of a consumer, or those of
-        them that are of these providers."""
+        """Whether nova-scheduler alone has written the allocations of a consumer, or
+        those of them that are of these providers."""
         with self._lock:
             kept = self._writers.get(consumer, {})
-            who = {w for p, ws in kept.items() if not providers or p in providers for w in ws}
+            who = {
+                w
+                for p, ws in kept.items()
+                if not providers or p in providers
+                for w in ws
+            }
         return who == {NOVA}
 
     def lines(self, consumer):
@@ -77,22 +94,28 @@ class Journal:
 
 
 def _consumers(method, path, body):
-    """The consumers of a request about allocations, with the providers wanted for each."""
+    """The consumers of a request about allocations, with the providers wanted for
+    each."""
     if path.startswith(f'{ALLOCATIONS}/'):
         consumer = path.removeprefix(f'{ALLOCATIONS}/').partition('?')[0]
         wanted = json.loads(body)['allocations'] if method == 'PUT' else {}
         return {consumer: list(wanted)}
     if method == 'POST' and path == ALLOCATIONS:
-        return {each: list(wanted['allocations']) for each, wanted in json.loads(body).items()}
+        return {
+            each: list(wanted['allocations'])
+            for each, wanted in json.loads(body).items()
+        }
     return {}
 
 
 def failing(who, journal, random):
-    """The rule of a proxy: some requests about allocations fail, each in one of many ways.
+    """The rule of a proxy: some requests about allocations fail, each in one of many
+    ways.
 
-    None that lets a consumer hold nothing is done late. Placement forgets such a consumer, and
-    begins with the same generation when it comes anew: no client of its API can keep an undo that
-    is done long after its client has given up from what another scheduler claims meanwhile.
+    None that lets a consumer hold nothing is done late. Placement forgets such a
+    consumer, and begins with the same generation when it comes anew: no client of its
+    API can keep an undo that is done long after its client has given up from what
+    another scheduler claims meanwhile.
     """
     lock = threading.Lock()
 
@@ -141,7 +164,8 @@ class Scheduler:
 
 @contextmanager
 def schedulers(cloud, beside, config, journal, random):
-    """novasched alone, beside another novasched, or beside nova-scheduler, which no fault meets."""
+    """novasched alone, beside another novasched, or beside nova-scheduler, which no
+    fault meets."""
     if beside is None:
         with Daemon(cloud, config) as daemon:
             yield [Scheduler(NOVASCHED, daemon)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to the cloud beside requests: operators, failures, and the passing of time."""
+"""What happens to the cloud beside requests: operators, failures, and the passing of
+time."""
 
 import datetime
 import math
@@ -23,13 +24,29 @@ SHOWS = 5.0
 LASTS = (2.0, 8.0)  # seconds: how short and how long something lasts
 LONG_AGO = datetime.timedelta(hours=1)
 ARCHIVED_AFTER = datetime.timedelta(seconds=LATE_CLAIM_S)
-GARBAGE = ('{', '[]', '"text"', 'null', '\x00', '[{"nova_object.name": 1}]', '{"a": {"b": [{}]}}')
+GARBAGE = (
+    '{',
+    '[]',
+    '"text"',
+    'null',
+    '\x00',
+    '[{"nova_object.name": 1}]',
+    '{"a": {"b": [{}]}}',
+)
 NOWHERE = 'mysql+pymysql://nova:nothing-there@127.0.0.1:1/nova_cell3'
 EVENTS = {
-    'fall_silent': 14, 'disable': 10, 'change_aggregates': 14, 'break_a_row': 14, 'stray_row': 6,
-    'another_aggregate': 6, 'add_host': 8, 'remove_host': 8, 'archive': 10, 'hang_up': 6,
+    'fall_silent': 14,
+    'disable': 10,
+    'change_aggregates': 14,
+    'break_a_row': 14,
+    'stray_row': 6,
+    'another_aggregate': 6,
+    'add_host': 8,
+    'remove_host': 8,
+    'archive': 10,
+    'hang_up': 6,
     'lose_a_cell': 2,
-}  # fmt: skip
+}
 """How often what happens, by the names of methods."""
 CALM = ('fall_silent', 'disable', 'add_host', 'remove_host', 'archive')
 BY_CHANCE = 0.5
@@ -45,9 +62,12 @@ class Weather:
         :param is_calm: nothing happens that nova-scheduler fails at, or that it is told of by
             nova-api alone, nor SIGHUP, after which nova-scheduler rests for minutes.
         """
-        self.world, self.random = tenant.world, tenant.random
+        self.world = tenant.world
+        self.random = tenant.random
         self.daemons = daemons
-        self.events = {name: n for name, n in EVENTS.items() if name in CALM or not is_calm}
+        self.events = {
+            name: n for name, n in EVENTS.items() if name in CALM or not is_calm
+        }
         self.tenant = tenant
         self.hosts = hosts
         self._later: list[tuple[float, Callable[[], None]]] = []
@@ -73,7 +93,9 @@ class Weather:
         machine = self._any()
         if not machine.silent:
             self._set(machine, {'last_seen_up': now() - LONG_AGO}, silent=True)
-            self._after(lambda: self._set(machine, {'last_seen_up': now()}, silent=False))
+            self._after(
+                lambda: self._set(machine, {'last_seen_up': now()}, silent=False)
+            )
 
     def disable(self):
         """An operator disables a compute for a while."""
@@ -99,13 +121,19 @@ class Weather:
     def break_a_row(self):
         """A column of a compute node cannot be read, until its next report."""
         machine = self._any()
-        columns = ('stats', 'metrics', 'numa_topology', 'pci_stats', 'supported_instances')
+        columns = (
+            'stats',
+            'metrics',
+            'numa_topology',
+            'pci_stats',
+            'supported_instances',
+        )
         machine.report(**{self.random.choice(columns): self.random.choice(GARBAGE)})
         self._after(machine.report)
 
     def stray_row(self):
-        """A compute node is there without its service, or without its resources, for a while;
-        nor does Placement know of it."""
+        """A compute node is there without its service, or without its resources, for a
+        while; nor does Placement know of it."""
         cell = self.random.choice(sorted(self.world.cloud.cells))
         database = self.world.cloud.cells[cell]
         compute = a_compute(f'stray-{self.random.getrandbits(32):08x}', cell)
@@ -122,8 +150,10 @@ class Weather:
         self._after(gone)
 
     def another_aggregate(self):
-        """There is one aggregate more for a while, whose metadata no number can be read from."""
-        cloud, name = self.world.cloud, str(uuid.uuid4())
+        """There is one aggregate more for a while, whose metadata no number can be read
+        from."""
+        cloud = self.world.cloud
+        name = str(uuid.uuid4())
         metadata = {'ram_weight_multiplier': 'much'}
         number = cloud.add_aggregate_rows(name, name, metadata, self._some(3))
 
@@ -141,13 +171,18 @@ class Weather:
     def remove_host(self):
         """A compute goes, as soon as no server is there any more."""
         machine = self._any()
-        if len(self.world.machines) > self.hosts * 0.8 and machine.name not in self._leaving:
+        if (
+            len(self.world.machines) > self.hosts * 0.8
+            and machine.name not in self._leaving
+        ):
             self._leaving.add(machine.name)
             self._disable(machine)
             self._after(lambda: self._remove(machine))
 
     def _remove(self, machine):
-        while server := self.world.take(self.random, lambda each: each.host == machine.name):
+        while server := self.world.take(
+            self.random, lambda each: each.host == machine.name
+        ):
             self.tenant.delete_it(server)
         try:
             if machine.servers:
@@ -165,19 +200,26 @@ class Weather:
         self.world.cloud.api.delete('host_mappings', host=machine.name)
 
     def archive(self):
-        """What was deleted some time ago leaves the tables, with its mapping to a cell."""
+        """What was deleted some time ago leaves the tables, with its mapping to a
+        cell."""
         for database in self.world.cloud.cells.values():
             for name in ('instances', 'compute_nodes', 'services'):
                 table = database.table(name)
-                done = (table.c.deleted != 0) & (table.c.deleted_at < now() - ARCHIVED_AFTER)
+                done = (table.c.deleted != 0) & (
+                    table.c.deleted_at < now() - ARCHIVED_AFTER
+                )
                 if name == 'instances':
                     done |= (table.c.vm_state == 'error') & table.c.host.is_(None)
                 # By their ids, so that no row is locked that others write.
                 with database.engine.begin() as connection:
                     rows = connection.execute(sa.select(table).where(done)).all()
-                    connection.execute(sa.delete(table).where(table.c.id.in_([x.id for x in rows])))
+                    connection.execute(
+                        sa.delete(table).where(table.c.id.in_([x.id for x in rows]))
+                    )
                 for row in rows if name == 'instances' else ():
-                    self.world.cloud.api.delete('instance_mappings', instance_uuid=row.uuid)
+                    self.world.cloud.api.delete(
+                        'instance_mappings', instance_uuid=row.uuid
+                    )
 
     def hang_up(self):
         for daemon in self.daemons:
@@ -203,21 +245,27 @@ class Weather:
         self._after(gone)
 
     def _show_up(self):
-        """A part of the computes write that they are up, and tell which servers they have."""
+        """A part of the computes write that they are up, and tell which servers they
+        have."""
         moment = time.monotonic()
         up = [
             each
             for each in self.world.machines.values()
-            if not each.silent and self._heard.get(each.name, -math.inf) <= moment - SHOWS
+            if not each.silent
+            and self._heard.get(each.name, -math.inf) <= moment - SHOWS
         ]
         self._heard.update((each.name, moment) for each in up)
         for database in self.world.cloud.cells.values():
             services = database.table('services')
             count = services.c.report_count + 1
-            here = services.c.host.in_([each.name for each in up if each.database is database])
+            here = services.c.host.in_(
+                [each.name for each in up if each.database is database]
+            )
             with database.engine.begin() as connection:
                 statement = sa.update(services).where(here)
-                connection.execute(statement.values(last_seen_up=now(), report_count=count))
+                connection.execute(
+                    statement.values(last_seen_up=now(), report_count=count)
+                )
         for each in up:
             told = {'host_name': each.name, 'instance_uuids': sorted(each.servers)}
             self.tenant.caller.cast('sync_instance_info', told)
@@ -227,8 +275,10 @@ class Weather:
 
     @staticmethod
     def _set(machine, values, **state):
-        """Write a service's columns; while that is done nobody knows what it is fit for."""
-        since, machine.unfit_since = machine.unfit_since, math.inf
+        """Write a service's columns; while that is done nobody knows what it is fit
+        for."""
+        since = machine.unfit_since
+        machine.unfit_since = math.inf
         vars(machine).update(state)
         machine.database.update('services', values, host=machine.name)
         if machine.silent or machine.disabled:

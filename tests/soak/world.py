@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cloud: what tenants ask for, computes with the servers that each has and what it reports
-of them, what was answered, and what went wrong."""
+"""The simulated cloud: what tenants ask for, computes with the servers that each has
+and what it reports of them, what was answered, and what went wrong."""
 
 import math
 import sys
@@ -28,7 +28,9 @@ IMPOSSIBLE = Flavor(vcpus=1000)
 ZONES = ('az1', 'az2')
 POLICIES = ('anti-affinity', 'affinity', 'soft-anti-affinity', 'soft-affinity')
 DEVICE = {'vendor_id': '8086', 'product_id': '10fb'}
-NUMA_CELLS, CORES, THREADS = 2, 4, 2
+NUMA_CELLS = 2
+CORES = 4
+THREADS = 2
 RAM = 32768
 DEVICES = 4
 
@@ -59,12 +61,24 @@ class Wish:
         elif self.aggregate:
             fields['availability_zone'] = self.aggregate
         if self.devices:
-            one = {'request_id': a_uuid('device'), 'count': self.devices, 'spec': [DEVICE]}
+            one = {
+                'request_id': a_uuid('device'),
+                'count': self.devices,
+                'spec': [DEVICE],
+            }
             fields['pci_requests'] = {'requests': [{**one, 'alias_name': 'nic'}]}
         if self.avoided:
             fields['scheduler_hints'] = {'different_host': [*self.avoided]}
-        size = {'vcpus': flavor.vcpus, 'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb}
-        cell: Case = {'id': 0, 'pcpuset': list(range(flavor.vcpus)), 'memory': flavor.ram_mb}
+        size = {
+            'vcpus': flavor.vcpus,
+            'memory_mb': flavor.ram_mb,
+            'root_gb': flavor.disk_gb,
+        }
+        cell: Case = {
+            'id': 0,
+            'pcpuset': list(range(flavor.vcpus)),
+            'memory': flavor.ram_mb,
+        }
         group = self.group and {
             'uuid': self.group.uuid, 'policy': self.group.policy, '_rules': {},
             'policies': [self.group.policy], 'members': [*self.group.members],
@@ -89,11 +103,15 @@ def draw(random, group, servers):
     wishes: dict[Callable[[], Wish], int] = {
         lambda: Wish('plain', flavor): 40,
         lambda: Wish('several', flavor, count=random.randint(2, 5)): 12,
-        lambda: Wish('zone', flavor, random.randint(1, 2), aggregate=random.choice(ZONES)): 10,
+        lambda: Wish(
+            'zone', flavor, random.randint(1, 2), aggregate=random.choice(ZONES)
+        ): 10,
         lambda: Wish('fast', flavor, aggregate=FAST): 8,
         lambda: Wish('pinned', PINNED, random.randint(1, 3), pinned=True): 12,
         lambda: Wish('devices', flavor, devices=random.randint(1, 2)): 8,
-        lambda: Wish('group', flavor, random.randint(1, 2), group=group): 10 if group else 0,
+        lambda: Wish('group', flavor, random.randint(1, 2), group=group): 10
+        if group
+        else 0,
         lambda: Wish('apart', flavor, avoided=servers): 4 if servers else 0,
         lambda: Wish('impossible', IMPOSSIBLE): 2,
     }
@@ -141,7 +159,9 @@ class Machine:
         """
         with self._lock:
             core = self._core() if server.wish.pinned else None
-            if (server.wish.pinned and not core) or server.wish.devices > self._devices_left():
+            if (
+                server.wish.pinned and not core
+            ) or server.wish.devices > self._devices_left():
                 return False
             self.servers[server.uuid] = server
             server.core = core
@@ -149,7 +169,9 @@ class Machine:
             self._report()
             self._launched += 1
             flavor = server.wish.flavor
-            row = instance_row(server.uuid, self.compute, flavor, PROJECT, USER, self._launched)
+            row = instance_row(
+                server.uuid, self.compute, flavor, PROJECT, USER, self._launched
+            )
             if server.host is None and not states:
                 self.database.insert('instances', [row])
             else:
@@ -169,14 +191,20 @@ class Machine:
             self._report(**wrong)
 
     def _report(self, **wrong):
-        self.database.update('compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid)
+        self.database.update(
+            'compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid
+        )
 
     def _usage(self):
         row = self.compute.node_row()
         for each in self.servers.values():
             row |= used_by(each.wish.flavor, row)
         numa = _topology([each for each in self.servers.values() if each.core])
-        return {**row, 'numa_topology': numa, 'pci_stats': some_devices(self._devices_left(), None)}
+        return {
+            **row,
+            'numa_topology': numa,
+            'pci_stats': some_devices(self._devices_left(), None),
+        }
 
     def _core(self):
         taken = {each.core for each in self.servers.values()}
@@ -192,14 +220,22 @@ def _topology(pinned):
     for cell in range(NUMA_CELLS):
         here = [each for each in pinned if each.core and each.core[0] == cell]
         cores = [each.core[1] for each in here if each.core]
-        cpus = [(cell * CORES + core) * THREADS + i for core in cores for i in range(THREADS)]
+        cpus = [
+            (cell * CORES + core) * THREADS + i
+            for core in cores
+            for i in range(THREADS)
+        ]
         used = sum(each.wish.flavor.ram_mb for each in here)
         usage = {'cpu_usage': len(cpus), 'memory_usage': used}
-        cells.append(a_numa_cell(cell, CORES, THREADS, RAM // NUMA_CELLS, cpus, **usage))
+        cells.append(
+            a_numa_cell(cell, CORES, THREADS, RAM // NUMA_CELLS, cpus, **usage)
+        )
     return a_numa_topology(*cells)
 
 
-MISMATCHES, WRONG, FAILED = 'mismatches', 'wrong hosts', 'failed'
+MISMATCHES = 'mismatches'
+WRONG = 'wrong hosts'
+FAILED = 'failed'
 TURNED_AWAY = 'turned away by computes'
 SHOWN = 20  # of what went wrong, in words
 GROUPS = 8
@@ -216,14 +252,16 @@ TURN = 8
 
 
 class World:
-    """What all who act in it share. Whoever works at a server or a group takes it, so that
-    nobody else does."""
+    """What all who act in it share. Whoever works at a server or a group takes it, so
+    that nobody else does."""
 
     def __init__(self, cloud):
         self.cloud = cloud
         for database in (cloud.api, *cloud.cells.values()):
             # Many write here: one locks no more than the rows that it writes.
-            database.engine = database.engine.execution_options(isolation_level='READ COMMITTED')
+            database.engine = database.engine.execution_options(
+                isolation_level='READ COMMITTED'
+            )
         self.placement = PlacementApi(cloud.placement_url)
         self.machines: dict[str, Machine] = {}
         self.expected: Allocations = {}
@@ -232,7 +270,9 @@ class World:
         self.aggregates = {row['name']: row for row in cloud.api.rows('aggregates')}
         self._names: dict[str, str] = {}
         self._idle: dict[str, Server] = {}
-        self._groups = [Group(POLICIES[number % len(POLICIES)]) for number in range(GROUPS)]
+        self._groups = [
+            Group(POLICIES[number % len(POLICIES)]) for number in range(GROUPS)
+        ]
         self._lock = threading.Lock()
         self._named = 0
         self._refusals = 0
@@ -262,7 +302,8 @@ class World:
         return machine
 
     def host_of(self, provider):
-        """The name of the host, also of one that is gone, with this resource provider."""
+        """The name of the host, also of one that is gone, with this resource
+        provider."""
         return self._names.get(provider, provider)
 
     def change_members(self, machine, names):
@@ -274,7 +315,8 @@ class World:
             self.cloud.join_aggregate(each['id'], [machine.name])
         uuids = [each['uuid'] for each in chosen]
         persistently(self.placement.put, machine.compute.uuid, aggregates=uuids)
-        machine.aggregates, machine.aggregates_since = names, time.monotonic()
+        machine.aggregates = names
+        machine.aggregates_since = time.monotonic()
 
     def count(self, what, number=1):
         with self._lock:
@@ -288,8 +330,8 @@ class World:
                 print(f'{what}: {text}', file=sys.stderr, flush=True)
 
     def full(self):
-        """Note that a request was refused that fits almost anywhere: there is no room, if there are
-        many servers."""
+        """Note that a request was refused that fits almost anywhere: there is no room,
+        if there are many servers."""
         if len(self.expected) <= CROWD * len(self.machines):
             return
         with self._lock:
@@ -303,14 +345,17 @@ class World:
         """Whether there are still too many servers."""
         with self._lock:
             if self._ebb is not None and len(self._idle) <= self._ebb:
-                self._ebb, self._refusals = None, 0
+                self._ebb = None
+                self._refusals = 0
             return self._ebb is not None
 
     def take(self, random, suits=lambda server: True):
         """A server that nobody works at, if there is any that suits."""
         with self._lock:
             found = [uuid for uuid, each in self._idle.items() if suits(each)]
-            return self._idle.pop(random.choice(found)) if found else None
+            if found:
+                return self._idle.pop(random.choice(found))
+            return None
 
     def give(self, server):
         with self._lock:
@@ -323,7 +368,9 @@ class World:
 
     def take_group(self):
         with self._lock:
-            return self._groups.pop(0) if self._groups else None
+            if self._groups:
+                return self._groups.pop(0)
+            return None
 
     def give_group(self, group):
         with self._lock:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances that are scheduled again before any host shows them: a live migration that is
-repeated, a resize that is reverted and repeated, a build of which the message comes twice."""
+"""Instances that are scheduled again before any host shows them: a live migration that
+is repeated, a resize that is reverted and repeated, a build of which the message comes
+twice."""
 
 import pytest
 
@@ -29,7 +30,8 @@ KINDS = {
     'the number of instances': ({}, {'max_instances_per_host': 1}),
     'a group': ({'group': a_group('anti-affinity', [a_uuid('x'), a_uuid('y')])}, {}),
 }
-"""What an instance takes, of which a host has just enough for one: request and settings."""
+"""What an instance takes, of which a host has just enough for one: request and
+settings."""
 
 
 class Cloud:
@@ -42,8 +44,8 @@ class Cloud:
         self.pending_claims = self.driver.pending_claims
 
     def ask(self, *names, **fields):
-        """The hosts for instances of these names; their allocations are given back, as by
-        whoever moves them and fails."""
+        """The hosts for instances of these names; their allocations are given back, as
+        by whoever moves them and fails."""
         uuids = tuple(map(a_uuid, names))
         fields |= {'instance_uuids': uuids, 'instance_uuid': uuids[0]}
         try:
@@ -56,11 +58,21 @@ class Cloud:
 
 
 STORIES = {
-    'an instance does not stand in its own way, but in that of another one': ('a', [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)]),
-    'an instance that is sent elsewhere counts there alone': ('ab', [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')]),
-    'an instance that is refused counts where it was sent before': ('a', [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')]),
-}  # fmt: skip
-"""The hosts, and one request after the other: the instance, the hosts that it ignores, its host."""
+    'an instance does not stand in its own way, but in that of another one': (
+        'a',
+        [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)],
+    ),
+    'an instance that is sent elsewhere counts there alone': (
+        'ab',
+        [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')],
+    ),
+    'an instance that is refused counts where it was sent before': (
+        'a',
+        [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')],
+    ),
+}
+"""The hosts, and one request after the other: the instance, the hosts that it ignores,
+its host."""
 
 
 @pytest.mark.parametrize(('hosts', 'requests'), STORIES.values(), ids=STORIES)
@@ -78,7 +90,8 @@ def test_one_request_after_the_other(fields, options, hosts, requests):
 @pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
 def test_a_request_that_comes_twice(fields, options, count):
     """All its instances find the same room again, and each sees the others."""
-    cloud, names = Cloud('abc'[:count], **options), 'xyz'[:count]
+    cloud = Cloud('abc'[:count], **options)
+    names = 'xyz'[:count]
     if 'group' in fields:
         fields = {'group': a_group('anti-affinity', map(a_uuid, names))}
     for _ in range(2):

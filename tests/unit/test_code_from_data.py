@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing that comes from outside is a format, or the name of a module. That it is not run or
-unpickled either, ruff sees: ``select`` in pyproject.toml."""
+"""Nothing that comes from outside is a format, or the name of a module. That it is not
+run or unpickled either, ruff sees: ``select`` in pyproject.toml."""
 
 import ast
 from pathlib import Path
@@ -10,18 +10,32 @@ import novasched
 ROOT = Path(novasched.__file__).parent
 LOGS = {'debug', 'info', 'warning', 'error', 'critical', 'exception', 'log'}
 IMPORTS = {'import_module', '__import__'}
-UNPICKLE, SHELL = 'imports pickle', 'may run a shell'
-IMPORT, FORMAT = 'imports by name', 'a format that is no literal'
+UNPICKLE = 'imports pickle'
+SHELL = 'may run a shell'
+IMPORT = 'imports by name'
+FORMAT = 'a format that is no literal'
 
 ALLOWED = {
-    ('cells/engines.py', FORMAT): 'templates of connection URLs, as nova has them; names alone may stand in them',
-    ('cells/memcached.py', UNPICKLE): "nova's keys in memcached; nothing but what is in them is made of a pickle",
+    (
+        'cells/engines.py',
+        FORMAT,
+    ): 'templates of connection URLs, as nova has them; names alone may stand in them',
+    (
+        'cells/memcached.py',
+        UNPICKLE,
+    ): "nova's keys in memcached; nothing but what is in them is made of a pickle",
     ('cmd/novaschedctl.py', IMPORT): 'the commands, named in the code',
-    ('plugins/nova_compat/import_stubs.py', IMPORT): "a table of nova's modules, for plugins",
+    (
+        'plugins/nova_compat/import_stubs.py',
+        IMPORT,
+    ): "a table of nova's modules, for plugins",
     ('rpc/faults.py', FORMAT): 'a table of lines, in the same file',
     ('rpc/oslo_messaging_internals.py', IMPORT): "a table of oslo.messaging's modules",
-    ('tools/__init__.py', IMPORT): 'parts of tools that need optional packages, named in the code',
-}  # fmt: skip
+    (
+        'tools/__init__.py',
+        IMPORT,
+    ): 'parts of tools that need optional packages, named in the code',
+}
 """What may be where, and why."""
 
 
@@ -29,21 +43,28 @@ def faults(tree):
     """What source does of that which data must not decide."""
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=[ast.alias(name='pickle')]) | ast.ImportFrom(module='pickle'):
-                yield UNPICKLE
-            case ast.BinOp(left=left, op=ast.Mod(), right=right) if not is_literal(left) and (
-                is_literal(right) or isinstance(right, ast.Tuple | ast.Dict)
+            case (
+                ast.Import(names=[ast.alias(name='pickle')])
+                | ast.ImportFrom(module='pickle')
             ):
+                yield UNPICKLE
+            case ast.BinOp(left=left, op=ast.Mod(), right=right) if not is_literal(
+                left
+            ) and (is_literal(right) or isinstance(right, ast.Tuple | ast.Dict)):
                 yield FORMAT
             case ast.keyword(arg='shell', value=value) if ast.unparse(value) != 'False':
                 yield SHELL
-            case ast.Call(func=ast.Attribute(value=value, attr='format' | 'format_map')):
-                # A formatter of log lines has a method of that name.
-                if not is_literal(value) and list(map(ast.unparse, node.args)) != ['record']:
-                    yield FORMAT
-            case ast.Call(func=ast.Attribute(value=ast.Name(logger), attr=attr), args=args) if (
-                logger.isupper() and attr in LOGS
+            case ast.Call(
+                func=ast.Attribute(value=value, attr='format' | 'format_map')
             ):
+                # A formatter of log lines has a method of that name.
+                if not is_literal(value) and list(map(ast.unparse, node.args)) != [
+                    'record'
+                ]:
+                    yield FORMAT
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(logger), attr=attr), args=args
+            ) if logger.isupper() and attr in LOGS:
                 first, *others = args[1:] if attr == 'log' else args
                 if others and not is_literal(first):
                     yield FORMAT
@@ -59,7 +80,8 @@ def is_literal(node):
 
 
 def test_no_data_is_a_format_or_a_module():
-    """But for what is allowed, and why; what is no longer there is no longer allowed."""
+    """But for what is allowed, and why; what is no longer there is no longer
+    allowed."""
     found = {
         (path.relative_to(ROOT).as_posix(), fault)
         for path in ROOT.rglob('*.py')
@@ -72,15 +94,25 @@ SOURCES = {
     UNPICKLE: ['import pickle', 'from pickle import loads'],
     SHELL: ['subprocess.run(text, shell=wanted)'],
     FORMAT: [
-        'text.format(a=1)', 'row.text.format_map(values)', 'text % (a, b)', "text % {'a': 1}",
-        "text % 'a'", 'LOG.warning(text, a)', 'FILTERS.log(level, text, a)',
+        'text.format(a=1)',
+        'row.text.format_map(values)',
+        'text % (a, b)',
+        "text % {'a': 1}",
+        "text % 'a'",
+        'LOG.warning(text, a)',
+        'FILTERS.log(level, text, a)',
     ],
     IMPORT: ['importlib.import_module(name)'],
     None: [
-        'subprocess.run([text], shell=False)', "'{}'.format(a)", "'%s' % text", 'number % 7',
-        'LOG.warning(text)', "LOG.warning('%s', text)", "importlib.import_module('json')",
+        'subprocess.run([text], shell=False)',
+        "'{}'.format(a)",
+        "'%s' % text",
+        'number % 7',
+        'LOG.warning(text)',
+        "LOG.warning('%s', text)",
+        "importlib.import_module('json')",
     ],
-}  # fmt: skip
+}
 
 
 def test_what_is_seen():

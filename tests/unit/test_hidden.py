@@ -6,7 +6,8 @@ from tests.lab.hidden import a_secret, leaks, remembered, shown_as_such
 
 def test_who_shows_a_secret_is_named(tmp_path):
     """By file and line, without the secret; the files that hold it may."""
-    ours, given = a_secret(), remembered('given-by-hand')
+    ours = a_secret()
+    given = remembered('given-by-hand')
     (tmp_path / 'nova.conf').write_text(f'password = {ours}\n')
     (tmp_path / 'quiet.log').write_text('all is well\n')
     (tmp_path / 'cloud').mkdir()
@@ -17,6 +18,13 @@ def test_who_shows_a_secret_is_named(tmp_path):
 
 def test_a_word_that_is_shown_as_a_password():
     """It may stand anywhere else."""
-    others = 'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'
-    shown = ['mysql://nova:nova@h/nova', "refused 'nova'", 'password = nova', '"token": "nova"']
+    others = (
+        'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'
+    )
+    shown = [
+        'mysql://nova:nova@h/nova',
+        "refused 'nova'",
+        'password = nova',
+        '"token": "nova"',
+    ]
     assert shown_as_such('\n'.join([others, *shown]), 'nova') == shown

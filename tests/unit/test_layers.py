@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storeys of the house: who may import whom, and what the pure packages may not touch."""
+"""The storeys of the house: who may import whom, and what the pure packages may not
+touch."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -26,8 +27,11 @@ STOREYS = [
 ]
 """From the top down. A module imports from lower storeys, and from its own package."""
 NEIGHBOURS = {
-    ('observe', 'cells'), ('observe', 'placement'), ('observe', 'rpc'), ('tools', 'service'),
-}  # fmt: skip
+    ('observe', 'cells'),
+    ('observe', 'placement'),
+    ('observe', 'rpc'),
+    ('tools', 'service'),
+}
 """Packages of one storey of which the first may import the second."""
 
 PURE = {
@@ -36,17 +40,35 @@ PURE = {
     'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip
 IMPURE = {
-    'scheduler.decision_lock', 'scheduler.drivers', 'scheduler.memory', 'scheduler.pending_claims', 'rpc.notifications.sender',
-    'observe.records.diagnosis', 'observe.records.questions', 'observe.records.recorder', 'observe.records.store',
-}  # fmt: skip
+    'scheduler.decision_lock',
+    'scheduler.drivers',
+    'scheduler.memory',
+    'scheduler.pending_claims',
+    'rpc.notifications.sender',
+    'observe.records.diagnosis',
+    'observe.records.questions',
+    'observe.records.recorder',
+    'observe.records.store',
+}
 """Exceptions from the above: they have threads and clocks."""
 IMPURE_MODULES = {
-    'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',
-}  # fmt: skip
+    'keystoneauth1',
+    'requests',
+    'socket',
+    'sqlalchemy',
+    'subprocess',
+    'threading',
+    'time',
+}
 MAY_LOG = {
-    'scheduler.assignments', 'scheduler.cycle', 'scheduler.pending_claims', 'scheduler.pipeline',
-    'scheduler.prefilters', 'scheduler.requested_hosts', 'scheduler.weights',
-}  # fmt: skip
+    'scheduler.assignments',
+    'scheduler.cycle',
+    'scheduler.pending_claims',
+    'scheduler.pipeline',
+    'scheduler.prefilters',
+    'scheduler.requested_hosts',
+    'scheduler.weights',
+}
 """Modules that tell nova's loggers what was decided."""
 
 
@@ -61,7 +83,9 @@ def imports_of(path):
 
 def name_of(path):
     """A file's dotted name below ``novasched``."""
-    return '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
+    return '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix(
+        '.__init__'
+    )
 
 
 def longest_prefix(name, prefixes):
@@ -71,7 +95,9 @@ def longest_prefix(name, prefixes):
     return next((each for each in dotted if each in prefixes), None)
 
 
-MODULES = {name_of(path): path for path in sorted(ROOT.rglob('*.py')) if path.parent != ROOT}
+MODULES = {
+    name_of(path): path for path in sorted(ROOT.rglob('*.py')) if path.parent != ROOT
+}
 MODULES['neutron'] = ROOT / 'neutron.py'
 DEPTH = {room: depth for depth, storey in enumerate(STOREYS) for room in storey}
 PURE_MODULES = [name for name in MODULES if longest_prefix(name, PURE | IMPURE) in PURE]
@@ -79,14 +105,19 @@ PURE_MODULES = [name for name in MODULES if longest_prefix(name, PURE | IMPURE) 
 
 def imported_modules(name):
     """The modules of ours that one imports."""
-    dotted = (each for each in imports_of(MODULES[name]) if each.startswith('novasched.'))
-    found = {longest_prefix(each.removeprefix('novasched.'), set(MODULES)) for each in dotted}
+    dotted = (
+        each for each in imports_of(MODULES[name]) if each.startswith('novasched.')
+    )
+    found = {
+        longest_prefix(each.removeprefix('novasched.'), set(MODULES)) for each in dotted
+    }
     return {each for each in found if each is not None and each != name}
 
 
 @pytest.mark.parametrize('name', MODULES)
 def test_imports_point_down(name):
-    """A module imports from lower storeys, from its own package, and from listed neighbours."""
+    """A module imports from lower storeys, from its own package, and from listed
+    neighbours."""
     own = longest_prefix(name, set(DEPTH))
     assert own is not None, 'a module that lies on no storey'
     for other in imported_modules(name):
@@ -94,7 +125,9 @@ def test_imports_point_down(name):
         assert room is not None
         packages = name.split('.')[0], other.split('.')[0]
         same_storey = packages[0] == packages[1] or packages in NEIGHBOURS
-        assert DEPTH[own] < DEPTH[room] or (DEPTH[own] == DEPTH[room] and same_storey), other
+        assert DEPTH[own] < DEPTH[room] or (
+            DEPTH[own] == DEPTH[room] and same_storey
+        ), other
 
 
 def test_no_module_imports_itself_by_others():
@@ -105,7 +138,8 @@ def test_no_module_imports_itself_by_others():
 
 @pytest.mark.parametrize('name', PURE_MODULES)
 def test_pure_modules_touch_nothing(name):
-    """No I/O, clock, thread, OpenStack library or module-level chance in a pure module."""
+    """No I/O, clock, thread, OpenStack library or module-level chance in a pure
+    module."""
     for imported in imports_of(MODULES[name]):
         top = imported.split('.')[0]
         assert top not in IMPURE_MODULES
@@ -122,7 +156,8 @@ def test_every_room_is_inhabited():
 
 @pytest.mark.parametrize('path', sorted(TESTS.rglob('*.py')), ids=str)
 def test_suites_import_the_lab_alone(path):
-    """A suite of tests imports nothing of another suite, and the lab imports no suite."""
+    """A suite of tests imports nothing of another suite, and the lab imports no
+    suite."""
     own = path.relative_to(TESTS).parts[0]
     for imported in imports_of(path):
         if imported.startswith('tests.'):

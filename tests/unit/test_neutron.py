@@ -15,10 +15,23 @@ from novasched.scheduler.prefilters import Port
 from tests.lab.proxy import JSON, HttpStub
 
 PORTS = [
-    {'id': 'bound', 'network_id': 'net', 'binding:vnic_type': 'normal', 'fixed_ips': [{'subnet_id': 's1', 'ip_address': '10.0.0.4'}, {'subnet_id': 's2'}]},
-    {'id': 'card', 'network_id': 'net', 'binding:vnic_type': 'remote-managed', 'fixed_ips': []},
+    {
+        'id': 'bound',
+        'network_id': 'net',
+        'binding:vnic_type': 'normal',
+        'fixed_ips': [
+            {'subnet_id': 's1', 'ip_address': '10.0.0.4'},
+            {'subnet_id': 's2'},
+        ],
+    },
+    {
+        'id': 'card',
+        'network_id': 'net',
+        'binding:vnic_type': 'remote-managed',
+        'fixed_ips': [],
+    },
     {'id': 'plain', 'network_id': 'net'},
-]  # fmt: skip
+]
 SUBNETS = [
     {'id': 's1', 'network_id': 'net', 'segment_id': 'seg1'},
     {'id': 's2', 'network_id': 'net', 'segment_id': 'seg2'},
@@ -31,8 +44,8 @@ AGGREGATES = {'seg1': ['agg1'], 'seg2': ['agg2', 'agg3'], 'seg-without-aggregate
 
 
 class NeutronStub(HttpStub):
-    """Neutron's lists with filters and fields, and the aggregates of providers; ``broken`` is
-    answered instead."""
+    """Neutron's lists with filters and fields, and the aggregates of providers;
+    ``broken`` is answered instead."""
 
     broken = None
 
@@ -52,8 +65,12 @@ class NeutronStub(HttpStub):
             provider = path.split('/')[2]
             if provider not in AGGREGATES:
                 return 404, {}
-            return 200, {'aggregates': AGGREGATES[provider], 'resource_provider_generation': 1}
-        kind, fields = path.removeprefix('/v2.0/'), query.pop('fields')
+            return 200, {
+                'aggregates': AGGREGATES[provider],
+                'resource_provider_generation': 1,
+            }
+        kind = path.removeprefix('/v2.0/')
+        fields = query.pop('fields')
         rows = [
             {name: row[name] for name in fields if name in row}
             for row in {'ports': PORTS, 'subnets': SUBNETS}[kind]
@@ -82,7 +99,8 @@ def client(url):
 
 
 def test_ports(server, neutron):
-    """One GET tells of all ports what is needed; those that do not exist are left out."""
+    """One GET tells of all ports what is needed; those that do not exist are left
+    out."""
     assert neutron.ports(['bound', 'card', 'plain', 'gone', 'card']) == {
         'bound': Port('net', subnet_id='s1'),
         'card': Port('net', vnic_type='remote-managed'),

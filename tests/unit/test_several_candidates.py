@@ -15,14 +15,18 @@ from tests.lab.ports import a_driver
 
 
 class Cards(MemoryPlacement):
-    """Placement, and hosts with cards that have so many virtual GPUs: ``'a': {'a1': 2}``.
+    """Placement, and hosts with cards that have so many virtual GPUs: ``'a': {'a1':
+    2}``.
 
-    It offers each card that has one left, the first in front. ``meanwhile`` is called between
-    the next answer and whoever reads it; ``claims`` are the cards that were asked for.
+    It offers each card that has one left, the first in front. ``meanwhile`` is called
+    between the next answer and whoever reads it; ``claims`` are the cards that were
+    asked for.
     """
 
     def __init__(self, **hosts):
-        gpus = {card: {'VGPU': n} for cards in hosts.values() for card, n in cards.items()}
+        gpus = {
+            card: {'VGPU': n} for cards in hosts.values() for card, n in cards.items()
+        }
         super().__init__(gpus | {a_uuid(host): {'VCPU': 99} for host in hosts})
         self.hosts = hosts
         self.claims = []
@@ -52,7 +56,8 @@ class Cards(MemoryPlacement):
         ]
         body = {'allocation_requests': offered, 'provider_summaries': summaries}
         text = json.dumps(body).encode()
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile = self.meanwhile
+        self.meanwhile = lambda: None
         meanwhile()
         return CandidateIndex(parse(text, CandidatesOnly).allocation_requests, [text])
 
@@ -70,9 +75,12 @@ def ask(driver, count=1, name='x', **fields):
     """The host and the card that each instance got, and the same of its alternates."""
     names = {a_uuid(host): host for host in driver.placement.hosts}
     uuids = tuple(a_uuid(f'{name}{i}') for i in range(count))
-    rows = driver.select_destinations(a_request(count=count, instance_uuids=uuids, **fields))
+    rows = driver.select_destinations(
+        a_request(count=count, instance_uuids=uuids, **fields)
+    )
     return [
-        [(names[x.compute_node_uuid], [*x.candidate.allocations][1]) for x in row] for row in rows
+        [(names[x.compute_node_uuid], [*x.candidate.allocations][1]) for x in row]
+        for row in rows
     ]
 
 
@@ -92,7 +100,9 @@ class NotCard(BatchFilter):
 
     def judge(self, hosts, request, candidates):
         left = {
-            host.uuid: [x for x in candidates[host.uuid] if self.card not in x.allocations]
+            host.uuid: [
+                x for x in candidates[host.uuid] if self.card not in x.allocations
+            ]
             for host in hosts
         }
         return Verdicts([None] * len(hosts), narrowed(candidates, left))
@@ -106,8 +116,8 @@ def test_the_best_is_one_of_those_that_filters_leave():
 
 
 def test_what_others_are_about_to_take_is_left_to_them():
-    """Where Placement's answer does not know of a claim yet, a card that it fills is passed
-    over; nobody is refused. Alternates keep off it, too."""
+    """Where Placement's answer does not know of a claim yet, a card that it fills is
+    passed over; nobody is refused. Alternates keep off it, too."""
     cards = Cards(a={'a1': 1, 'a2': 1}, b={'b1': 1, 'b2': 1})
     driver = scheduler(cards)
     cards.meanwhile = lambda: ask(driver, name='y')
@@ -123,7 +133,9 @@ def test_what_others_are_about_to_take_is_left_to_them():
 def test_instances_of_one_request_share_out_the_cards():
     """One claim for all of them, which takes from no card more than it has."""
     cards = Cards(a={'a1': 2, 'a2': 2}, b={'b1': 9})
-    assert ask(scheduler(cards), 4) == [[('a', card)] for card in ('a1', 'a1', 'a2', 'a2')]
+    assert ask(scheduler(cards), 4) == [
+        [('a', card)] for card in ('a1', 'a1', 'a2', 'a2')
+    ]
     assert cards.claims == ['a1', 'a1', 'a2', 'a2']
 
 
@@ -139,8 +151,8 @@ def test_instances_of_one_request_share_out_the_cards():
     ],
 )
 def test_a_refused_card_means_the_next_one(lost, claims, host):
-    """Where another scheduler was faster, other cards of the same host are tried, three at
-    the most, before the next host."""
+    """Where another scheduler was faster, other cards of the same host are tried, three
+    at the most, before the next host."""
     cards = Cards(a=dict.fromkeys(('a1', 'a2', 'a3', 'a4'), 1), b={'b1': 1, 'b2': 1})
     full = {card: {'VGPU': -1} for card in lost.split()}
     cards.meanwhile = lambda: cards.free.by_provider.update(full)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that broken configurations make: they name the option, and nothing of its value."""
+"""Errors that broken configurations make: they name the option, and nothing of its
+value."""
 
 import pymysql
 import pytest
@@ -14,7 +15,11 @@ from novasched.conf.settings import ServiceSettings, Settings
 from novasched.neutron import Neutron
 from novasched.placement.api import PlacementApi
 from novasched.rpc.server import make_transport
-from novasched.scheduler.errors import BadPlugin, NetworkUnavailable, PlacementUnavailable
+from novasched.scheduler.errors import (
+    BadPlugin,
+    NetworkUnavailable,
+    PlacementUnavailable,
+)
 from novasched.scheduler.plugin import Enabled, Plugin
 from novasched.service.build import http_adapter
 
@@ -45,19 +50,37 @@ def test_a_broken_line(load, tmp_path, text, why):
     assert str(caught.value) == f'--config-file = {tmp_path}/nova.conf: {why}'
 
 
-@pytest.mark.parametrize(('text', 'option'), [
-    (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
-    (f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/', '[database] connection'),
-    (f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/', '[database] connection'),
-    (f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/', '[api_database] connection'),
-    (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'option'),
+    [
+        (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
+        (
+            f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/',
+            '[database] connection',
+        ),
+        (
+            f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/',
+            '[database] connection',
+        ),
+        (
+            f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/',
+            '[api_database] connection',
+        ),
+        (
+            f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/',
+            '[DEFAULT] transport_url',
+        ),
+    ],
+)
 def test_a_dollar(load, text, option):
     """The option is told, and how a $ is written."""
     conf = load(text)
     with pytest.raises(cfg.Error) as caught:
         use(conf)
-    assert loading.refusal(conf, caught.value) == f'{option} = (not shown): {loading.WHY_DOLLAR}'
+    assert (
+        loading.refusal(conf, caught.value)
+        == f'{option} = (not shown): {loading.WHY_DOLLAR}'
+    )
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
@@ -66,7 +89,9 @@ def test_a_transport_url(load, password):
     conf = load(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
     with pytest.raises(ConfigError) as caught:
         make_transport(conf)
-    assert str(caught.value).startswith('[DEFAULT] transport_url = (not shown): it cannot be read')
+    assert str(caught.value).startswith(
+        '[DEFAULT] transport_url = (not shown): it cannot be read'
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +119,12 @@ def test_a_database_that_is_not_found():
 
 
 @pytest.mark.parametrize(
-    'url', [f'http://u:{WORD}@127.0.0.1:1', f'http://u:x@{WORD}@127.0.0.1:1', f'http://u:{WORD}#@h']
+    'url',
+    [
+        f'http://u:{WORD}@127.0.0.1:1',
+        f'http://u:x@{WORD}@127.0.0.1:1',
+        f'http://u:{WORD}#@h',
+    ],
 )
 def test_a_service_that_is_not_there(load, url):
     """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
@@ -104,7 +134,9 @@ def test_a_service_that_is_not_there(load, url):
     with pytest.raises(PlacementUnavailable) as caught:
         api.send('GET', '/')
     assert WORD.lower() not in str(caught.value).lower()
-    neutron = Neutron(http_adapter(conf, 'neutron', ServiceSettings()), lambda _: frozenset())
+    neutron = Neutron(
+        http_adapter(conf, 'neutron', ServiceSettings()), lambda _: frozenset()
+    )
     with pytest.raises(NetworkUnavailable) as away:
         neutron.ports(['x'])
     assert WORD.lower() not in str(away.value).lower()

@@ -17,13 +17,19 @@ FREE = {'VCPU': 4, 'MEMORY_MB': 65536, 'DISK_GB': 500}
 
 def host(name, **metadata):
     aggregate = Aggregate(1, None, name, metadata)
-    return Host(name, name, f'{name}-uuid', 'cell1', Service(name), aggregates=(aggregate,))
+    return Host(
+        name, name, f'{name}-uuid', 'cell1', Service(name), aggregates=(aggregate,)
+    )
 
 
 def windows(uuid):
     image = Image(properties={'os_type': 'windows'})
     return Request(
-        flavor=FLAVOR, image=image, num_instances=1, instance_uuids=(uuid,), instance_uuid=uuid
+        flavor=FLAVOR,
+        image=image,
+        num_instances=1,
+        instance_uuids=(uuid,),
+        instance_uuid=uuid,
     )
 
 

@@ -11,10 +11,12 @@ from novasched.scheduler.weighers import Weigher
 
 # [filter]
 class WindowsLicenseFilter(Filter):
-    """Windows goes to hosts of aggregates whose metadata says ``windows_licensed=true``."""
+    """Windows goes to hosts of aggregates whose metadata says
+    ``windows_licensed=true``."""
 
     scope = Scope.REQUEST
-    """All instances of a request have one image, and aggregates do not change meanwhile."""
+    """All instances of a request have one image, and aggregates do not change
+    meanwhile."""
 
     phrase = 'lack a Windows licence'
     """As in "No valid host: 12 of 40 hosts lack a Windows licence"."""
@@ -31,13 +33,15 @@ class WindowsLicenseFilter(Filter):
 
 # [weigher]
 class PowerWeigher(Weigher):
-    """Prefer hosts of aggregates whose metadata says that they need less power for a vCPU."""
+    """Prefer hosts of aggregates whose metadata says that they need less power for a
+    vCPU."""
 
     multiplier = 'power_weight_multiplier'
     """The metadata key by which an aggregate scales the weigher for its hosts."""
 
     scope = Scope.HOST
-    """The weight of a host does not depend on where the request's other instances went."""
+    """The weight of a host does not depend on where the request's other instances
+    went."""
 
     def weigh(self, host: Host, request: Request) -> float:
         watts = host.metadata('watts_per_vcpu')

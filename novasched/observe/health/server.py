@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health by HTTP, served by a process of its own, so that a worker or a main process that hangs
-is seen; and the watchdog of systemd, which hears of it as long as the processes move.
+"""Health by HTTP, served by a process of its own, so that a worker or a main process
+that hangs is seen; and the watchdog of systemd, which hears of it as long as the
+processes move.
 
-The reports of the others come by a pair of datagram sockets, which processes that are started again
-inherit. Nothing that a client asks leads to I/O but its answer.
+The reports of the others come by a pair of datagram sockets, which processes that are
+started again inherit. Nothing that a client asks leads to I/O but its answer.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from novasched.observe.web.wiring import listen
 
 LOG = logging.getLogger(__name__)
 OPTION = '[novasched] health_bind'
-HEALTH_TYPE, JSON_TYPE, TEXT_TYPE = 'application/health+json', 'application/json', 'text/plain'
-FOLDER_MODE, SOCKET_UMASK = 0o750, 0o117
+HEALTH_TYPE = 'application/health+json'
+JSON_TYPE = 'application/json'
+TEXT_TYPE = 'text/plain'
+FOLDER_MODE = 0o750
+SOCKET_UMASK = 0o117
 """The owner and the group may look into the folder, and ask."""
 IN_USE = (
     'another process serves there, and novaschedctl health gets the answers of that '
@@ -46,7 +50,8 @@ MAX_EXCHANGE_S = 5.0
 MAX_CONNECTIONS = 40
 """For one more, the oldest is closed."""
 BACKLOG = 1024
-"""Connections that wait in the system's queue; of a Unix socket, one more is refused."""
+"""Connections that wait in the system's queue; of a Unix socket, one more is
+refused."""
 MAX_HEAD_BYTES = 8192
 MAX_DATAGRAM_BYTES = 1 << 20
 WATCHDOG_INTERVAL_S = 1.0
@@ -54,7 +59,8 @@ WATCHDOG_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HealthService:
-    """The sockets and facts that the main process has ready for the others before a fork.
+    """The sockets and facts that the main process has ready for the others before a
+    fork.
 
     :param listener: where probes ask; None where only systemd's watchdog wants to know.
     """
@@ -73,15 +79,16 @@ class HealthService:
         return Vitals(self.outbox, name)
 
     def worker_vitals(self, number: int) -> Vitals:
-        """The reports of a worker. To be called in its process, which must not keep the socket
-        when the main process has died."""
+        """The reports of a worker. To be called in its process, which must not keep the
+        socket when the main process has died."""
         if self.listener:
             self.listener.close()
         return self.vitals(worker_name(number))
 
     def server(self) -> HealthServer:
-        """The server. To be called in its process. It has its full share of the processors: a probe
-        that is not answered in time is a failure to an orchestrator."""
+        """The server. To be called in its process. It has its full share of the
+        processors: a probe that is not answered in time is a failure to an
+        orchestrator."""
         return HealthServer(self)
 
 
@@ -94,14 +101,17 @@ def worker_name(number: int) -> str:
 def health_service(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings, release: str
 ) -> Iterator[HealthService | None]:
-    """Sockets to serve health, for as long as the main process runs; None where nobody wants to
-    know.
+    """Sockets to serve health, for as long as the main process runs; None where nobody
+    wants to know.
 
-    :raises ConfigError: an operator's address cannot be listened on. Where the default cannot,
-        there is a warning.
+    :raises ConfigError: an operator's address cannot be listened on. Where the default
+        cannot, there is a warning.
     """
     # systemd.notify_once takes it out of the environment when the workers run.
-    watchdog = os.environ.get('NOTIFY_SOCKET', '') if os.environ.get('WATCHDOG_USEC') else ''
+    if os.environ.get('WATCHDOG_USEC'):
+        watchdog = os.environ.get('NOTIFY_SOCKET', '')
+    else:
+        watchdog = ''
     with contextlib.ExitStack() as stack:
         listener = None
         if (address := service.health_bind) is not None:
@@ -183,7 +193,8 @@ def _remove_left_over(path: str) -> None:
 
 
 class HealthServer:
-    """Serves health. Implements :class:`novasched.service.supervisor.ProcessService`."""
+    """Serves health. Implements
+    :class:`novasched.service.supervisor.ProcessService`."""
 
     def __init__(self, service: HealthService) -> None:
         self._service = service
@@ -193,7 +204,8 @@ class HealthServer:
         self._connections: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     def start(self) -> None:
-        """Serve in a thread of its own; if that fails, end the process, which is replaced."""
+        """Serve in a thread of its own; if that fails, end the process, which is
+        replaced."""
 
         def serve() -> None:
             try:
@@ -221,7 +233,10 @@ class HealthServer:
         self._loop.add_reader(self._service.inbox, self._hear)
         if self._service.listener:
             await asyncio.start_server(
-                self._serve, sock=self._service.listener, limit=MAX_HEAD_BYTES, backlog=BACKLOG
+                self._serve,
+                sock=self._service.listener,
+                limit=MAX_HEAD_BYTES,
+                backlog=BACKLOG,
             )
         while not self._ended.is_set():
             self._feed_watchdog()
@@ -240,18 +255,28 @@ class HealthServer:
                 contextlib.suppress(OSError),
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
             ):
-                sender.setblocking(False)  # while systemd does not read, probes are answered
-                sender.connect(where.replace('@', '\0', 1) if where[0] == '@' else where)
+                sender.setblocking(
+                    False
+                )  # while systemd does not read, probes are answered
+                sender.connect(
+                    where.replace('@', '\0', 1) if where[0] == '@' else where
+                )
                 sender.send(b'WATCHDOG=1')
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Answer one request; whatever a client does, it is over soon."""
         self._connections[writer] = None
         if len(self._connections) > MAX_CONNECTIONS:
             next(iter(self._connections)).transport.abort()
         try:
             await asyncio.wait_for(self._exchange(reader, writer), MAX_EXCHANGE_S)
-        except (asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (
+            asyncio.TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
             pass
         except OSError:  # the client has gone
             pass
@@ -259,7 +284,9 @@ class HealthServer:
             del self._connections[writer]
             writer.transport.abort()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         head = await reader.readuntil(b'\r\n\r\n')
         method, _, rest = head.partition(b' ')
         writer.write(self.answer(method, rest.split(b' ', 1)[0].partition(b'?')[0]))
@@ -270,20 +297,28 @@ class HealthServer:
     def answer(self, method: bytes, path: bytes) -> bytes:
         """The answer to a request, with its head."""
         if method not in (b'GET', b'HEAD'):
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED, TEXT_TYPE, b'', 'Allow: GET, HEAD')
-        judged = {b'/health': self.state.liveness, b'/ready': self.state.readiness}.get(path)
-        status, kind = HTTPStatus.OK, HEALTH_TYPE
+            return _response(
+                HTTPStatus.METHOD_NOT_ALLOWED, TEXT_TYPE, b'', 'Allow: GET, HEAD'
+            )
+        judged = {b'/health': self.state.liveness, b'/ready': self.state.readiness}.get(
+            path
+        )
+        status = HTTPStatus.OK
+        kind = HEALTH_TYPE
         if judged:
             document = self._document(judged)
             if document['status'] == FAIL:
                 status = HTTPStatus.SERVICE_UNAVAILABLE
         elif path == b'/status':
-            document, kind = self.state.status(self._service.host, self._service.release), JSON_TYPE
+            document = self.state.status(self._service.host, self._service.release)
+            kind = JSON_TYPE
         else:
             return _response(HTTPStatus.NOT_FOUND, TEXT_TYPE, b'')
         body = json.dumps(document, indent=2).encode() + b'\n'
         whole = _response(status, kind, body, 'Cache-Control: no-cache')
-        return whole if method == b'GET' else whole.removesuffix(body)
+        if method == b'GET':
+            return whole
+        return whole.removesuffix(body)
 
     def _document(self, judged: Callable[[], Any]) -> dict[str, Any]:
         return self.state.document(judged(), self._service.host)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health: reports of the daemon's processes, judged by their age and by what the work has met.
+"""Health: reports of the daemon's processes, judged by their age and by what the work
+has met.
 
-Judging costs no I/O: a report says what calls that a request, a heartbeat or a periodic task made
-anyway have met. Two questions are answered, since an orchestrator does different things with them:
+Judging costs no I/O: a report says what calls that a request, a heartbeat or a periodic
+task made anyway have met. Two questions are answered, since an orchestrator does
+different things with them:
 
-============  ==================================================================================
-liveness      whether the processes move; a restart mends what does not. What they depend on
-              does not count, so that nobody restarts a scheduler since RabbitMQ is away.
-readiness     whether requests are taken from the queue and can be decided
-============  ==================================================================================
+liveness
+    The processes make progress; a restart helps if one does not. RabbitMQ, Placement
+    and the databases do not count, since a restart of the scheduler does not help
+    while they are away.
+readiness
+    Requests are taken from the queue and can be decided.
 """
 
 import time
@@ -21,7 +24,9 @@ import msgspec
 
 from novasched.concurrency.circuit_breaker import Trouble
 
-PASS, WARN, FAIL = 'pass', 'warn', 'fail'
+PASS = 'pass'
+WARN = 'warn'
+FAIL = 'fail'
 FORMAT_VERSION = '1.0'
 DESCRIPTION = 'nova-scheduler'
 MAIN = 'main'
@@ -33,17 +38,19 @@ SILENT_S = 30.0
 """Seconds without a report after which a process counts as hung."""
 RESTART_SHOWN_S = 60.0
 """Seconds for which it is shown that a process was started again."""
-BUS_TTL_S, BUS_LOST_S = 5.0, 30.0
-"""Seconds without a connection to RabbitMQ, which is looked at each second: after these its loss
-is told, and after those it is more than a restart."""
+BUS_TTL_S = 5.0
+BUS_LOST_S = 30.0
+"""Seconds without a connection to RabbitMQ, which is looked at each second: after these
+its loss is told, and after those it is more than a restart."""
 TROUBLE_TTL_S = 120.0
-"""Seconds for which a call without an answer tells how things stand. All databases in use are asked
-each minute."""
+"""Seconds for which a call without an answer tells how things stand. All databases in
+use are asked each minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """A cell as a worker knows it; ``hosts`` is None if it did not answer the last time."""
+    """A cell as a worker knows it; ``hosts`` is None if it did not answer the last
+    time."""
 
     uuid: str
     name: str
@@ -56,16 +63,17 @@ class CellReport:
 class WorkReport:
     """The work of a worker that takes requests. Moments are monotonic seconds.
 
-    :ivar connected_at: when the queue was last looked at with a connection to RabbitMQ; None if the
-        driver does not say.
+    :ivar connected_at: when the queue was last looked at with a connection to RabbitMQ;
+        None if the driver does not say.
     :ivar moved: when a request was last begun or done.
-    :ivar max_request_s: seconds that a request takes at most as nova.conf has it, roughly; None
-        without a limit.
-    :ivar troubles: calls without an answer, by what was asked: ``placement``, ``database`` or
-        ``api_database``.
+    :ivar max_request_s: seconds that a request takes at most as nova.conf has it,
+        roughly; None without a limit.
+    :ivar troubles: calls without an answer, by what was asked: ``placement``,
+        ``database`` or ``api_database``.
     :ivar hosts: number of hosts by state; None until hosts have been read.
     :ivar read_at: when the hosts were read.
-    :ivar peers: other schedulers that pending claims are shared with; None if they are not to be.
+    :ivar peers: other schedulers that pending claims are shared with; None if they are
+        not to be.
     :ivar shares: False if they are to be, and cannot.
     :ivar remembered_s: age of the answer of Placement that serves requests.
     """
@@ -90,8 +98,9 @@ class WorkReport:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """A process at a moment (``at``, monotonic seconds), started at another (seconds since 1970).
-    ``work`` is None in the main process, and in a worker that does not take requests yet."""
+    """A process at a moment (``at``, monotonic seconds), started at another (seconds
+    since 1970). ``work`` is None in the main process, and in a worker that does not
+    take requests yet."""
 
     name: str
     pid: int
@@ -118,15 +127,20 @@ Checks: TypeAlias = Mapping[str, Check]
 
 
 def overall(checks: Iterable[Check]) -> str:
-    """The status of several items together: that of the worst; without any it passes."""
+    """The status of several items together: that of the worst; without any it
+    passes."""
     found = {check.status for check in checks}
-    return FAIL if FAIL in found else WARN if WARN in found else PASS
+    if FAIL in found:
+        return FAIL
+    if WARN in found:
+        return WARN
+    return PASS
 
 
 @dataclass
 class _Process:
-    """The last report of a process; ``restarted`` is when its predecessor was seen to be gone, and
-    ``gone`` that one's number."""
+    """The last report of a process; ``restarted`` is when its predecessor was seen to
+    be gone, and ``gone`` that one's number."""
 
     report: ProcessReport
     restarts: int = 0
@@ -138,8 +152,8 @@ class HealthState:
     """The health of the daemon, by the reports of its processes.
 
     :param names: the processes that report.
-    :param placement_patience: seconds for which requests wait for Placement before they are
-        refused; ``database_patience`` likewise.
+    :param placement_patience: seconds for which requests wait for Placement before they
+        are refused; ``database_patience`` likewise.
     """
 
     def __init__(
@@ -149,8 +163,10 @@ class HealthState:
         database_patience: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._names, self._clock = names, clock
-        self._placement_patience, self._database_patience = placement_patience, database_patience
+        self._names = names
+        self._clock = clock
+        self._placement_patience = placement_patience
+        self._database_patience = database_patience
         self._began = clock()
         self._known: dict[str, _Process] = {}
 
@@ -159,7 +175,8 @@ class HealthState:
         known = self._known.setdefault(report.name, _Process(report))
         if known.report.pid != report.pid:
             known.restarts += 1
-            known.restarted, known.gone = report.at, known.report.pid
+            known.restarted = report.at
+            known.gone = known.report.pid
         known.report = report
 
     def liveness(self) -> Checks:
@@ -173,10 +190,14 @@ class HealthState:
         reports = self._fresh_workers(now)
         count = len(self._names) - 1
         status = PASS if len(reports) == count else WARN if reports else FAIL
-        checks = {'workers': Check(status, now, f'{len(reports)} of {count} workers report')}
+        checks = {
+            'workers': Check(status, now, f'{len(reports)} of {count} workers report')
+        }
         by_worker = [self._items(report, now) for report in reports]
         for name in dict.fromkeys(name for items in by_worker for name in items):
-            checks[name] = _together([items[name] for items in by_worker if name in items])
+            checks[name] = _together(
+                [items[name] for items in by_worker if name in items]
+            )
         return checks
 
     def document(self, checks: Checks, host: str) -> dict[str, Any]:
@@ -188,8 +209,10 @@ class HealthState:
             'description': DESCRIPTION,
             'notes': {'host': host},
             'checks': {
-                name: {'status': check.status, 'time': _moment(now - check.at)}
-                | ({'output': check.output} if check.status != PASS else {})
+                name: (
+                    {'status': check.status, 'time': _moment(now - check.at)}
+                    | ({'output': check.output} if check.status != PASS else {})
+                )
                 for name, check in checks.items()
             },
         }
@@ -197,7 +220,8 @@ class HealthState:
     def status(self, host: str, version: str) -> dict[str, Any]:
         """All that is known, for people."""
         now = self._clock()
-        live, ready = self.liveness(), self.readiness()
+        live = self.liveness()
+        ready = self.readiness()
         workers = [self._known[x].report for x in self._names[1:] if x in self._known]
         read = [x.work for x in workers if x.work and x.work.read_at is not None]
         newest = max(read, key=lambda work: work.read_at or 0.0, default=None)
@@ -206,14 +230,19 @@ class HealthState:
             'health': overall(live.values()),
             'ready': overall(ready.values()),
             **self.document({**live, **ready}, host),
-            'processes': [self._shown(name, now) for name in self._names if name in self._known],
+            'processes': [
+                self._shown(name, now) for name in self._names if name in self._known
+            ],
             'cells': [_cell(each) for each in newest.cells] if newest else [],
             'hosts': newest.hosts if newest else None,
-            'hosts_read_s': newest and newest.read_at and round(now - newest.read_at, 1),
+            'hosts_read_s': (
+                newest and newest.read_at and round(now - newest.read_at, 1)
+            ),
         }
 
     def _process(self, name: str) -> Check | None:
-        now, known = self._clock(), self._known.get(name)
+        now = self._clock()
+        known = self._known.get(name)
         heard = known.report.at if known else self._began
         if now - heard > REPORT_TTL_S:
             status = FAIL if now - heard > SILENT_S else WARN
@@ -224,16 +253,23 @@ class HealthState:
         if work and work.max_request_s is not None and work.in_progress >= work.threads:
             still = now - work.moved
             if still > work.max_request_s:
-                why = f'{work.threads} threads are busy, and none was done for {still:.0f} s'
+                why = (
+                    f'{work.threads} threads are busy, and none was done for'
+                    f' {still:.0f} s'
+                )
                 return Check(FAIL, work.moved, why)
         if known.restarts and now - known.restarted <= RESTART_SHOWN_S:
             ago = now - known.restarted
-            why = f'process {known.gone} has ended, and was started again {ago:.0f} s ago'
+            why = (
+                f'process {known.gone} has ended, and was started again {ago:.0f} s ago'
+            )
             return Check(WARN, known.restarted, why)
         return Check(PASS, heard)
 
     def _fresh_workers(self, now: float) -> list[ProcessReport]:
-        reports = [self._known[name].report for name in self._names[1:] if name in self._known]
+        reports = [
+            self._known[name].report for name in self._names[1:] if name in self._known
+        ]
         return [report for report in reports if now - report.at <= REPORT_TTL_S]
 
     def _items(self, report: ProcessReport, now: float) -> dict[str, Check]:
@@ -258,10 +294,14 @@ class HealthState:
         return {**items, **self._cells(work, report.at, now)}
 
     def _cells(self, work: WorkReport, at: float, now: float) -> dict[str, Check]:
-        """An item for each cell; one that is away fails only if no other can be used."""
+        """An item for each cell; one that is away fails only if no other can be
+        used."""
         cells = [cell for cell in work.cells if not cell.disabled]
         names = [cell.name for cell in cells]
-        patience = self._database_patience if all(cell.trouble for cell in cells) else None
+        if all(cell.trouble for cell in cells):
+            patience = self._database_patience
+        else:
+            patience = None
         return {
             f'cell:{cell.name if names.count(cell.name) == 1 else cell.uuid}': _grade(
                 cell.trouble, at, now, patience
@@ -271,16 +311,24 @@ class HealthState:
 
     def _shown(self, name: str, now: float) -> dict[str, Any]:
         known = self._known[name]
-        report, work = known.report, known.report.work
+        report = known.report
+        work = report.work
         shown = {
             'name': name,
             'pid': report.pid,
-            'since': datetime.fromtimestamp(report.started, timezone.utc).isoformat('T', 'seconds'),
+            'since': (
+                datetime.fromtimestamp(report.started, timezone.utc).isoformat(
+                    'T', 'seconds'
+                )
+            ),
             'restarts': known.restarts,
             'reported_s': round(now - report.at, 1),
         }
         if work is not None:
-            kept = 'done in_progress threads waiting pending_claims peers remembered_s breakers'
+            kept = (
+                'done in_progress threads waiting pending_claims peers remembered_s'
+                ' breakers'
+            )
             fields = asdict(work)
             shown |= {each: fields[each] for each in kept.split()}
         return shown
@@ -296,8 +344,11 @@ def _message_bus(work: WorkReport, at: float, now: float) -> Check:
     return Check(status, work.connected_at, f'no connection for {away:.0f} s')
 
 
-def _grade(trouble: Trouble | None, at: float, now: float, patience: float | None = None) -> Check:
-    """Judge calls without an answer: a warning, and a failure once requests are refused for them.
+def _grade(
+    trouble: Trouble | None, at: float, now: float, patience: float | None = None
+) -> Check:
+    """Judge calls without an answer: a warning, and a failure once requests are refused
+    for them.
 
     :param patience: seconds for which requests wait; None if they do without.
     """
@@ -312,7 +363,8 @@ def _grade(trouble: Trouble | None, at: float, now: float, patience: float | Non
 
 
 def _together(checks: Sequence[Check]) -> Check:
-    """One item of several workers: if it fails for all it fails, for some it is a warning."""
+    """One item of several workers: if it fails for all it fails, for some it is a
+    warning."""
     worst = min(checks, key=lambda check: (FAIL, WARN, PASS).index(check.status))
     if worst.status == FAIL and any(check.status != FAIL for check in checks):
         return Check(WARN, worst.at, worst.output)
@@ -320,7 +372,12 @@ def _together(checks: Sequence[Check]) -> Check:
 
 
 def _cell(cell: CellReport) -> dict[str, Any]:
-    shown = {'uuid': cell.uuid, 'name': cell.name, 'hosts': cell.hosts, 'disabled': cell.disabled}
+    shown = {
+        'uuid': cell.uuid,
+        'name': cell.name,
+        'hosts': cell.hosts,
+        'disabled': cell.disabled,
+    }
     return {**shown, 'trouble': cell.trouble.why if cell.trouble else None}
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of a process on itself, once a second, from its main loop.
 
-What the parts of a worker have met is read from them, where metrics read it, too; nobody is asked.
+What the parts of a worker have met is read from them, where metrics read it, too;
+nobody is asked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
 from novasched.cells.snapshot import HostReader
 from novasched.concurrency.circuit_breaker import Trouble
-from novasched.observe.health.state import CellReport, ProcessReport, WorkReport, to_json
+from novasched.observe.health.state import (
+    CellReport,
+    ProcessReport,
+    WorkReport,
+    to_json,
+)
 from novasched.placement.client import PlacementClient
 from novasched.rpc.oslo_messaging_internals import RpcServer
 from novasched.scheduler.model.host import Host, state
@@ -52,10 +58,13 @@ class Vitals:
         report = ProcessReport(self.name, os.getpid(), self.started, time.monotonic())
         try:
             text = to_json(replace(report, work=self.work() if self.work else None))
-        except Exception:  # a bug: the process is alive, and nothing is known of its work
+        except (
+            Exception
+        ):  # a bug: the process is alive, and nothing is known of its work
             if not self._is_failing:
                 LOG.exception('The work of this process cannot be described for probes')
-            self._is_failing, text = True, to_json(report)
+            self._is_failing = True
+            text = to_json(report)
         else:
             self._is_failing = False
         with suppress(OSError):
@@ -82,17 +91,29 @@ class Work:
 
     def __call__(self) -> WorkReport:
         """Read how things stand."""
-        hosts, server, placement = self.hosts, self.server, self.placement
-        cells, peers = hosts.cells, hosts.pending_claims.peers
+        hosts = self.hosts
+        server = self.server
+        placement = self.placement
+        cells = hosts.cells
+        peers = hosts.pending_claims.peers
         snapshot = hosts.cells_snapshot
         is_read = snapshot.host_snapshot.read_at > -math.inf
         asked = {'placement': placement.trouble}
-        asked |= {'database': self.own.breaker.trouble, 'api_database': cells.api.breaker.trouble}
+        asked |= {
+            'database': self.own.breaker.trouble,
+            'api_database': cells.api.breaker.trouble,
+        }
         found = {name: _short(trouble) for name, trouble in asked.items()}
         bases: dict[str, PlacementClient | Database]
-        bases = {'placement': placement, 'database': self.own, 'api_database': cells.api}
+        bases = {
+            'placement': placement,
+            'database': self.own,
+            'api_database': cells.api,
+        }
         open_ones = [name for name, base in bases.items() if base.circuit_open]
-        open_ones += [f'cell {x.identity}' for x in cells.all() if x.database.circuit_open]
+        open_ones += [
+            f'cell {x.identity}' for x in cells.all() if x.database.circuit_open
+        ]
         return WorkReport(
             connected_at=server.connected_at,
             moved=server.moved,
@@ -115,7 +136,8 @@ class Work:
     def _host_states(self, hosts: Mapping[str, Host]) -> Mapping[str, int]:
         now = time.monotonic()
         if hosts is not self._counted and now - self._counted_at >= HOSTS_COUNTED_S:
-            self._counted, self._counted_at = hosts, now
+            self._counted = hosts
+            self._counted_at = now
             self._states = Counter(map(state, hosts.values()))
         return self._states
 

@@ -41,10 +41,12 @@ HEADERS = {
 DECISIONS_PER_PAGE = 50
 MAX_NODES = 50
 """Nodes of a host that are shown."""
-MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED = 10, 1000
+MAX_DECISIONS_OF_HOST = 10
+MAX_DECISIONS_SEARCHED = 1000
 """Decisions that chose a host, and newest decisions among which they are searched."""
 
-OK, UNAVAILABLE = '200 OK', '503 Service Unavailable'
+OK = '200 OK'
+UNAVAILABLE = '503 Service Unavailable'
 NOT_FOUND = '404 Not Found'
 NO_PAGE = 'There is no such page.'
 NO_FILE = 'No decision is kept here: [novasched] decisions_file is empty in nova.conf.'
@@ -64,10 +66,17 @@ class Page:
     """
 
     def __init__(
-        self, watch: Watch, decisions_file: str | None, zone: str | None, remote: bool = False
+        self,
+        watch: Watch,
+        decisions_file: str | None,
+        zone: str | None,
+        remote: bool = False,
     ) -> None:
-        self._watch, self._file, self._zone = watch, decisions_file, zone
-        self._remote, self._trouble = remote, ''
+        self._watch = watch
+        self._file = decisions_file
+        self._zone = zone
+        self._remote = remote
+        self._trouble = ''
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader('novasched.observe.page'),
             autoescape=True,
@@ -86,7 +95,9 @@ class Page:
         folder = files('novasched.observe.page') / 'static'
         self._files = {path: (folder / path[1:]).read_bytes() for path in FILES}
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def __call__(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
         """Answer a request to read, see :func:`novasched.observe.web.server.routed`."""
         status, kind, body = self._answer(environ)
         length = ('Content-Length', str(len(body)))
@@ -94,11 +105,15 @@ class Page:
         return [body]
 
     def _answer(self, environ: WSGIEnvironment) -> PageResponse:
-        peer, host = environ.get('REMOTE_ADDR', ''), environ.get('HTTP_HOST', '')
+        peer = environ.get('REMOTE_ADDR', '')
+        host = environ.get('HTTP_HOST', '')
         try:
             if not (self._remote or is_local(peer, host)):
-                raise BadQuery('This page is shown on its own machine alone.', '403 Forbidden')
-            path, query = _text(environ, 'PATH_INFO'), _text(environ, 'QUERY_STRING')
+                raise BadQuery(
+                    'This page is shown on its own machine alone.', '403 Forbidden'
+                )
+            path = _text(environ, 'PATH_INFO')
+            query = _text(environ, 'QUERY_STRING')
             if path in FILES:
                 return OK, FILES[path], self._files[path]
             match path.split('/', 2):
@@ -127,19 +142,31 @@ class Page:
     def _host(self, name: str, query: str) -> PageResponse:
         queries.parse(queries.PageQuery, query)
         view = self._watch.hosts()
-        found = [(cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name]
+        found = [
+            (cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name
+        ]
         if not found and view.known:
             raise BadQuery('No host of that name is known.', NOT_FOUND)
         if not found:
             return self._shown('unknown', '../', UNAVAILABLE, view=view)
         records, notice = self._read(
-            lambda reader: reader.choosing(name, MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED), []
+            lambda reader: reader.choosing(
+                name, MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED
+            ),
+            [],
         )
         return self._shown(
-            'host', '../', OK, view=view, cell=found[0][0], host=found[0][1],
-            nodes=[node for _, node in found[:MAX_NODES]], more=len(found) - MAX_NODES,
-            records=records, notice=notice,
-        )  # fmt: skip
+            'host',
+            '../',
+            OK,
+            view=view,
+            cell=found[0][0],
+            host=found[0][1],
+            nodes=[node for _, node in found[:MAX_NODES]],
+            more=len(found) - MAX_NODES,
+            records=records,
+            notice=notice,
+        )
 
     def _decisions(self, query: str) -> PageResponse:
         asked = queries.parse(queries.DecisionsQuery, query)
@@ -154,9 +181,17 @@ class Page:
         (records, kept), notice = self._read(read, ([], 0))
         if asked.page > 1 and not records:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
-        more, records = len(records) > DECISIONS_PER_PAGE, records[:DECISIONS_PER_PAGE]
+        more = len(records) > DECISIONS_PER_PAGE
+        records = records[:DECISIONS_PER_PAGE]
         return self._shown(
-            'decisions', './', OK, query=asked, records=records, kept=kept, more=more, notice=notice
+            'decisions',
+            './',
+            OK,
+            query=asked,
+            records=records,
+            kept=kept,
+            more=more,
+            notice=notice,
         )
 
     def _decision(self, id: str, query: str) -> PageResponse:
@@ -175,7 +210,9 @@ class Page:
         why = render.why_not(record, asked.host, rejections) if asked.host else ()
         return self._shown('decision', '../', OK, query=asked, record=record, why=why)
 
-    def _read(self, read: Callable[[RecordReader], Any], nothing: Any) -> tuple[Any, str]:
+    def _read(
+        self, read: Callable[[RecordReader], Any], nothing: Any
+    ) -> tuple[Any, str]:
         """Read the file; the result, or ``nothing`` and the reason."""
         if not self._file:
             return nothing, NO_FILE

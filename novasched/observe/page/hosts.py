@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of all cells at one moment, their resources, and the heatmap or table of them."""
+"""Hosts of all cells at one moment, their resources, and the heatmap or table of
+them."""
 
 import re
 from collections import Counter, defaultdict
@@ -16,7 +17,9 @@ from novasched.scheduler.model.numa import HostCell
 
 MAX_PAGE_SIZES = 8
 """Page sizes of a NUMA cell that are shown."""
-TILES_PER_PAGE, ROWS_PER_PAGE, NUMA_CELLS_PER_TILE = 10_000, 200, 8
+TILES_PER_PAGE = 10_000
+ROWS_PER_PAGE = 200
+NUMA_CELLS_PER_TILE = 8
 LEVELS = 10
 UNITS = ('MiB', 'GiB', 'TiB', 'PiB')
 
@@ -36,12 +39,16 @@ class Amount:
     @property
     def share(self) -> float | None:
         """The used part as a fraction; None if the limit is 0."""
-        return self.used / self.limit if self.limit > 0 else None
+        if self.limit > 0:
+            return self.used / self.limit
+        return None
 
     @property
     def level(self) -> int | None:
         """The used part in tenths, from 0 to 9; None if the limit is 0."""
-        return None if self.share is None else min(self.percent * LEVELS // 100, LEVELS - 1)
+        if self.share is None:
+            return None
+        return min(self.percent * LEVELS // 100, LEVELS - 1)
 
     @property
     def percent(self) -> int:
@@ -51,9 +58,9 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of hosts. ``parts`` are the amounts of a host's NUMA cells where it has
-    them, else its one amount; ``describe`` says in words how much is free; ``ratio`` is the
-    attribute that has the allocation ratio, if there is one."""
+    """A resource of hosts. ``parts`` are the amounts of a host's NUMA cells where it
+    has them, else its one amount; ``describe`` says in words how much is free;
+    ``ratio`` is the attribute that has the allocation ratio, if there is one."""
 
     title: str
     parts: Callable[[Host], Sequence[Amount]]
@@ -71,9 +78,11 @@ def total(amounts: Iterable[Amount]) -> Amount:
 
 def describe_size(amount: Amount) -> str:
     """The free part of an amount in MiB, in words."""
-    size, power = abs(amount.limit), 0
+    size = abs(amount.limit)
+    power = 0
     while size >= 1024 and power < len(UNITS) - 1:
-        size, power = size / 1024, power + 1
+        size = size / 1024
+        power = power + 1
     if not amount.limit:
         return 'none'
     free, limit = (each / 1024**power for each in (amount.free, amount.limit))
@@ -83,7 +92,9 @@ def describe_size(amount: Amount) -> str:
 
 def describe_count(amount: Amount) -> str:
     """The free part of a number, in words."""
-    return f'{amount.free:,.0f} of {amount.limit:,.0f} free' if amount.limit else 'none'
+    if amount.limit:
+        return f'{amount.free:,.0f} of {amount.limit:,.0f} free'
+    return 'none'
 
 
 def _ram(host: Host) -> Sequence[Amount]:
@@ -102,7 +113,9 @@ def _disk(host: Host) -> Sequence[Amount]:
 
 def _pinned(host: Host) -> Sequence[Amount]:
     topology = host.numa_topology
-    return tuple(map(pinned_cpus, topology.cells)) if topology else ()
+    if topology:
+        return tuple(map(pinned_cpus, topology.cells))
+    return ()
 
 
 def pinned_cpus(cell: HostCell) -> Amount:
@@ -117,7 +130,8 @@ RESOURCES = {
     'pinned': Resource('Pinned CPUs', _pinned, describe_count),
 }
 STATES = (UP, DOWN, DISABLED)
-NO_ZONE, NO_AGGREGATE = '(no zone)', '(no aggregate)'
+NO_ZONE = '(no zone)'
+NO_AGGREGATE = '(no aggregate)'
 Entry = tuple[str, Host]
 """The name of a cell, and a host in it."""
 Item = TypeVar('Item')
@@ -125,7 +139,8 @@ Item = TypeVar('Item')
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """A cell's hosts as they were ``age`` seconds ago; None if it has never answered."""
+    """A cell's hosts as they were ``age`` seconds ago; None if it has never
+    answered."""
 
     name: str
     hosts: Collection[Host] = ()
@@ -153,7 +168,9 @@ class HostsView:
     @property
     def age(self) -> str:
         known = [cell.age for cell in self.cells if cell.age is not None]
-        return ago(min(known)) if known else ''
+        if known:
+            return ago(min(known))
+        return ''
 
     def warnings(self) -> Iterator[str]:
         """Limits of the view, in sentences."""
@@ -164,9 +181,15 @@ class HostsView:
                 yield f'Cell {cell.name} does not answer; its hosts are not shown.'
             elif (not cell.answers or self.failure) and cell.age is not None:
                 how = f'hosts are shown as they were {ago(cell.age)}'
-                yield f'Cell {cell.name}{"" if cell.answers else " does not answer"}: its {how}.'
+                yield (
+                    f'Cell {cell.name}{"" if cell.answers else " does not answer"}: its'
+                    f' {how}.'
+                )
         if self.stale:
-            yield 'The API database does not answer: zones and aggregates are shown as they were.'
+            yield (
+                'The API database does not answer: zones and aggregates are shown as'
+                ' they were.'
+            )
 
 
 def ago(seconds: float) -> str:
@@ -180,19 +203,24 @@ def ago(seconds: float) -> str:
 def name_of(host: Host) -> str:
     """The name of a host, with that of its node if it differs."""
     same = host.host.partition('.')[0] == host.nodename.partition('.')[0]
-    return host.host if same else f'{host.host} ({host.nodename})'
+    if same:
+        return host.host
+    return f'{host.host} ({host.nodename})'
 
 
 def disabled_reason(host: Host) -> str:
     """The reason that an operator gave for disabling a host, without secrets."""
-    return redact(host.service.disabled_reason or '') if host.service.disabled else ''
+    if host.service.disabled:
+        return redact(host.service.disabled_reason or '')
+    return ''
 
 
 def describe_pages(cell: HostCell) -> str:
     """The free pages of a NUMA cell, by size."""
     kinds = cell.mempages[:MAX_PAGE_SIZES]
     return ', '.join(
-        f'{each.free:,} of {each.total:,} x {_page_size(each.size_kb)}' for each in kinds
+        f'{each.free:,} of {each.total:,} x {_page_size(each.size_kb)}'
+        for each in kinds
     )
 
 
@@ -215,8 +243,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts of a cell, zone or aggregate; ``amount`` and :func:`bars` are of those that are up and
-    enabled."""
+    """Hosts of a cell, zone or aggregate; ``amount`` and :func:`bars` are of those that
+    are up and enabled."""
 
     name: str
     states: Mapping[str, int]
@@ -227,7 +255,8 @@ class HostGroup:
 
 @dataclass(frozen=True, slots=True)
 class Heatmap:
-    """The hosts of a query. Groups and rows, which are those of the table, are of its page.
+    """The hosts of a query. Groups and rows, which are those of the table, are of its
+    page.
 
     :ivar totals: the sum of each resource of the hosts that are up and enabled.
     """
@@ -259,7 +288,9 @@ def heatmap(view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
     if query.form == 'table':
         rows, pages = _page(sorted(shown.values(), key=key), query.page, ROWS_PER_PAGE)
     else:
-        named = [(name, each) for name in groups for each in sorted(groups[name], key=key)]
+        named = [
+            (name, each) for name in groups for each in sorted(groups[name], key=key)
+        ]
         tiles, pages = _page(named, query.page, TILES_PER_PAGE)
         heads = (
             _group(name, groups[name], [host for _, (_, host) in part], resource)
@@ -285,10 +316,14 @@ def _page(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item]
 
 def natural(text: str) -> list[int | str]:
     """A sort key by which host2 comes before host10."""
-    return [int(each) if each.isdecimal() else each for each in re.split(r'(\d+)', text)]
+    return [
+        int(each) if each.isdecimal() else each for each in re.split(r'(\d+)', text)
+    ]
 
 
-def _group_names(cell: CellView, host: Host, by: str, zone: str | None) -> Sequence[str]:
+def _group_names(
+    cell: CellView, host: Host, by: str, zone: str | None
+) -> Sequence[str]:
     if by == 'zone':
         return [host.zone(zone) or NO_ZONE]
     if by == 'aggregate':
@@ -296,7 +331,9 @@ def _group_names(cell: CellView, host: Host, by: str, zone: str | None) -> Seque
     return [cell.name]
 
 
-def _grouped(view: HostsView, query: HostsQuery, zone: str | None) -> Mapping[str, list[Entry]]:
+def _grouped(
+    view: HostsView, query: HostsQuery, zone: str | None
+) -> Mapping[str, list[Entry]]:
     groups: dict[str, list[Entry]] = defaultdict(list)
     for cell in view.cells:
         for host in cell.hosts:
@@ -305,7 +342,9 @@ def _grouped(view: HostsView, query: HostsQuery, zone: str | None) -> Mapping[st
                 for name in _group_names(cell, host, query.by, zone):
                     groups[name].append((cell.name, host))
     return {
-        name: groups[name] for name in sorted(groups, key=natural) if query.within in ('', name)
+        name: groups[name]
+        for name in sorted(groups, key=natural)
+        if query.within in ('', name)
     }
 
 
@@ -325,11 +364,14 @@ def _group(
 
 
 def _tile(host: Host, resource: Resource) -> Tile:
-    every, now = resource.parts(host), state(host)
+    every = resource.parts(host)
+    now = state(host)
     parts = every[:NUMA_CELLS_PER_TILE]
     text = resource.describe(total(every))
     if len(every) > 1:
-        text += f', by NUMA cell {", ".join(f"{x.free:.0f}/{x.limit:.0f}" for x in parts)}'
+        text += (
+            f', by NUMA cell {", ".join(f"{x.free:.0f}/{x.limit:.0f}" for x in parts)}'
+        )
     levels = tuple(part.level for part in parts) or (None,)
     words = '' if now == UP else f', {now}'
     return Tile(host.host, levels, now, f'{name_of(host)}{words}: {text}')
@@ -338,7 +380,8 @@ def _tile(host: Host, resource: Resource) -> Tile:
 def bars(spread: Mapping[int | None, int]) -> Sequence[tuple[int, int, float, float]]:
     """The levels as parts of a bar of length 100: level, hosts, start and width."""
     whole = sum(spread.values())
-    parts, start = [], 0.0
+    parts = []
+    start = 0.0
     for level in range(LEVELS):
         if hosts := spread.get(level, 0):
             width = 100 * hosts / whole

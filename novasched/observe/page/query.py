@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-MAX_QUERY_LENGTH, MAX_TEXT_LENGTH = 2000, 255
+MAX_QUERY_LENGTH = 2000
+MAX_TEXT_LENGTH = 255
 """Characters of a query, and of each text in it."""
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]
@@ -23,7 +24,8 @@ class BadQuery(ValueError):
 
 
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters of a page, all of which may be left out; of some pages there are none."""
+    """The parameters of a page, all of which may be left out; of some pages there are
+    none."""
 
 
 class HostsQuery(PageQuery, frozen=True):
@@ -63,12 +65,16 @@ def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
     if len(query) > MAX_QUERY_LENGTH:
         raise BadQuery('The query is too long.')
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, errors='strict', max_num_fields=16)
+        pairs = parse_qsl(
+            query, keep_blank_values=True, errors='strict', max_num_fields=16
+        )
         values = {name: text.strip() for name, text in pairs}
         if len(values) < len(pairs) or not all(map(is_plain, values.values())):
             raise ValueError('a name that stands twice, or characters that no name has')
         defaults = msgspec.structs.asdict(kind())
-        given = {name: text or defaults.get(name, text) for name, text in values.items()}
+        given = {
+            name: text or defaults.get(name, text) for name, text in values.items()
+        }
         return msgspec.convert(given, kind, strict=False)
     except ValueError:
         raise BadQuery('This page has no such parameter or value.') from None
@@ -80,7 +86,9 @@ def link(wanted: PageQuery, **changes: Any) -> str:
         changes = {'page': 1, **changes}
     values = msgspec.structs.asdict(msgspec.structs.replace(wanted, **changes))
     defaults = msgspec.structs.asdict(type(wanted)())
-    return '?' + urlencode({key: each for key, each in values.items() if each != defaults[key]})
+    return '?' + urlencode(
+        {key: each for key, each in values.items() if each != defaults[key]}
+    )
 
 
 def is_plain(text: str) -> bool:
@@ -89,9 +97,9 @@ def is_plain(text: str) -> bool:
 
 
 def is_local(peer: str, host: str) -> bool:
-    """True if a request comes from this machine and names it. Without the name, a web site
-    could resolve its own name to this machine and read the page by a local browser (DNS
-    rebinding).
+    """True if a request comes from this machine and names it. Without the name, a web
+    site could resolve its own name to this machine and read the page by a local browser
+    (DNS rebinding).
 
     :param peer: the address of the client.
     :param host: the Host header, or an empty text.

@@ -20,8 +20,8 @@ SILENT = 'The databases do not answer; the log says why.'
 UNREAD = 'The databases have not answered yet.'
 
 ReadCells = Callable[[], tuple[Mapping[str, CellView], bool]]
-"""Reads the cells by UUID as they are now, without hosts where they do not answer; True if zones
-and aggregates could not be read.
+"""Reads the cells by UUID as they are now, without hosts where they do not answer; True
+if zones and aggregates could not be read.
 
 :raises NovaschedError: nothing can be read.
 """
@@ -38,7 +38,9 @@ class _Reading:
 
     def cells_at(self, now: float) -> dict[str, CellView]:
         return {
-            uuid: cell if cell.age is None else replace(cell, age=cell.age + now - self.at)
+            uuid: cell
+            if cell.age is None
+            else replace(cell, age=cell.age + now - self.at)
             for uuid, cell in self.cells.items()
         }
 
@@ -47,8 +49,8 @@ class _Reading:
 class Watch:
     """Keeps the hosts of the last reading.
 
-    A request for hosts that are too old starts a reading in the one thread for that, waits for
-    it for a moment, and otherwise gets the former hosts with their age.
+    A request for hosts that are too old starts a reading in the one thread for that,
+    waits for it for a moment, and otherwise gets the former hosts with their age.
 
     :param connect: opens the databases; tried again when it fails.
     """
@@ -71,12 +73,15 @@ class Watch:
         with self._lock:
             now = self.clock()
             reading = self._reading
-            if reading is None or (reading.done() and now - self._began >= self.max_age):
+            if reading is None or (
+                reading.done() and now - self._began >= self.max_age
+            ):
                 self._began = now
                 self._reading = reading = self._thread.submit(self._read)
             remaining = max(0.0, self._began + self.timeout - now)
         done, _ = futures.wait([reading], timeout=remaining)
-        last, now = self._last, self.clock()
+        last = self._last
+        now = self.clock()
         late = not done and now - self._began >= self.timeout
         failure = last.failure or (UNREAD if late else None)
         return HostsView(tuple(last.cells_at(now).values()), failure, last.stale)
@@ -97,5 +102,9 @@ class Watch:
         except Exception as error:  # a bug is shown like a failure
             if last.failure != SILENT:  # logged once until it is over
                 bug = not isinstance(error, NovaschedError)
-                LOG.warning('The page cannot show the hosts as they are: %s', error, exc_info=bug)
+                LOG.warning(
+                    'The page cannot show the hosts as they are: %s',
+                    error,
+                    exc_info=bug,
+                )
             self._last = replace(last, failure=SILENT)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds out what each host lacks that Placement does not offer.
 
-Placement is asked about one constraint of the query at a time: which providers meet it. That is far
-cheaper than a query for candidates. It happens after the request has been answered, with
-connections of its own, and without the limits that hold for requests. While the circuit
-to Placement is open, diagnoses do not ask Placement either. All diagnoses together take
-a bounded share of Placement's time, however many requests are refused.
+Placement is asked about one constraint of the query at a time: which providers meet it.
+That is far cheaper than a query for candidates. It happens after the request has been
+answered, with connections of its own, and without the limits that hold for requests.
+While the circuit to Placement is open, diagnoses do not ask Placement either. All
+diagnoses together take a bounded share of Placement's time, however many requests are
+refused.
 
-A host lacks a constraint where no provider of its tree meets it, nor one that shares with it. What
-is left then is how the parts fit together, which only the query itself can tell.
+A host lacks a constraint where no provider of its tree meets it, nor one that shares
+with it. What is left then is how the parts fit together, which only the query itself
+can tell.
 """
 
 import contextlib
@@ -27,8 +29,18 @@ from novasched.conf.redaction import one_line
 from novasched.conf.settings import Settings
 from novasched.observe.records import render
 from novasched.observe.records.from_decision import grouped, host_names
-from novasched.observe.records.questions import EVERYONE, Meeting, Questions, RefusedQuery
-from novasched.observe.records.record import Diagnosis, ReasonCount, Stage, StageRejections
+from novasched.observe.records.questions import (
+    EVERYONE,
+    Meeting,
+    Questions,
+    RefusedQuery,
+)
+from novasched.observe.records.record import (
+    Diagnosis,
+    ReasonCount,
+    Stage,
+    StageRejections,
+)
 from novasched.placement import query
 from novasched.placement.query import Constraint
 from novasched.scheduler.decision import Decision
@@ -43,7 +55,8 @@ from novasched.scheduler.prefilters.request_filter import TENANT_KEY
 class Lack:
     """One thing that a host lacks.
 
-    :ivar rank: its place in the order in which hosts are counted, each by its first one.
+    :ivar rank: its place in the order in which hosts are counted, each by its first
+        one.
     :ivar words: follow a number of hosts.
     :ivar name: of the constraint, in the words of those who set it.
     :ivar is_amount: it is of a resource class, which others may give back.
@@ -64,11 +77,15 @@ APART = Lack(
     'without a candidate that meets all at once',
     'each constraint is met by itself, but not by what a candidate may be made of',
 )
-BEYOND = Lack(MAX_RANK, 'beyond max_placement_results', 'Placement offers them without that limit')
+BEYOND = Lack(
+    MAX_RANK, 'beyond max_placement_results', 'Placement offers them without that limit'
+)
 SINCE = Lack(MAX_RANK, 'offered when asked again', 'something has changed since')
 
 ANOTHER = 'not the requested host'
-ZONE, PROJECTS, OUTSIDE = 'in another zone', 'for other projects', 'outside of the aggregates'
+ZONE = 'in another zone'
+PROJECTS = 'for other projects'
+OUTSIDE = 'outside of the aggregates'
 FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
 """Words for constraints that are looked at before others of their kind."""
 
@@ -84,7 +101,8 @@ Lacking = dict[str, list[Lack]]
 class Diagnoser:
     """Says why Placement did not offer the hosts that it did not.
 
-    :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or later.
+    :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or
+        later.
     :param circuit_open: tells whether the circuit to Placement is open.
     :param processes: the number of processes that share the time for diagnoses.
     :param clock: monotonic seconds.
@@ -134,15 +152,17 @@ class Diagnoser:
         return found, _rejections(lacking, left)
 
     def lacks(self, decision: Decision) -> Lacking:
-        """All that hosts lack that Placement did not offer, by what it answers to as many
-        questions as that takes.
+        """All that hosts lack that Placement did not offer, by what it answers to as
+        many questions as that takes.
 
         :raises BadRequest: Placement refuses a part of the query.
         :raises NovaschedError: Placement or a database does not answer.
         """
         request = decision.narrowed or decision.request
         left = self._not_offered(decision, request)
-        wanted = [query.constraints(x.string) for x in query.build_all(request, self.settings)]
+        wanted = [
+            query.constraints(x.string) for x in query.build_all(request, self.settings)
+        ]
         asking = self._questions(sys.maxsize, request)
         try:
             return self._lacking(wanted, left, asking)
@@ -164,25 +184,39 @@ class Diagnoser:
         offered: set[str] = set()
         if decision.attempts:
             ranking = decision.attempts[0].ranking
-            offered.update(host.uuid for each in ranking.filters for host in each.rejected_hosts)
+            offered.update(
+                host.uuid for each in ranking.filters for host in each.rejected_hosts
+            )
             offered.update(host.uuid for host in ranking.hosts)
         known = self.hosts(request.read_since)
         return {uuid: host for uuid, host in known.items() if uuid not in offered}
 
     def _lacking(
-        self, wanted: Sequence[Sequence[Constraint]], left: Mapping[str, Host], asking: Questions
+        self,
+        wanted: Sequence[Sequence[Constraint]],
+        left: Mapping[str, Host],
+        asking: Questions,
     ) -> Lacking:
-        """The lacks of each host by one of the queries: by that which it comes further with."""
+        """The lacks of each host by one of the queries: by that which it comes further
+        with."""
         known = self._known(wanted, asking.request)
         rows = [self._lacking_of(each, left, asking, known) for each in wanted]
-        lacking = {uuid: max((row[uuid] for row in rows), key=_first_rank) for uuid in left}
-        lacks_any = (uuid for uuid in left if lacking[uuid] and lacking[uuid][0].words != ANOTHER)
+        lacking = {
+            uuid: max((row[uuid] for row in rows), key=_first_rank) for uuid in left
+        }
+        lacks_any = (
+            uuid for uuid in left if lacking[uuid] and lacking[uuid][0].words != ANOTHER
+        )
         unnamed = [uuid for uuid in lacks_any if uuid not in asking.named]
         if unnamed and (everyone := asking.meeting(EVERYONE)):
             strangers = (uuid for uuid in unnamed if uuid not in everyone.roots)
             lacking.update((uuid, [UNKNOWN]) for uuid in strangers)
         destination = asking.request.requested_destination
-        if destination and destination.cell_uuid and not destination.allow_cross_cell_move:
+        if (
+            destination
+            and destination.cell_uuid
+            and not destination.allow_cross_cell_move
+        ):
             cell = destination.cell_uuid
             elsewhere = (uuid for uuid, host in left.items() if host.cell_uuid != cell)
             lacking.update((uuid, [ELSEWHERE]) for uuid in elsewhere)
@@ -197,7 +231,10 @@ class Diagnoser:
     ) -> Lacking:
         lacking: Lacking = {uuid: [] for uuid in left}
         shares = asking.shares()
-        texts = [_ConstraintTexts(each, asking.request, known, not shares) for each in constraints]
+        texts = [
+            _ConstraintTexts(each, asking.request, known, not shares)
+            for each in constraints
+        ]
         texts.sort(key=lambda each: each.place)
         for number, describe in enumerate(texts, 1):
             constraint = describe.constraint
@@ -209,7 +246,9 @@ class Diagnoser:
             elif constraint.forbidden:
                 without = left.keys() & met.providers
             else:
-                without = left.keys() - (met.providers if constraint.of_root else met.roots)
+                without = left.keys() - (
+                    met.providers if constraint.of_root else met.roots
+                )
                 if constraint.kind in ('trait', 'resource') and not constraint.of_root:
                     for provider in shares.keys() & met.providers:
                         without -= shares[provider]
@@ -225,19 +264,22 @@ class Diagnoser:
         asking: Questions,
         whole: Lack,
     ) -> None:
-        """Add what becomes of hosts that meet each constraint, by the queries themselves.
+        """Add what becomes of hosts that meet each constraint, by the queries
+        themselves.
 
         :param whole: for those that the queries offer.
         """
         complete = [uuid for uuid, lacks in lacking.items() if not lacks]
         if complete and (roots := asking.offered(strings)) is not None:
-            lacking.update((uuid, [whole if uuid in roots else APART]) for uuid in complete)
+            lacking.update(
+                (uuid, [whole if uuid in roots else APART]) for uuid in complete
+            )
 
     def _known(
         self, wanted: Sequence[Sequence[Constraint]], request: Request
     ) -> Sequence[Aggregate]:
-        """The aggregates, by whose names some constraints are called; none if they are not at
-        hand."""
+        """The aggregates, by whose names some constraints are called; none if they are
+        not at hand."""
         if any(each.kind == 'aggregates' for row in wanted for each in row):
             with contextlib.suppress(NovaschedError):
                 return self.aggregates.all(request.read_since)
@@ -245,8 +287,11 @@ class Diagnoser:
 
 
 def _first_rank(lacks: Sequence[Lack]) -> int:
-    """The rank of what a host lacks first, thus how far it comes: beyond all without a lack."""
-    return lacks[0].rank if lacks else MAX_RANK
+    """The rank of what a host lacks first, thus how far it comes: beyond all without a
+    lack."""
+    if lacks:
+        return lacks[0].rank
+    return MAX_RANK
 
 
 def _stages(lacking: Lacking) -> tuple[Stage, ...]:
@@ -255,7 +300,8 @@ def _stages(lacking: Lacking) -> tuple[Stage, ...]:
     for lacks in lacking.values():
         for each in lacks[:1]:
             by_words[each.rank, each.words][each.reason] += 1
-    stages, start = [], len(lacking)
+    stages = []
+    start = len(lacking)
     for (_, words), reasons in sorted(by_words.items(), key=lambda item: item[0]):
         end = start - reasons.total()
         stages.append(Stage(words, start, end, grouped(reasons)))
@@ -273,7 +319,9 @@ def _rejections(lacking: Lacking, hosts: Mapping[str, Host]) -> StageRejections:
         for lacks in lacking.values()
     ]
     lines = [one_line(text) for text in texts]
-    return StageRejections('Placement', host_names([hosts[x] for x in lacking]), lines, which)
+    return StageRejections(
+        'Placement', host_names([hosts[x] for x in lacking]), lines, which
+    )
 
 
 class _ConstraintTexts:
@@ -290,28 +338,39 @@ class _ConstraintTexts:
         known: Sequence[Aggregate],
         is_own: bool,
     ) -> None:
-        self.constraint, self._is_own = constraint, is_own
+        self.constraint = constraint
+        self._is_own = is_own
         self._made: dict[str, Lack] = {}
         self._amount = 0
-        kind, value = constraint.kind, constraint.value
+        kind = constraint.kind
+        value = constraint.value
         if kind == 'resource':
             value, _, amount = value.partition(':')
             self._amount = int(amount)
-            words, name = f'lack {value}', f'{amount} {value}'
+            words = f'lack {value}'
+            name = f'{amount} {value}'
         elif kind == 'aggregates':
             words, name = _aggregates(constraint, request, known)
         elif kind == 'host':
-            words, name = ANOTHER, f'the one host {value}'
+            words = ANOTHER
+            name = f'the one host {value}'
         elif constraint.forbidden and value == os_traits.COMPUTE_STATUS_DISABLED:
-            words, name = render.DISABLED, 'leaving out disabled hosts'
+            words = render.DISABLED
+            name = 'leaving out disabled hosts'
         elif constraint.forbidden:
-            words, name = f'have {value}', f'forbidding trait {value}'
+            words = f'have {value}'
+            name = f'forbidding trait {value}'
         else:
-            words, name = f'lack {value}', f'trait {value}'
+            words = f'lack {value}'
+            name = f'trait {value}'
         self._class = value
         name = f'{name} (group {constraint.group})' if constraint.group else name
-        self._words, self._name = one_line(words), one_line(name)
-        first = FIRST_OF_KIND.index(words) if words in FIRST_OF_KIND else len(FIRST_OF_KIND)
+        self._words = one_line(words)
+        self._name = one_line(name)
+        if words in FIRST_OF_KIND:
+            first = FIRST_OF_KIND.index(words)
+        else:
+            first = len(FIRST_OF_KIND)
         self.place = query.ORDER.index(kind), first
 
     def __call__(self, host: Host, rank: int) -> Lack:
@@ -328,15 +387,20 @@ class _ConstraintTexts:
             if host.service.disabled:
                 return one_line(f'disabled, reason: {host.service.disabled_reason}')
             return 'its provider is marked so, though its service is enabled'
-        if not self._amount or not self._is_own or (most := _most(host, self._class)) is None:
+        if (
+            not self._amount
+            or not self._is_own
+            or (most := _most(host, self._class)) is None
+        ):
             return self._name
         what = 'in use or reserved' if most >= self._amount else 'more than there is'
         return f'{self._name}, {what}'
 
 
 def _most(host: Host, name: str) -> float | None:
-    """The amount of a resource class that a host without instances could give one; None if nova's
-    databases do not tell. A single one never gets more than there is before overcommit."""
+    """The amount of a resource class that a host without instances could give one; None
+    if nova's databases do not tell. A single one never gets more than there is before
+    overcommit."""
     of = {
         'VCPU': (host.vcpus_total, host.cpu_allocation_ratio),
         'PCPU': (host.vcpus_total, 1.0),
@@ -344,7 +408,9 @@ def _most(host: Host, name: str) -> float | None:
         'DISK_GB': (host.total_usable_disk_gb, host.disk_allocation_ratio),
     }
     total, ratio = of.get(name, (None, 1.0))
-    return None if total is None else total * min(1.0, ratio)
+    if total is None:
+        return None
+    return total * min(1.0, ratio)
 
 
 def _aggregates(
@@ -357,7 +423,9 @@ def _aggregates(
     if constraint.forbidden:
         return 'in isolated aggregates', f'staying out of aggregate {names}'
     zone = request.availability_zone
-    of_zone = {each.uuid for each in known if each.metadata.get(AVAILABILITY_ZONE) == zone}
+    of_zone = {
+        each.uuid for each in known if each.metadata.get(AVAILABILITY_ZONE) == zone
+    }
     if zone and of_zone == members:
         return ZONE, f'availability zone {zone}'
     of_project = {

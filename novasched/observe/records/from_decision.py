@@ -35,14 +35,20 @@ HASH_DIGITS = 16
 MAX_KEPT_ITEMS = 20
 """Extra specs, hints, properties and names of each kind that are in a summary."""
 MAX_PARTS_CHARACTERS = 8_000
-"""What a summary lacks is kept beside it if its JSON is no longer than that: a group of 100
-members, for example."""
+"""What a summary lacks is kept beside it if its JSON is no longer than that: a group of
+100 members, for example."""
 
 NAME_FIELDS = ('ignore_hosts', 'force_hosts', 'force_nodes')
 OMITTED_FIELDS = (
-    'instance_group', 'requested_destination', 'pci_requests', 'requested_resources',
-    'requested_networks', 'root_required', 'root_forbidden', 'same_subtree',
-)  # fmt: skip
+    'instance_group',
+    'requested_destination',
+    'pci_requests',
+    'requested_resources',
+    'requested_networks',
+    'root_required',
+    'root_forbidden',
+    'same_subtree',
+)
 """Fields of a request that are not in a summary, or only in short."""
 
 MAX_REASONS = 5
@@ -55,13 +61,16 @@ _NUMBER = r'(?<![\w.:/-])-?\d+(?:\.\d+)?(?:e\+\d+)?(?![\w:/-]|\.\d)'
 _VARIES = re.compile(rf'({_UUID}|{_ADDRESS}|{_NUMBER})')
 
 
-def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) -> Record:
+def record_of(
+    decision: Decision, id: str, at: float, key: bytes | None = None
+) -> Record:
     """The record of a decision.
 
     :param at: when it began (seconds since 1970).
     :param key: hashes under this key stand for the ids of project and user.
     """
-    request, selections = decision.request, decision.selections
+    request = decision.request
+    selections = decision.selections
     return Record(
         id,
         at,
@@ -84,11 +93,14 @@ def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) 
 
 
 def rejections_of(decision: Decision) -> Rejections:
-    """The reasons against each host, and the order of the others for the first instance."""
+    """The reasons against each host, and the order of the others for the first
+    instance."""
     attempts = decision.attempts
     results = [result for attempt in attempts for result in attempt.ranking.filters]
     ranked = attempts[0].ranking.hosts if attempts and attempts[0].ranking.best else ()
-    return Rejections([_rejections(each) for each in results if each.reasons], host_names(ranked))
+    return Rejections(
+        [_rejections(each) for each in results if each.reasons], host_names(ranked)
+    )
 
 
 def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
@@ -98,7 +110,9 @@ def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
         attempt.start,
         attempt.pending,
         tuple(
-            Stage(result.name, result.start, result.end, grouped(Counter(result.reasons)))
+            Stage(
+                result.name, result.start, result.end, grouped(Counter(result.reasons))
+            )
             for result in ranking.filters
         ),
         attempt.passed,
@@ -112,19 +126,24 @@ def _rejections(result: FilterResult) -> StageRejections:
     texts = one_line_each(result.reasons)
     number = {reason: index for index, reason in enumerate(texts)}
     which = [number[reason] for reason in result.reasons]
-    return StageRejections(result.name, host_names(result.rejected_hosts), [*texts.values()], which)
+    return StageRejections(
+        result.name, host_names(result.rejected_hosts), [*texts.values()], which
+    )
 
 
 def host_names(hosts: Sequence[Host]) -> HostNames:
     """The names of hosts, and of their nodes."""
     hosts = [*hosts]  # a ranking looks each up anew
-    names, nodes = [host.host for host in hosts], [host.nodename for host in hosts]
+    names = [host.host for host in hosts]
+    nodes = [host.nodename for host in hosts]
     return HostNames(names, () if names == nodes else nodes)
 
 
 def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
     """A request in short; for the key see :func:`record_of`."""
-    flavor, group, image = request.flavor, request.instance_group, request.image
+    flavor = request.flavor
+    group = request.instance_group
+    image = request.image
     destination = request.requested_destination or Destination()
     names = destination.host, destination.node
     summary = RequestSummary(
@@ -139,7 +158,9 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
         extra_specs=_short(flavor.extra_specs),
         image=_line(image.id) if image else None,
         zone=_line(request.availability_zone),
-        hints=_short({name: ', '.join(each) for name, each in request.scheduler_hints.items()}),
+        hints=_short(
+            {name: ', '.join(each) for name, each in request.scheduler_hints.items()}
+        ),
         policy=_line(group.policy) if group else None,
         destination=_line(' '.join(filter(None, names)) or None),
         ignore_hosts=request.ignore_hosts[:MAX_KEPT_ITEMS],
@@ -160,8 +181,8 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
 
 
 def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
-    """The parts of a request of these names that come back from JSON as they are, in which nothing
-    is secret, and that are short enough all together."""
+    """The parts of a request of these names that come back from JSON as they are, in
+    which nothing is secret, and that are short enough all together."""
     inside = {
         'extra_specs': request.flavor.extra_specs,
         'image': _open_properties(request),
@@ -181,7 +202,9 @@ def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
         if is_whole and len(text) <= left and redact(text) == text:
             kept[name] = part
             left -= len(text)
-    return RequestParts(**kept) if kept else None
+    if kept:
+        return RequestParts(**kept)
+    return None
 
 
 def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
@@ -190,7 +213,9 @@ def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
         yield 'availability_zone'
     if summary.extra_specs != request.flavor.extra_specs:
         yield 'extra_specs'
-    if {name: (text,) for name, text in summary.hints.items()} != request.scheduler_hints:
+    if {
+        name: (text,) for name, text in summary.hints.items()
+    } != request.scheduler_hints:
         yield 'scheduler_hints'
     if summary.image_properties != _open_properties(request):
         yield 'image'
@@ -198,17 +223,21 @@ def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
         yield from (name for name in ('physnets', 'tunneled') if getattr(request, name))
     if request.retry and request.retry.hosts:
         yield 'retry'
-    yield from (name for name in NAME_FIELDS if len(getattr(request, name)) > MAX_KEPT_ITEMS)
+    yield from (
+        name for name in NAME_FIELDS if len(getattr(request, name)) > MAX_KEPT_ITEMS
+    )
     yield from (name for name in OMITTED_FIELDS if getattr(request, name))
 
 
 def _properties(request: Request) -> Mapping[str, Any]:
-    """Properties of the image that are numbers, flags, and texts of a bearable length."""
+    """Properties of the image that are numbers, flags, and texts of a bearable
+    length."""
     properties = _open_properties(request)
     return {
         one_line(name): value
         for name, value in islice(properties.items(), MAX_KEPT_ITEMS)
-        if isinstance(value, int) or (isinstance(value, str) and one_line(value) == value)
+        if isinstance(value, int)
+        or (isinstance(value, str) and one_line(value) == value)
     }
 
 
@@ -223,7 +252,9 @@ def _open_properties(request: Request) -> Mapping[str, Any]:
 
 
 def _line(text: str | None) -> str | None:
-    return None if text is None else one_line(text)
+    if text is None:
+        return None
+    return one_line(text)
 
 
 def _short(texts: Mapping[str, object]) -> dict[str, str]:
@@ -238,24 +269,30 @@ def _hashed(text: str | None, key: bytes | None) -> str | None:
 
 
 def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:
-    """Reasons with the number of hosts of each, the commonest first; every host is counted. Those
-    that differ in what varies alone are one."""
+    """Reasons with the number of hosts of each, the commonest first; every host is
+    counted. Those that differ in what varies alone are one."""
     hosts: Counter[tuple[str, ...]] = Counter()
     varying: dict[tuple[str, ...], list[Sequence[str]]] = defaultdict(list)
     pattern = _VARIES  # of reasons that are alike
     constant: tuple[str, ...] = ('', '')
     for reason, number in counts.items():
-        # To find what varies takes long, and the next reason is mostly like the one before.
+        # To find what varies takes long, and the next reason is mostly like the one
+        # before.
         if match := pattern.fullmatch(reason):
-            key, parts = constant, match.groups()
+            key = constant
+            parts = match.groups()
         else:
             cut = _VARIES.split(reason)
-            key, parts = tuple(cut[::2]), tuple(cut[1::2])
+            key = tuple(cut[::2])
+            parts = tuple(cut[1::2])
             if key in varying:
-                constant, pattern = key, re.compile(_VARIES.pattern.join(map(re.escape, key)))
+                constant = key
+                pattern = re.compile(_VARIES.pattern.join(map(re.escape, key)))
         hosts[key] += number
         varying[key].append(parts)
-    reasons = [ReasonCount(one_line(_merged(key, varying[key])), hosts[key]) for key in hosts]
+    reasons = [
+        ReasonCount(one_line(_merged(key, varying[key])), hosts[key]) for key in hosts
+    ]
     reasons.sort(key=lambda count: (-count.hosts, count.reason))
     if len(reasons) > MAX_REASONS:
         rest = sum(count.hosts for count in reasons[MAX_REASONS - 1 :])

@@ -32,8 +32,8 @@ EVERYONE = ''
 """The query for all providers."""
 
 BAD_REQUEST_PREFIX = (
-    'The server could not comply with the request since it is either malformed or otherwise '
-    'incorrect. '
+    'The server could not comply with the request since it is either malformed or'
+    ' otherwise incorrect. '
 )
 """Every refusal of a query begins with it, before the reason."""
 
@@ -57,8 +57,8 @@ class RefusedQuery(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The providers that meet a constraint, and the roots of their trees, at a moment (monotonic
-    seconds)."""
+    """The providers that meet a constraint, and the roots of their trees, at a moment
+    (monotonic seconds)."""
 
     asked_at: float
     providers: frozenset[str]
@@ -85,25 +85,30 @@ class Questions:
         """:param answers: the answers to earlier questions, by their queries.
         :param circuit_open: tells whether the circuit to Placement is open.
         """
-        self.request, self._http, self._answers = request, http, answers
+        self.request = request
+        self._http = http
+        self._answers = answers
         self._circuit_open = circuit_open
         self._clock = clock
         self.seconds = 0.0
-        self._most, self.asked = most, 0
+        self._most = most
+        self.asked = 0
         self._since = min(request.arrived, time.monotonic())
         self.named: set[str] = set()
         self.is_over = False
 
     def meeting(self, question: str) -> Meeting | None:
-        """The providers that a query finds; None if it may not be asked any more. An answer that
-        another request had after this one came does as well."""
+        """The providers that a query finds; None if it may not be asked any more. An
+        answer that another request had after this one came does as well."""
         found = self._answers.get(question)
         if found is None or found.asked_at < self._since:
             began = time.monotonic()
             answer = self._ask(f'/resource_providers?{question}', ResourceProviders)
             if answer is None:
                 return None
-            roots = frozenset(each.root_provider_uuid for each in answer.resource_providers)
+            roots = frozenset(
+                each.root_provider_uuid for each in answer.resource_providers
+            )
             providers = frozenset(each.uuid for each in answer.resource_providers)
             found = Meeting(began, roots if roots == providers else providers, roots)
             self._answers.pop(question, None)
@@ -127,14 +132,19 @@ class Questions:
         return shares
 
     def offered(self, strings: Sequence[str]) -> set[str] | None:
-        """The roots of all providers that queries offer; None if they may not be asked."""
+        """The roots of all providers that queries offer; None if they may not be
+        asked."""
         roots: set[str] = set()
         for string in strings:
-            answer = self._ask(f'/allocation_candidates?{query.unlimited(string)}', _Offer)
+            answer = self._ask(
+                f'/allocation_candidates?{query.unlimited(string)}', _Offer
+            )
             if answer is None:
                 return None
             trees = answer.provider_summaries
-            names = {rp for each in answer.allocation_requests for rp in each.allocations}
+            names = {
+                rp for each in answer.allocation_requests for rp in each.allocations
+            }
             roots.update(trees[rp].root_provider_uuid for rp in names if rp in trees)
         return roots
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of decisions: frozen values, to JSON and back.
 
-A record is read by other releases than the one that wrote it: fields are only ever added,
-with a default.
+A record is read by other releases than the one that wrote it: fields are only ever
+added, with a default.
 """
 
 import zlib
@@ -28,10 +28,12 @@ MAX_REJECTIONS_KEPT = 100
 
 
 class RequestParts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parts of a request that a summary lacks, as they are in the request; None for those that
-    it has, or that are too long to be kept. ``image`` are the image's properties.
+    """The parts of a request that a summary lacks, as they are in the request; None for
+    those that it has, or that are too long to be kept. ``image`` are the image's
+    properties.
 
-    What is in them is a part of a record, too: fields of these classes are only ever added.
+    What is in them is a part of a record, too: fields of these classes are only ever
+    added.
     """
 
     scheduler_hints: Mapping[str, tuple[str, ...]] | None = None
@@ -56,13 +58,13 @@ class RequestParts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class RequestSummary:
-    """A request in short. Sizes are the flavor's, in MiB and GiB; the root disk counts towards
-    ``disk_gb`` unless it is a volume.
+    """A request in short. Sizes are the flavor's, in MiB and GiB; the root disk counts
+    towards ``disk_gb`` unless it is a volume.
 
-    :ivar lacks: the parts of the request that are not in full in the summary; None in older
-        records.
-    :ivar parts: those of them that are short enough, and the NUMA cells, which readers make of
-        flavor and image if they are not there.
+    :ivar lacks: the parts of the request that are not in full in the summary; None in
+        older records.
+    :ivar parts: those of them that are short enough, and the NUMA cells, which readers
+        make of flavor and image if they are not there.
     """
 
     servers: tuple[str, ...] = ()
@@ -94,7 +96,8 @@ class RequestSummary:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """A reason, with numbers that vary given as a range, and the number of hosts it rejects."""
+    """A reason, with numbers that vary given as a range, and the number of hosts it
+    rejects."""
 
     reason: str
     hosts: int
@@ -102,8 +105,8 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A filter, or a field of the request that narrows: the numbers of hosts that came in and
-    passed, and the reasons against the others."""
+    """A filter, or a field of the request that narrows: the numbers of hosts that came
+    in and passed, and the reasons against the others."""
 
     name: str
     start: int
@@ -134,14 +137,15 @@ class AttemptRecord:
 class Diagnosis:
     """Reasons why Placement did not offer hosts.
 
-    :ivar found: of earlier releases and of simulations, constraints without any one of which it
-        offers some.
+    :ivar found: of earlier releases and of simulations, constraints without any one of
+        which it offers some.
     :ivar asked: the number of questions to it.
     :ivar constraints: the number of constraints in the query.
     :ivar refusal: Placement's reason against the query itself.
-    :ivar passing: of earlier releases: asked again with all constraints, it offered some.
-    :ivar lacking: the hosts that it did not offer, by the constraint that they lack first; those
-        that are left at the end are not known to lack any.
+    :ivar passing: of earlier releases: asked again with all constraints, it offered
+        some.
+    :ivar lacking: the hosts that it did not offer, by the constraint that they lack
+        first; those that are left at the end are not known to lack any.
     :ivar nearest: constraints that are all that some hosts lack, with their number.
     """
 
@@ -156,8 +160,9 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The host of each instance and the number of alternates of the first; or ``refusal``, the
-    reason given to the caller, or ``failure``, the fault that an operator must mend."""
+    """The host of each instance and the number of alternates of the first; or
+    ``refusal``, the reason given to the caller, or ``failure``, the fault that an
+    operator must mend."""
 
     hosts: tuple[str, ...] = ()
     alternates: int = 0
@@ -167,7 +172,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One decision. ``at`` is when it began (seconds since 1970), ``steps`` are seconds."""
+    """One decision. ``at`` is when it began (seconds since 1970), ``steps`` are
+    seconds."""
 
     id: str
     at: float
@@ -212,7 +218,8 @@ class StageRejections:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """The rejected hosts, and the others as ranked for the first instance, best first."""
+    """The rejected hosts, and the others as ranked for the first instance, best
+    first."""
 
     dropped: Sequence[StageRejections] = ()
     ranked: HostNames = field(default_factory=HostNames)
@@ -233,8 +240,8 @@ class Rejections:
 
 
 def packed(value: Record | Rejections) -> bytes:
-    """JSON, compressed: it takes a fifth of the room, and a fraction of the time that it takes to
-    write what is saved."""
+    """JSON, compressed: it takes a fifth of the room, and a fraction of the time that
+    it takes to write what is saved."""
     return zlib.compress(to_json(value), 1)
 
 
@@ -244,7 +251,9 @@ def unpacked(text: bytes | str) -> bytes:
     :raises ValueError: it is neither.
     """
     try:
-        return zlib.decompress(text) if isinstance(text, bytes) else text.encode()
+        if isinstance(text, bytes):
+            return zlib.decompress(text)
+        return text.encode()
     except zlib.error as error:
         raise ValueError(str(error)) from None
 

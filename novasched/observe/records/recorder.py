@@ -33,23 +33,25 @@ WRITE_ERRORS = (sqlite3.Error, OSError, NovaschedError)
 MAX_WAITING_RECORDS = 256
 """Decisions that wait to be kept; more are dropped."""
 
-SHARE, MAX_ALLOWANCE_S = 0.05, 0.1
-"""Of the time that decisions take, for writing their records, and seconds of a processor that are
-saved up for a burst. Where nothing is left the reasons against each single host are not written:
-among thousands of hosts they take most of it."""
+SHARE = 0.05
+MAX_ALLOWANCE_S = 0.1
+"""Of the time that decisions take, for writing their records, and seconds of a
+processor that are saved up for a burst. Where nothing is left the reasons against each
+single host are not written: among thousands of hosts they take most of it."""
 
 DROP_LOG_INTERVAL_S = 60.0
 """Seconds between two log lines about dropped records."""
 
 HASH_KEY = secrets.token_bytes(32)
-"""The key of hashed ids unless an option sets one. Made before the workers are forked, so that
-they share it."""
+"""The key of hashed ids unless an option sets one. Made before the workers are forked,
+so that they share it."""
 
 MAX_WAITING_DIAGNOSES = 8
 """Refusals that wait for Placement to be asked why; more are not asked about."""
 
 Diagnose = Callable[[Decision], tuple[Diagnosis, StageRejections]]
-"""Says why Placement did not offer the hosts that it did not, and what each of them lacks."""
+"""Says why Placement did not offer the hosts that it did not, and what each of them
+lacks."""
 
 
 class DecisionRecorder:
@@ -80,15 +82,24 @@ class DecisionRecorder:
         self._kept: dict[str, bytes] = {}  # compressed, by id, the oldest first
         self._limit = settings.decisions_kept
         self._store = store if settings.decisions_kept else None
-        self._diagnose = diagnose if self._store and settings.decisions_questions else None
+        if self._store and settings.decisions_questions:
+            self._diagnose = diagnose
+        else:
+            self._diagnose = None
         self._pause = pause
         self._ending = threading.Event()  # ends a pause
-        self._count, self._observers = count, observers
+        self._count = count
+        self._observers = observers
         self._keeps = bool(settings.decisions_kept or observers)
         self._clock = clock
         self._monotonic = monotonic
-        self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = WorkerQueue(
-            self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
+        self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = (
+            WorkerQueue(
+                self._keep,
+                'records',
+                lambda _: 'keep a decision record',
+                MAX_WAITING_RECORDS,
+            )
         )
         self._refusals: WorkerQueue[tuple[Decision, Record]] = WorkerQueue(
             self._ask,
@@ -118,8 +129,8 @@ class DecisionRecorder:
             self._count(decision)  # none is left out
 
     def open(self) -> str | None:
-        """Make the file, or open it. The answer is why that cannot be, which is tried again with
-        each record, and not logged then."""
+        """Make the file, or open it. The answer is why that cannot be, which is tried
+        again with each record, and not logged then."""
         if self._store is None:
             return None
         try:
@@ -211,7 +222,9 @@ class DecisionRecorder:
         try:
             found, unoffered = self._diagnose(decision)
         except NovaschedError as error:
-            LOG.debug('Placement cannot be asked why it does not offer hosts: %s', error)
+            LOG.debug(
+                'Placement cannot be asked why it does not offer hosts: %s', error
+            )
             return
         rejections = rejections_of(decision)
         rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
@@ -239,8 +252,15 @@ class DecisionRecorder:
 
 
 def _lacks_hosts(record: Record) -> bool:
-    """True for a request that was refused, and of which Placement did not offer all hosts."""
-    offer, result = record.offer, record.result
-    if offer is None or not offer.asked or result.refusal is None or result.failure is not None:
+    """True for a request that was refused, and of which Placement did not offer all
+    hosts."""
+    offer = record.offer
+    result = record.result
+    if (
+        offer is None
+        or not offer.asked
+        or result.refusal is None
+        or result.failure is not None
+    ):
         return False
     return not offer.candidates or offer.hosts < offer.total

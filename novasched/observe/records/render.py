@@ -21,7 +21,8 @@ from novasched.observe.records.record import (
 from novasched.scheduler.decision import STEPS, Decision, HostWeight
 from novasched.scheduler.model.values import some
 
-DISABLED, DOWN = 'disabled', 'down'
+DISABLED = 'disabled'
+DOWN = 'down'
 PHRASES = {
     'chance_scheduler': 'disabled or down',
     'requested_destination': 'not the requested destination',
@@ -35,27 +36,33 @@ PHRASES = {
 def phrase(stage: str, reason: str) -> str:
     """The few words for the verdict of a filter, or of a field of the request."""
     if stage == 'ComputeFilter':
-        return DISABLED if reason.startswith(DISABLED) else DOWN
+        if reason.startswith(DISABLED):
+            return DISABLED
+        return DOWN
     return PHRASES.get(stage) or _phrase_of_filter(stage) or f'rejected by {stage}'
 
 
 @cache
 def _phrase_of_filter(name: str) -> str:
-    """The phrase of a filter that is installed here; a record may come from elsewhere, and a
-    filter that is named by its import path has no entry point."""
+    """The phrase of a filter that is installed here; a record may come from elsewhere,
+    and a filter that is named by its import path has no entry point."""
     entries = sorted(
         entry_points(group='novasched.filters', name=name),
         key=lambda entry: not entry.value.startswith('novasched.'),
     )
     try:
-        return str(getattr(entries[0].load(), 'phrase', '')) if entries else ''
+        if entries:
+            return str(getattr(entries[0].load(), 'phrase', ''))
+        return ''
     except Exception:  # a plugin of another package that cannot be imported here
         return ''
 
 
 NOT_OFFERED = 'not offered by Placement'
 LEFT_OUT = 'in other cells'
-REFUSED, UNFIT, UNTRIED = 'claimed by others', 'taken by others meanwhile', 'not tried'
+REFUSED = 'claimed by others'
+UNFIT = 'taken by others meanwhile'
+UNTRIED = 'not tried'
 FIT = 'fit'
 
 
@@ -75,7 +82,8 @@ def tally(record: Record) -> Counter[str]:
                 counts[phrase(stage.name, cause.reason)] += cause.hosts
     left = record.looks[-1].left if record.looks else record.offer.hosts
     if record.looks and record.result.refusal is not None:
-        refused, unfit = len(record.looks[-1].refused), len(record.looks[-1].unfit)
+        refused = len(record.looks[-1].refused)
+        unfit = len(record.looks[-1].unfit)
         counts.update({REFUSED: refused, UNFIT: unfit, UNTRIED: left - refused - unfit})
     else:
         counts[FIT] += left
@@ -84,10 +92,16 @@ def tally(record: Record) -> Counter[str]:
 
 def headline(record: Record) -> str:
     """The first line, in the manner of ``0 of 5,000 hosts: 3,120 lack free memory``."""
-    result, offer, counts = record.result, record.offer, tally(record)
+    result = record.result
+    offer = record.offer
+    counts = tally(record)
     if result.hosts:
-        hosts, fit = result.hosts, counts.pop(FIT, 0)
-        where = hosts[0] if len(hosts) == 1 else f'{len(hosts)} servers on {len({*hosts})} hosts'
+        hosts = result.hosts
+        fit = counts.pop(FIT, 0)
+        if len(hosts) == 1:
+            where = hosts[0]
+        else:
+            where = f'{len(hosts)} servers on {len({*hosts})} hosts'
         why = f', {_listed(counts)}' if counts else ''
         return f'{where}: {fit:,} of {_hosts(offer.total if offer else 0)} fit{why}'
     if result.failure:
@@ -106,7 +120,10 @@ def headline(record: Record) -> str:
 def entry(record: Record) -> str:
     """Line of a list: the moment, the subject, and the headline."""
     servers = record.asked.servers
-    subject = f'{servers[0]}{" ..." if len(servers) > 1 else ""}' if servers else 'no server'
+    if servers:
+        subject = f'{servers[0]}{" ..." if len(servers) > 1 else ""}'
+    else:
+        subject = 'no server'
     return f'{when(record)} {record.request_id} {subject}: {headline(record)}'
 
 
@@ -140,7 +157,8 @@ MAX_SHOWN_REASONS = 2
 
 def facts(record: Record) -> Iterator[tuple[str, str]]:
     """Names and texts of facts of the request, the offer and the choice."""
-    asked, offer = record.asked, record.offer
+    asked = record.asked
+    offer = record.offer
     if record.at:
         yield 'decided', f'{when(record)}, request {record.request_id}'
     if asked.servers:
@@ -157,15 +175,23 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.outdated is not None:
         yield 'asked anew', f'what was offered before did not do: {record.outdated}'
     if record.inquiry is not None and record.inquiry.asked:
-        tried, every = record.inquiry.asked, record.inquiry.constraints
+        tried = record.inquiry.asked
+        every = record.inquiry.constraints
         yield 'asked why', f'{tried} questions to Placement about {every} constraints'
         if record.inquiry.nearest:
-            yield 'nearest', '; '.join(map(_but_for, record.inquiry.nearest[:MAX_SHOWN_REASONS]))
+            yield (
+                'nearest',
+                '; '.join(map(_but_for, record.inquiry.nearest[:MAX_SHOWN_REASONS])),
+            )
     if record.result.refusal is not None:
         yield 'refused', record.result.refusal or '(no reason given to the caller)'
     if record.result.hosts:
         yield 'chosen', some(record.result.hosts)
-    steps = [f'{name} {record.steps[name] * 1e3:.1f}' for name in STEPS if name in record.steps]
+    steps = [
+        f'{name} {record.steps[name] * 1e3:.1f}'
+        for name in STEPS
+        if name in record.steps
+    ]
     if steps:
         total = sum(record.steps.values()) * 1e3
         yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
@@ -193,17 +219,22 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
     if record.offer.asked and not record.offer.candidates:
         return ['Placement offered no host at all']
     if rejections is None:
-        return [f'not kept; it is of the newest {MAX_REJECTIONS_KEPT}, and under load of fewer']
+        return [
+            f'not kept; it is of the newest {MAX_REJECTIONS_KEPT}, and under load of'
+            ' fewer'
+        ]
     if record.offer.asked:
         return ['Placement did not offer it, or there is no such host']
     return ['there is no such host']
 
 
 def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
-    """Each attempt with its number, from 0. In front is the one that decided: the last one of a
-    refusal, else the first."""
+    """Each attempt with its number, from 0. In front is the one that decided: the last
+    one of a refusal, else the first."""
     numbered = [*enumerate(record.looks)]
-    return numbered if record.result.hosts else numbered[-1:] + numbered[:-1]
+    if record.result.hosts:
+        return numbered
+    return numbered[-1:] + numbered[:-1]
 
 
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
@@ -218,9 +249,13 @@ def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
 
 def reasons(stage: Stage) -> list[str]:
     """The commonest reasons against hosts, and the others as one."""
-    shown = [f'{cause.hosts:,}: {cause.reason}' for cause in stage.causes[:MAX_SHOWN_REASONS]]
+    shown = [
+        f'{cause.hosts:,}: {cause.reason}' for cause in stage.causes[:MAX_SHOWN_REASONS]
+    ]
     rest = sum(cause.hosts for cause in stage.causes[MAX_SHOWN_REASONS:])
-    return [*shown, f'{rest:,}: other reasons'] if rest else shown
+    if rest:
+        return [*shown, f'{rest:,}: other reasons']
+    return shown
 
 
 def telling_weighers(best: Sequence[HostWeight]) -> list[str]:
@@ -234,18 +269,23 @@ def telling_weighers(best: Sequence[HostWeight]) -> list[str]:
 
 
 def weight_cells(host: HostWeight, names: Sequence[str]) -> list[str]:
-    """The weight of a host, and the share of each of these weighers: multiplied, normalised, and
-    as it came."""
+    """The weight of a host, and the share of each of these weighers: multiplied,
+    normalised, and as it came."""
     shares = {share.weigher: share for share in host.shares}
     named = (shares[name] for name in names)
-    cells = [f'{each.added:.4g} ({each.normalised:.4g} of {each.raw:g})' for each in named]
+    cells = [
+        f'{each.added:.4g} ({each.normalised:.4g} of {each.raw:g})' for each in named
+    ]
     return [f'{host.weight:.4g}', *cells]
 
 
 def _size(asked: RequestSummary) -> str:
     size = f'{asked.vcpus} vCPUs, {asked.memory_mb} MiB, {asked.disk_gb} GiB'
     specs = ', '.join(f'{key}={value}' for key, value in asked.extra_specs.items())
-    return f'{asked.count} x {asked.flavor or "flavor"} ({size}){f"; {specs}" if specs else ""}'
+    return (
+        f'{asked.count} x {asked.flavor or "flavor"}'
+        f' ({size}){f"; {specs}" if specs else ""}'
+    )
 
 
 def _but_for(constraint: ReasonCount) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of decision records: SQLite, written by every worker and read by the command."""
+"""The file of decision records: SQLite, written by every worker and read by the
+command."""
 
 import contextlib
 import errno
@@ -38,8 +39,8 @@ MIB = 2**20
 REMOVED_PART = 10
 """Of the records a tenth, the oldest, goes when the file is as large as it may be."""
 MAX_REJECTIONS_SIZE = MIB
-"""Bytes, compressed, of the reasons against each host that are kept of one decision. Among 5,000
-hosts they take 20 KiB."""
+"""Bytes, compressed, of the reasons against each host that are kept of one decision.
+Among 5,000 hosts they take 20 KiB."""
 SHRINK_FROM = 1.1
 """A file is made smaller when it is opened, if its size exceeds ``decisions_size`` by
 this factor. A full file is a little larger than the option says."""
@@ -77,7 +78,9 @@ class RecordWriter:
     """
 
     def __init__(self, path: str, stored: int, size: int) -> None:
-        self.path, self.stored, self.size = path, stored, size
+        self.path = path
+        self.stored = stored
+        self.size = size
         self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
 
@@ -119,7 +122,8 @@ class RecordWriter:
         if why is not None and len(why) > MAX_REJECTIONS_SIZE:
             why = None
         done = connection.execute(
-            'update decisions set record = ?, causes = coalesce(?, causes) where id = ?',
+            'update decisions set record = ?, causes = coalesce(?, causes) where'
+            ' id = ?',
             (text, why, record.id),
         )
         if done.rowcount:
@@ -131,10 +135,12 @@ class RecordWriter:
         )
         number = inserted.lastrowid or 0
         connection.executemany(
-            'insert into servers values (?, ?)', [(uuid, number) for uuid in record.asked.servers]
+            'insert into servers values (?, ?)',
+            [(uuid, number) for uuid in record.asked.servers],
         )
         connection.execute(
-            'update decisions set causes = null where number = ?', (number - MAX_REJECTIONS_KEPT,)
+            'update decisions set causes = null where number = ?',
+            (number - MAX_REJECTIONS_KEPT,),
         )
         if number % CLEANUP_INTERVAL == 0:
             for table in ('decisions', 'servers'):
@@ -144,10 +150,12 @@ class RecordWriter:
         self._make_room(connection, number)
 
     def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
-        """Remove the oldest records while the file is too large, but for the newest one. What
-        they leave is used again, so that the file does not grow."""
+        """Remove the oldest records while the file is too large, but for the newest
+        one. What they leave is used again, so that the file does not grow."""
         while _used(connection) > self.size * MIB:
-            (oldest,) = connection.execute('select min(number) from decisions').fetchone()
+            (oldest,) = connection.execute(
+                'select min(number) from decisions'
+            ).fetchone()
             if oldest == newest:
                 return
             last = min(oldest + (newest - oldest) // REMOVED_PART, newest - 1)
@@ -182,7 +190,9 @@ class RecordWriter:
         )
         try:
             if not os.path.samestat(created, os.lstat(self.path)):
-                raise UnreadableRecords(f'{self.path}: somebody has put another file in its place')
+                raise UnreadableRecords(
+                    f'{self.path}: somebody has put another file in its place'
+                )
             connection.execute('pragma journal_mode = wal')
             connection.execute('pragma synchronous = normal')
             _check_version(connection, self.path, empty=True)
@@ -233,7 +243,9 @@ class RecordReader:
         _check_file(path)
         with self._errors():
             self._connection = sqlite3.connect(
-                f'{Path(path).absolute().as_uri()}?mode=ro', uri=True, timeout=FILE_LOCK_TIMEOUT_S
+                f'{Path(path).absolute().as_uri()}?mode=ro',
+                uri=True,
+                timeout=FILE_LOCK_TIMEOUT_S,
             )
             _check_version(self._connection, path)
 
@@ -242,23 +254,28 @@ class RecordReader:
         self._connection.close()
 
     def of(self, name: str, limit: int = -1, offset: int = 0) -> list[Record]:
-        """The decisions on an instance or of a request, by UUID or request id, or that of its
-        own id, newest first. For SQLite, -1 is no limit."""
+        """The decisions on an instance or of a request, by UUID or request id, or that
+        of its own id, newest first. For SQLite, -1 is no limit."""
         select = (
-            'select record from decisions where request_id = :name or global_request_id = :name '
-            'or id = :name or number in (select number from servers where uuid = :name) '
-            'order by number desc limit :limit offset :offset'
+            'select record from decisions where request_id = :name or global_request_id'
+            ' = :name or id = :name or number in (select number from servers where uuid'
+            ' = :name) order by number desc limit :limit offset :offset'
         )
         return self._records(select, name=name, limit=limit, offset=offset)
 
     def newest(self, limit: int = -1, offset: int = 0) -> list[Record]:
         """The newest decisions, by default all, the newest first."""
-        select = 'select record from decisions order by number desc limit :limit offset :offset'
+        select = (
+            'select record from decisions order by number desc limit :limit offset'
+            ' :offset'
+        )
         return self._records(select, limit=limit, offset=offset)
 
     def by_id(self, id: str) -> Record | None:
         found = self._records('select record from decisions where id = :id', id=id)
-        return found[0] if found else None
+        if found:
+            return found[0]
+        return None
 
     def count(self) -> int:
         """The number of decisions; their numbers have no gaps."""
@@ -267,14 +284,17 @@ class RecordReader:
             return int(self._connection.execute(select).fetchone()[0])
 
     def choosing(self, host: str, limit: int, among: int) -> list[Record]:
-        """The newest decisions that chose a host, with limits for those returned and those read."""
+        """The newest decisions that chose a host, with limits for those returned and
+        those read."""
         select = 'select record from decisions order by number desc limit :among'
         named = msgspec.json.encode(host)
         with self._errors():
             rows = self._connection.execute(select, {'among': among})
             texts = (unpacked(text) for (text,) in rows)
             records = (from_json(text) for text in texts if named in text)
-            return [*islice((each for each in records if host in each.result.hosts), limit)]
+            return [
+                *islice((each for each in records if host in each.result.hosts), limit)
+            ]
 
     def rejections(self, record: Record) -> Rejections | None:
         """The reasons against each host; None if they are not kept any more."""
@@ -282,7 +302,9 @@ class RecordReader:
             found = self._connection.execute(
                 'select causes from decisions where id = ?', (record.id,)
             ).fetchone()
-            return rejections_from_json(unpacked(found[0])) if found and found[0] else None
+            if found and found[0]:
+                return rejections_from_json(unpacked(found[0]))
+            return None
 
     def _records(self, select: str, **values: str | int) -> list[Record]:
         with self._errors():
@@ -330,9 +352,9 @@ def _locked_folder(path: str) -> Iterator[None]:
 
 
 def _create(path: str) -> os.stat_result:
-    """Make the file if there is none, and see that nobody but its owner can write it, and nobody
-    but the owner and a group that the operator lets can read it. Its journals get the same
-    permissions.
+    """Make the file if there is none, and see that nobody but its owner can write it,
+    and nobody but the owner and a group that the operator lets can read it. Its
+    journals get the same permissions.
 
     :raises UnreadableRecords: it is a symbolic link, or no file.
     :raises OSError: it cannot be made, or belongs to somebody else.
@@ -342,7 +364,9 @@ def _create(path: str) -> os.stat_result:
             # SQLite would apply the journals of a deleted file to the new file.
             for suffix in JOURNALS:
                 Path(path + suffix).unlink(missing_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER)
+        file = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER
+        )
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnreadableRecords(f'{path}: {LINK}') from None
@@ -380,7 +404,9 @@ def _check_file(path: str) -> None:
         raise UnreadableRecords(f'{path}: the file is empty; {nothing}')
 
 
-def _check_version(connection: sqlite3.Connection, path: str, empty: bool = False) -> None:
+def _check_version(
+    connection: sqlite3.Connection, path: str, empty: bool = False
+) -> None:
     """See that the file is of this release's form.
 
     :raises UnreadableRecords: it is of another one.

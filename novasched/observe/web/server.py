@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server: the metrics of all workers in Prometheus' text format, and the page under all
-other paths. waitress has bounds here for connections that ask too slowly or too often."""
+"""The HTTP server: the metrics of all workers in Prometheus' text format, and the page
+under all other paths. waitress has bounds here for connections that ask too slowly or
+too often."""
 
 import logging
 import math
@@ -39,7 +40,8 @@ MAX_CONNECTIONS = 40
 """For one more, the oldest connection that waits for a request is closed."""
 
 MAX_CONNECTIONS_PER_S = 200
-"""Further connections wait in the system's queue. Prometheus and the page need a few."""
+"""Further connections wait in the system's queue. Prometheus and the page need a
+few."""
 
 WAITRESS_OPTIONS: dict[str, Any] = {
     'threads': 2,
@@ -62,16 +64,23 @@ class MetricsText:
     :param directory: where the workers keep their metrics.
     """
 
-    def __init__(self, directory: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, directory: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._registry = CollectorRegistry()
         MultiProcessCollector(self._registry, directory)
-        self._clock, self._lock = clock, threading.Lock()
-        self._read_at, self._text = -math.inf, b''
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = -math.inf
+        self._text = b''
 
     def __call__(self, _: Environ, start: StartResponse) -> Iterable[bytes]:
         """Serve the text."""
         body = self.read()
-        start('200 OK', [('Content-Type', PROMETHEUS_TEXT), ('Content-Length', str(len(body)))])
+        start(
+            '200 OK',
+            [('Content-Type', PROMETHEUS_TEXT), ('Content-Length', str(len(body)))],
+        )
         return [body]
 
     def read(self) -> bytes:
@@ -84,14 +93,17 @@ class MetricsText:
 
 
 def routed(routes: Mapping[str, WsgiApp], default: WsgiApp | None = None) -> WsgiApp:
-    """Applications by path. Methods that do more than read are refused, and an error in an
-    application is answered with status 500."""
+    """Applications by path. Methods that do more than read are refused, and an error in
+    an application is answered with status 500."""
     logged: set[tuple[str, type]] = set()
 
     def route(environ: Environ, start: StartResponse) -> Iterable[bytes]:
-        method, path = environ.get('REQUEST_METHOD'), environ.get('PATH_INFO', '')
+        method = environ.get('REQUEST_METHOD')
+        path = environ.get('PATH_INFO', '')
         if method not in READING_METHODS:
-            return _status(start, '405 Method Not Allowed', ('Allow', ', '.join(READING_METHODS)))
+            return _status(
+                start, '405 Method Not Allowed', ('Allow', ', '.join(READING_METHODS))
+            )
         app = routes.get(path, default)
         if app is None:
             return _status(start, '404 Not Found')
@@ -104,14 +116,21 @@ def routed(routes: Mapping[str, WsgiApp], default: WsgiApp | None = None) -> Wsg
                 logged.add(key)
                 LOG.exception('What is asked for by HTTP cannot be served')
             return _status(start, '500 Internal Server Error')
-        return [] if method == 'HEAD' else [body]
+        if method == 'HEAD':
+            return []
+        return [body]
 
     return route
 
 
-def _status(start: StartResponse, status: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+def _status(
+    start: StartResponse, status: str, *headers: tuple[str, str]
+) -> Iterable[bytes]:
     body = f'{status}\n'.encode()
-    start(status, [('Content-Type', PLAIN_TEXT), ('Content-Length', str(len(body))), *headers])
+    start(
+        status,
+        [('Content-Type', PLAIN_TEXT), ('Content-Length', str(len(body))), *headers],
+    )
     return [body]
 
 
@@ -131,11 +150,12 @@ class OneAnswerChannel(HTTPChannel):  # type: ignore[misc]
 
 
 class HttpServer(TcpWSGIServer):  # type: ignore[misc]
-    """Serves a WSGI application. Implements :class:`novasched.service.supervisor.ProcessService`.
+    """Serves a WSGI application. Implements
+    :class:`novasched.service.supervisor.ProcessService`.
 
-    waitress closes connections on which nothing happens, and accepts none beyond its limit.
-    This one also closes connections on which too little happens, makes room for new ones, and
-    bounds how many it accepts within a second.
+    waitress closes connections on which nothing happens, and accepts none beyond its
+    limit. This one also closes connections on which too little happens, makes room for
+    new ones, and bounds how many it accepts within a second.
     """
 
     channel_class = OneAnswerChannel
@@ -154,13 +174,19 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
         super().__init__(
             app,
             _sock=listener,
-            sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
+            sockinfo=(
+                listener.family,
+                listener.type,
+                listener.proto,
+                listener.getsockname(),
+            ),
             bind_socket=False,
             **WAITRESS_OPTIONS,
         )
 
     def start(self) -> None:
-        """Serve in a thread of its own; if that fails, end the process, which is replaced."""
+        """Serve in a thread of its own; if that fails, end the process, which is
+        replaced."""
 
         def serve() -> None:
             try:
@@ -194,7 +220,9 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
 
     def handle_accept(self) -> None:
         self._accepted.append(time.monotonic())
-        if len(self.active_channels) >= MAX_CONNECTIONS and (idle := self._idle_channels()):
+        if len(self.active_channels) >= MAX_CONNECTIONS and (
+            idle := self._idle_channels()
+        ):
             # Closed in the next round: events of this one name channels by file number.
             min(idle, key=lambda channel: channel.creation_time).will_close = True
         super().handle_accept()

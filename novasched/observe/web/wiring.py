@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wiring of traces, metrics and the page, where nova.conf enables them: the socket, the directory
-of the workers' metrics, and the page with database connections of its own."""
+"""Wiring of traces, metrics and the page, where nova.conf enables them: the socket, the
+directory of the workers' metrics, and the page with database connections of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from novasched.observe.tracing import DecisionExporter
     from novasched.observe.web.server import HttpServer, WsgiApp
 
-METRICS_OPTION, PAGE_OPTION = '[novasched] metrics_bind', '[novasched] page'
+METRICS_OPTION = '[novasched] metrics_bind'
+PAGE_OPTION = '[novasched] page'
 TRACING_OPTION = '[novasched] tracing_endpoint'
 EXTRAS = {'metrics': ('prometheus_client', 'waitress'), 'page': ('jinja2',)}
 """Packages by the extras that install them."""
@@ -69,27 +70,29 @@ class MetricsFiles:
     directory: str
 
     def worker_metrics(self, number: int) -> WorkerMetrics:
-        """The metrics of a worker. To be called in its process, which must not keep the port
-        when the master has died."""
+        """The metrics of a worker. To be called in its process, which must not keep the
+        port when the master has died."""
         from novasched.observe.metrics import WorkerMetrics
 
         self.socket.close()
         return WorkerMetrics(number)
 
     def http_server(self, page: WsgiApp | None = None) -> HttpServer:
-        """The server. To be called in its process by the main thread, whose niceness all other
-        threads inherit."""
+        """The server. To be called in its process by the main thread, whose niceness
+        all other threads inherit."""
         from novasched.observe.web.server import HttpServer, MetricsText, routed
 
         os.nice(NICE_INCREMENT)
-        if hasattr(os, 'SCHED_BATCH'):  # such a process preempts no other when it wakes up
+        if hasattr(
+            os, 'SCHED_BATCH'
+        ):  # such a process preempts no other when it wakes up
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         app = routed({'/metrics': MetricsText(self.directory)}, page)
         return HttpServer(self.socket, app)
 
     def worker_ended(self, number: int) -> None:
-        """Drop the gauges of a worker that has ended. Its counters stay, and the next worker
-        of that number goes on with them."""
+        """Drop the gauges of a worker that has ended. Its counters stay, and the next
+        worker of that number goes on with them."""
         from prometheus_client import multiprocess
 
         with contextlib.suppress(OSError):
@@ -139,14 +142,17 @@ def listen(address: Address, option: str) -> socket.socket:
 def page_factory(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 ) -> Callable[[], Page] | None:
-    """Makes the page in the process that serves it; None if nova.conf does not enable it.
+    """Makes the page in the process that serves it; None if nova.conf does not enable
+    it.
 
     :raises ConfigError: it cannot be served.
     """
     if not service.page:
         return None
     if service.metrics_bind is None:
-        raise ConfigError(PAGE_OPTION, True, 'it is served where [novasched] metrics_bind says')
+        raise ConfigError(
+            PAGE_OPTION, True, 'it is served where [novasched] metrics_bind says'
+        )
     _check_packages('page', PAGE_OPTION, True)
     connect_cells = functools.partial(_connect, conf, settings, service.host)
 
@@ -154,7 +160,8 @@ def page_factory(
         from novasched.observe.page.app import Page
         from novasched.observe.page.watch import Watch
 
-        watch, zone = Watch(connect_cells), settings.default_availability_zone
+        watch = Watch(connect_cells)
+        zone = settings.default_availability_zone
         return Page(watch, service.decisions_file, zone, service.page_remote)
 
     return page
@@ -167,22 +174,31 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
     """
     from novasched.observe.page.hosts import CellView
 
-    group, timeout, utcnow = conf.api_database, settings.cell_timeout, timeutils.utcnow
-    api = connect(group, group.connection, '[api_database] connection', patience=timeout)
+    group = conf.api_database
+    timeout = settings.cell_timeout
+    utcnow = timeutils.utcnow
+    api = connect(
+        group, group.connection, '[api_database] connection', patience=timeout
+    )
     mappings = Cells(api, conf.database, timeout)
     mappings.refresh()
     services = service_group(conf, settings, host, utcnow)
-    pending, aggregates = PendingClaims(settings), AggregateReader(api)
+    pending = PendingClaims(settings)
+    aggregates = AggregateReader(api)
     reader = HostReader(settings, mappings, aggregates, pending, services, utcnow)
 
     def read() -> tuple[Mapping[str, CellView], bool]:
         with contextlib.suppress(NovaschedError):  # then the cells are those of before
             mappings.refresh()
-        hosts, cells = reader.snapshot().cells, dict[str, CellView]()
+        hosts = reader.snapshot().cells
+        cells = dict[str, CellView]()
         for cell in mappings.enabled():
-            answers, name = cell.uuid in hosts, cell.name or cell.uuid
+            answers = cell.uuid in hosts
+            name = cell.name or cell.uuid
             known = hosts[cell.uuid].values() if answers else ()
-            cells[cell.uuid] = CellView(name, tuple(known), 0.0 if answers else None, answers)
+            cells[cell.uuid] = CellView(
+                name, tuple(known), 0.0 if answers else None, answers
+            )
         return cells, aggregates.failing
 
     return read

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters and weighers of ours that ask a plugin written for nova.
 
-The plugin is one object for all requests, as in nova. The adapters of one request share its views;
-outside of a request each call has views of its own. As in nova, all instances on hosts are read.
+The plugin is one object for all requests, as in nova. The adapters of one request share
+its views; outside of a request each call has views of its own. As in nova, all
+instances on hosts are read.
 """
 
 import inspect
@@ -24,8 +25,8 @@ LIMIT_NAMES = ('vcpu', 'memory_mb', 'disk_gb')
 
 
 class RequestViews:
-    """A view of the request, and of each host that is shown; all plugins see the same, as
-    in nova, so that a weigher finds what a filter has left on a host."""
+    """A view of the request, and of each host that is shown; all plugins see the same,
+    as in nova, so that a weigher finds what a filter has left on a host."""
 
     def __init__(self) -> None:
         self._spec: RequestSpecView | None = None
@@ -48,9 +49,12 @@ class RequestViews:
         return state
 
     def offered(
-        self, hosts: Sequence[Host], candidates: Mapping[str, Sequence[Candidate]] | None
+        self,
+        hosts: Sequence[Host],
+        candidates: Mapping[str, Sequence[Candidate]] | None,
     ) -> list[HostState]:
-        """The hosts, with Placement's candidates as the filters before have left them."""
+        """The hosts, with Placement's candidates as the filters before have left
+        them."""
         states = [self.host(host) for host in hosts]
         for host, state in zip(hosts, states, strict=True):
             state.offer(candidates.get(host.uuid, ()) if candidates else ())
@@ -66,9 +70,13 @@ class NovaFilter(BatchFilter):
     on_rebuild = True  # the plugin's own base class passes all hosts where it sits out
     reads_instances = True
 
-    def __init__(self, settings: Settings, plugin: Any, views: RequestViews | None = None) -> None:
+    def __init__(
+        self, settings: Settings, plugin: Any, views: RequestViews | None = None
+    ) -> None:
         super().__init__(settings)
-        self.plugin, self.views, self.name = plugin, views, type(plugin).__name__
+        self.plugin = plugin
+        self.views = views
+        self.name = type(plugin).__name__
 
     def for_one_request(self, first: 'NovaFilter | NovaWeigher | None') -> 'NovaFilter':
         return NovaFilter(self.settings, self.plugin, _views_of(first))
@@ -91,16 +99,22 @@ class NovaFilter(BatchFilter):
                 continue
             remaining = state.remaining_candidates()
             lost_all = remaining is not None and not remaining
-            reasons.append('the plugin leaves no allocation candidate' if lost_all else None)
+            reasons.append(
+                'the plugin leaves no allocation candidate' if lost_all else None
+            )
             if remaining and candidates and remaining != candidates[host.uuid]:
                 left[host.uuid] = remaining
-        return Verdicts(reasons, narrowed(candidates, left) if candidates else candidates)
+        return Verdicts(
+            reasons, narrowed(candidates, left) if candidates else candidates
+        )
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         """The limits that any plugin wrote on the host's view, under nova's names."""
         written = self.views.host(host).limits if self.views else {}
         limits: dict[str, Any] = {
-            name: int(written[name]) for name in LIMIT_NAMES if written.get(name) is not None
+            name: int(written[name])
+            for name in LIMIT_NAMES
+            if written.get(name) is not None
         }
         if (numa := written.get('numa_topology')) is not None:
             ratios = float(numa.cpu_allocation_ratio), float(numa.ram_allocation_ratio)
@@ -113,33 +127,48 @@ class NovaWeigher(BatchWeigher):
 
     reads_instances = True
 
-    def __init__(self, settings: Settings, plugin: Any, views: RequestViews | None = None) -> None:
+    def __init__(
+        self, settings: Settings, plugin: Any, views: RequestViews | None = None
+    ) -> None:
         super().__init__(settings)
-        self.plugin, self.views, self.name = plugin, views, type(plugin).__name__
+        self.plugin = plugin
+        self.views = views
+        self.name = type(plugin).__name__
         multiplier: Any = getattr(plugin, 'weight_multiplier', 1.0)
         self._is_method = callable(multiplier)
-        self._takes_host = self._is_method and bool(inspect.signature(multiplier).parameters)
+        self._takes_host = self._is_method and bool(
+            inspect.signature(multiplier).parameters
+        )
 
-    def for_one_request(self, first: 'NovaFilter | NovaWeigher | None') -> 'NovaWeigher':
+    def for_one_request(
+        self, first: 'NovaFilter | NovaWeigher | None'
+    ) -> 'NovaWeigher':
         return NovaWeigher(self.settings, self.plugin, _views_of(first))
 
     def scale(self, host: Host) -> float:
-        """The plugin's ``weight_multiplier``: a number, a method of the host, or as before
-        nova 19 a method without it."""
+        """The plugin's ``weight_multiplier``: a number, a method of the host, or as
+        before nova 19 a method without it."""
         multiplier: Any = self.plugin.weight_multiplier
         if self._is_method:
             views = self.views or RequestViews()
-            multiplier = multiplier(views.host(host)) if self._takes_host else multiplier()
+            if self._takes_host:
+                multiplier = multiplier(views.host(host))
+            else:
+                multiplier = multiplier()
         return float(multiplier)
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The plugin's weights; the bounds are its own affair, and it may set them now."""
+        """The plugin's weights; the bounds are its own affair, and it may set them
+        now."""
         views = self.views or RequestViews()
         weighed = [WeighedHost(views.host(host), 0.0) for host in hosts]
         weights = list(self.plugin.weigh_objects(weighed, views.spec(request)))
-        self.minval, self.maxval = self.plugin.minval, self.plugin.maxval
+        self.minval = self.plugin.minval
+        self.maxval = self.plugin.maxval
         return weights
 
 
 def _views_of(first: NovaFilter | NovaWeigher | None) -> RequestViews:
-    return RequestViews() if first is None or first.views is None else first.views
+    if first is None or first.views is None:
+        return RequestViews()
+    return first.views

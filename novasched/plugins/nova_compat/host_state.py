@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's HostState with its NUMATopology and PciDeviceStats, as plugins see them.
 
-Cells and devices are to be looked at: a plugin that pins or takes something does so for itself
-alone.
+Cells and devices are to be looked at: a plugin that pins or takes something does so for
+itself alone.
 """
 
 import json
@@ -22,7 +22,8 @@ from novasched.scheduler.weighers.metrics import FRACTIONS
 
 
 class HostState(View):
-    """A host. What a plugin writes into ``limits`` goes to nova-compute if it is chosen."""
+    """A host. What a plugin writes into ``limits`` goes to nova-compute if it is
+    chosen."""
 
     def __init__(
         self, host: model.Host, view_of: 'Callable[[model.Aggregate], AggregateView]'
@@ -46,14 +47,18 @@ class HostState(View):
 
     @cached_property
     def instances(self) -> dict[str, View]:
-        """The instances on the host by UUID: ``uuid``, ``project_id``, ``instance_type_id``."""
+        """The instances on the host by UUID: ``uuid``, ``project_id``,
+        ``instance_type_id``."""
         name = self._value.host
-        return {uuid: View(x).override(host=name) for uuid, x in self._value.instances.items()}
+        return {
+            uuid: View(x).override(host=name)
+            for uuid, x in self._value.instances.items()
+        }
 
     @cached_property
     def allocation_candidates(self) -> list[Any]:
-        """Placement's allocation requests for the host; a plugin may replace or shorten the
-        list."""
+        """Placement's allocation requests for the host; a plugin may replace or shorten
+        the list."""
         return [shown for _, shown in self._shown_candidates]
 
     @cached_property
@@ -61,18 +66,21 @@ class HostState(View):
         return [(each, json.loads(each.body())) for each in self._offered]
 
     def offer(self, candidates: Sequence[Candidate]) -> None:
-        """Show these candidates; if they are what the plugins have left, as they left it."""
+        """Show these candidates; if they are what the plugins have left, as they left
+        it."""
         if candidates != self._offered:
             self._offered = candidates
             for name in ('allocation_candidates', '_shown_candidates'):
                 vars(self).pop(name, None)
 
     def remaining_candidates(self) -> Sequence[Candidate] | None:
-        """The candidates that the plugins have left, in the order in which they are left; None
-        if they have not looked, or if nothing is offered."""
+        """The candidates that the plugins have left, in the order in which they are
+        left; None if they have not looked, or if nothing is offered."""
         if not self._offered or 'allocation_candidates' not in vars(self):
             return None
-        candidates = {id(shown): candidate for candidate, shown in self._shown_candidates}
+        candidates = {
+            id(shown): candidate for candidate, shown in self._shown_candidates
+        }
         shown = self.allocation_candidates
         self._offered = [candidates[id(x)] for x in shown if id(x) in candidates]
         return self._offered
@@ -81,7 +89,9 @@ class HostState(View):
     def numa_topology(self) -> 'NumaTopology | None':
         """nova's NUMATopology; None where the host reports none that can be read."""
         topology = self._value.numa_topology
-        return None if topology is None else NumaTopology(topology)
+        if topology is None:
+            return None
+        return NumaTopology(topology)
 
     @cached_property
     def pci_stats(self) -> 'PciStats':
@@ -89,8 +99,9 @@ class HostState(View):
 
     @cached_property
     def service(self) -> dict[str, Any]:
-        """The nova-compute service. Whether it was up is said in the terms by which nova's
-        servicegroup API finds out: ``forced_down`` if it was not, else seen just now."""
+        """The nova-compute service. Whether it was up is said in the terms by which
+        nova's servicegroup API finds out: ``forced_down`` if it was not, else seen just
+        now."""
         service: model.Service = self._value.service
         names = 'host', 'disabled', 'disabled_reason', 'version'
         return {
@@ -103,7 +114,8 @@ class HostState(View):
 
     @cached_property
     def metrics(self) -> list[SimpleNamespace]:
-        """nova's MonitorMetric objects: ``name``, ``value``, ``timestamp``, ``source``."""
+        """nova's MonitorMetric objects: ``name``, ``value``, ``timestamp``,
+        ``source``."""
         return [
             SimpleNamespace(**{**mutable(each), 'value': _metric(each)})
             for each in self._value.metrics
@@ -205,7 +217,8 @@ class PciStats:
 
         :param requests: nova's InstancePCIRequest objects, or views of ours.
         :param provider_mapping: which providers serve which request group.
-        :param numa_cells: guest cells whose ids are those of the host cells that they get.
+        :param numa_cells: guest cells whose ids are those of the host cells that they
+            get.
         """
         topology = self._host.numa_topology
         sockets = {cell.id: cell.socket for cell in topology.cells} if topology else {}
@@ -222,7 +235,8 @@ def _request(shown: Any) -> PciRequest:
 
 
 def _given(shown: Any, name: str) -> Any:
-    """An attribute; None where it is not set, which nova's objects take for an error."""
+    """An attribute; None where it is not set, which nova's objects take for an
+    error."""
     try:
         return getattr(shown, name)
     except (AttributeError, NotImplementedError):

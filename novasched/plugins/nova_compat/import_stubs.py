@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stubs of the modules that a plugin imports from ``nova`` where nova is not installed.
 
-The classes and functions that plugins build on stand here by nova's name, each lent to nova's
-module. They work on whatever has nova's attributes. The finder stands last in the import system's
-line, so that it is asked only for what nobody else has: a real nova, whole or in part, always goes
-first.
+The classes and functions that plugins build on stand here by nova's name, each lent to
+nova's module. They work on whatever has nova's attributes. The finder stands last in
+the import system's line, so that it is asked only for what nobody else has: a real
+nova, whole or in part, always goes first.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ LOG = logging.getLogger('nova.scheduler.utils')
 
 ROOT = 'nova'
 PRELOADED_MODULES = ('nova.conf', 'nova.scheduler.utils')
-"""Modules of a real nova that declare its options, and that its filters would import, for
-seconds, when they judge their first host."""
+"""Modules of a real nova that declare its options, and that its filters would import,
+for seconds, when they judge their first host."""
 MODULES: dict[str, dict[str, Any]] = {
     'nova': {},
     'nova.conf': {'CONF': cfg.CONF},
@@ -41,13 +41,14 @@ MODULES: dict[str, dict[str, Any]] = {
     'nova.scheduler': {},
     'nova.utils': {},
 }
-"""All of nova that there is without nova. The empty ones can be imported, and whoever takes
-something out of them learns that it takes a real nova."""
+"""All of nova that there is without nova. The empty ones can be imported, and whoever
+takes something out of them learns that it takes a real nova."""
 T = TypeVar('T', bound=Callable[..., Any])
 
 
 def lent_to(module: str, name: str = '') -> Callable[[T], T]:
-    """Put a class or function into one of nova's modules, by its own or another name."""
+    """Put a class or function into one of nova's modules, by its own or another
+    name."""
 
     def lend(item: T) -> T:
         MODULES.setdefault(module, {})[name or item.__name__] = item
@@ -76,7 +77,9 @@ class BaseFilter:
     def _filter_one(self, obj: Any, spec_obj: Any) -> Any:
         return True
 
-    def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterable[Any]:
+    def filter_all(
+        self, filter_obj_list: Iterable[Any], spec_obj: Any
+    ) -> Iterable[Any]:
         return (each for each in filter_obj_list if self._filter_one(each, spec_obj))
 
     def run_filter_for_index(self, index: int) -> bool:
@@ -99,7 +102,9 @@ class BaseHostFilter(BaseFilter):
 
 @lent_to('nova.scheduler.filters')
 class CandidateFilterMixin:
-    def filter_candidates(self, host_state: Any, filter_func: Callable[[Any], Any]) -> list[Any]:
+    def filter_candidates(
+        self, host_state: Any, filter_func: Callable[[Any], Any]
+    ) -> list[Any]:
         """Leave a host those allocation candidates alone that a function accepts."""
         host_state.allocation_candidates = list(
             filter(filter_func, host_state.allocation_candidates)
@@ -144,7 +149,9 @@ class BaseWeigher:
         """The raw weights, between ``minval`` and ``maxval``."""
         low = float('-inf') if self.minval is None else self.minval
         high = float('inf') if self.maxval is None else self.maxval
-        raw = (self._weigh_object(each.obj, weight_properties) for each in weighed_obj_list)
+        raw = (
+            self._weigh_object(each.obj, weight_properties) for each in weighed_obj_list
+        )
         return [min(max(weight, low), high) for weight in raw]
 
 
@@ -155,11 +162,15 @@ class BaseHostWeigher(BaseWeigher):
 
 @lent_to('nova.weights')
 def normalize(
-    weight_list: Sequence[float], minval: float | None = None, maxval: float | None = None
+    weight_list: Sequence[float],
+    minval: float | None = None,
+    maxval: float | None = None,
 ) -> list[float]:
     if not weight_list:
         return []
-    normalised: list[float] = weights.normalised(np.array(weight_list), minval, maxval).tolist()
+    normalised: list[float] = weights.normalised(
+        np.array(weight_list), minval, maxval
+    ).tolist()
     return normalised
 
 
@@ -170,13 +181,17 @@ def request_is_rebuild(spec_obj: Any) -> bool:
 
 
 @lent_to('nova.scheduler.utils')
-def get_weight_multiplier(host_state: Any, multiplier_name: str, multiplier_config: float) -> float:
+def get_weight_multiplier(
+    host_state: Any, multiplier_name: str, multiplier_config: float
+) -> float:
     """The least number that the host's aggregates give, or else the option's."""
     values = aggregate_values_from_key(host_state, multiplier_name)
     try:
         return float(validate_num_values(values, multiplier_config, cast_to=float))
     except ValueError as error:
-        LOG.warning("Could not decode '%s' weight multiplier: %s", multiplier_name, error)
+        LOG.warning(
+            "Could not decode '%s' weight multiplier: %s", multiplier_name, error
+        )
         return multiplier_config
 
 
@@ -187,9 +202,11 @@ def aggregate_values_from_key(host_state: Any, key_name: str) -> set[str]:
 
 
 @lent_to('nova.scheduler.filters.utils')
-def aggregate_metadata_get_by_host(host_state: Any, key: str | None = None) -> dict[str, set[str]]:
-    """All that the host's aggregates say, values split at commas; with a key, those aggregates
-    alone that have it."""
+def aggregate_metadata_get_by_host(
+    host_state: Any, key: str | None = None
+) -> dict[str, set[str]]:
+    """All that the host's aggregates say, values split at commas; with a key, those
+    aggregates alone that have it."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for each in host_state.aggregates:
         if key is None or key in each.metadata:
@@ -209,7 +226,9 @@ def validate_num_values(
 
     :raises ValueError: a value is no number.
     """
-    return based_on([cast_to(each) for each in vals]) if vals else default
+    if vals:
+        return based_on([cast_to(each) for each in vals])
+    return default
 
 
 @lent_to('nova.scheduler.filters.utils')
@@ -234,16 +253,22 @@ class ServiceGroupApi:
 
 class StubModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f'{self.__name__}.{name} is not there unless nova is installed')
+        raise AttributeError(
+            f'{self.__name__}.{name} is not there unless nova is installed'
+        )
 
 
 class StubFinder(MetaPathFinder, Loader):
     """Finds and loads the modules of the table."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """See :class:`importlib.abc.MetaPathFinder`; None where a real nova lacks a module."""
+        """See :class:`importlib.abc.MetaPathFinder`; None where a real nova lacks a
+        module."""
         if fullname not in MODULES or (fullname != ROOT and nova_is_installed()):
             return None
         return ModuleSpec(fullname, self, is_package=True)
@@ -268,17 +293,20 @@ def nova_is_installed() -> bool:
 
 
 def share_options(conf: cfg.ConfigOpts) -> None:
-    """Let oslo.config's global CONF, which plugins read, have the files that ``conf`` has read.
+    """Let oslo.config's global CONF, which plugins read, have the files that ``conf``
+    has read.
 
-    It knows nova's options too, as in a nova service: by a real nova, if there is one, or
-    else those declared here. They have to be there first, since some are for the command
-    line, and those cannot be added later.
+    It knows nova's options too, as in a nova service: by a real nova, if there is one,
+    or else those declared here. They have to be there first, since some are for the
+    command line, and those cannot be added later.
     """
     install()
     cfg.CONF.clear()
     if nova_is_installed():
         for module in PRELOADED_MODULES:
-            with contextlib.suppress(ImportError):  # then the plugin cannot import it either
+            with contextlib.suppress(
+                ImportError
+            ):  # then the plugin cannot import it either
                 importlib.import_module(module)
     else:
         loading.register(cfg.CONF)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views for plugins written for nova: our frozen values with the manners of nova's objects.
+"""Views for plugins written for nova: our frozen values with the manners of nova's
+objects.
 
-A view is a mutable proxy and belongs to one request. It reads through to its value when it is
-asked, and keeps what it has read, so that whatever a plugin changes is seen by the
-plugins of that request, which share their views, and by nobody else.
+A view is a mutable proxy and belongs to one request. It reads through to its value when
+it is asked, and keeps what it has read, so that whatever a plugin changes is seen by
+the plugins of that request, which share their views, and by nobody else.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,14 @@ OF_FLAVOR = frozenset({'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap'})
 
 
 class NotKnown(AttributeError, NotImplementedError):
-    """An attribute that nova's object would have or load, and this scheduler has not read.
-    nova's own objects raise NotImplementedError for it, anything else AttributeError."""
+    """An attribute that nova's object would have or load, and this scheduler has not
+    read. nova's own objects raise NotImplementedError for it, anything else
+    AttributeError."""
 
 
 class View:
-    """A mutable proxy of a value: its attributes, and whatever else is set, as on any object."""
+    """A mutable proxy of a value: its attributes, and whatever else is set, as on any
+    object."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -108,9 +111,12 @@ class RequestSpecView(View):
         return super()._read(value.flavor if name in OF_FLAVOR else value, name)
 
     def get_scheduler_hint(self, hint_name: str, default: Any = None) -> Any:
-        """A hint: its only value, or the list of its values; the default if not given."""
+        """A hint: its only value, or the list of its values; the default if not
+        given."""
         values = self.scheduler_hints.get(hint_name, default)
-        return values[0] if isinstance(values, list) and len(values) == 1 else values
+        if isinstance(values, list) and len(values) == 1:
+            return values[0]
+        return values
 
     @cached_property
     def _context(self) -> RequestContext:
@@ -125,7 +131,8 @@ class RequestSpecView(View):
 
     @cached_property
     def instance_group(self) -> View | None:
-        """nova's InstanceGroup: ``hosts`` and ``members`` are lists, ``rules`` numbers."""
+        """nova's InstanceGroup: ``hosts`` and ``members`` are lists, ``rules``
+        numbers."""
         group = self._value.instance_group
         return group and View(group).override(
             hosts=sorted(group.hosts),
@@ -136,7 +143,8 @@ class RequestSpecView(View):
 
     @cached_property
     def requested_destination(self) -> View | None:
-        """nova's Destination: the cell by its UUID alone, alternatives joined by commas."""
+        """nova's Destination: the cell by its UUID alone, alternatives joined by
+        commas."""
         wanted = self._value.requested_destination
         return wanted and View(wanted).override(
             cell=SimpleNamespace(uuid=wanted.cell_uuid) if wanted.cell_uuid else None,
@@ -148,7 +156,10 @@ class RequestSpecView(View):
         """nova's SchedulerRetries: ``hosts`` are compute nodes."""
         retry = self._value.retry
         return retry and View(retry).override(
-            hosts=[SimpleNamespace(host=host, hypervisor_hostname=x) for host, x in retry.hosts]
+            hosts=[
+                SimpleNamespace(host=host, hypervisor_hostname=x)
+                for host, x in retry.hosts
+            ]
         )
 
     @cached_property
@@ -165,7 +176,9 @@ class RequestSpecView(View):
         request = self._value
         if request.physnets is None:
             return None
-        return SimpleNamespace(physnets=set(request.physnets), tunneled=request.tunneled)
+        return SimpleNamespace(
+            physnets=set(request.physnets), tunneled=request.tunneled
+        )
 
     @cached_property
     def request_level_params(self) -> SimpleNamespace:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's two formats of a notification, legacy and versioned, as of nova 34.0.0; and the caller's
-context in them, without secrets.
+"""nova's two formats of a notification, legacy and versioned, as of nova 34.0.0; and
+the caller's context in them, without secrets.
 
-nova writes its findings into the RequestSpec of the message, so its notifications show the
-aggregates that prefilters ask for and, at the end, the last of the instances, the hosts in their
-group, and the cells and CPUs that this instance got. novasched adds them here, to a copy.
+nova writes its findings into the RequestSpec of the message, so its notifications show
+the aggregates that prefilters ask for and, at the end, the last of the instances, the
+hosts in their group, and the cells and CPUs that this instance got. novasched adds them
+here, to a copy.
 """
 
 import contextlib
@@ -23,8 +24,12 @@ Primitive = Mapping[str, Any]
 
 
 def data(primitive: Primitive | None) -> Mapping[str, Any]:
-    """The fields of an object; none where there is no object, but nothing or anything else."""
-    return primitive.get(DATA, {}) if isinstance(primitive, Mapping) else {}
+    """The fields of an object; none where there is no object, but nothing or anything
+    else."""
+    if not isinstance(primitive, Mapping):
+        return {}
+    fields: Mapping[str, Any] = primitive.get(DATA, {})
+    return fields
 
 
 def at_start(sent: Primitive, request: Request) -> dict[str, Any]:
@@ -34,19 +39,34 @@ def at_start(sent: Primitive, request: Request) -> dict[str, Any]:
     if destination is None:
         return {**data(sent)}
     aggregates = list(data(before).get('aggregates') or ())
-    aggregates += [','.join(sorted(uuids)) for uuids in destination.aggregates[len(aggregates) :]]
-    now = {'host': destination.host, 'node': destination.node, 'aggregates': aggregates or None}
-    fields = {**data(before), **{name: value for name, value in now.items() if value is not None}}
+    aggregates += [
+        ','.join(sorted(uuids)) for uuids in destination.aggregates[len(aggregates) :]
+    ]
+    now = {
+        'host': destination.host,
+        'node': destination.node,
+        'aggregates': aggregates or None,
+    }
+    fields = {
+        **data(before),
+        **{name: value for name, value in now.items() if value is not None},
+    }
     return {**data(sent), 'requested_destination': {**(before or {}), DATA: fields}}
 
 
-def at_end(sent: Primitive, request: Request, claims: Sequence[PendingClaim]) -> dict[str, Any]:
-    """The fields of the RequestSpec once all instances have their hosts, in their order; its NUMA
-    topology is null if no filter has seen to it that the guest fits, and it does not."""
+def at_end(
+    sent: Primitive, request: Request, claims: Sequence[PendingClaim]
+) -> dict[str, Any]:
+    """The fields of the RequestSpec once all instances have their hosts, in their
+    order; its NUMA topology is null if no filter has seen to it that the guest fits,
+    and it does not."""
     spec = at_start(sent, request)
     spec['instance_uuid'] = request.instance_uuid
     if group := spec.get('instance_group'):
-        hosts = [*(data(group).get('hosts') or ()), *(each.host.host for each in claims)]
+        hosts = [
+            *(data(group).get('hosts') or ()),
+            *(each.host.host for each in claims),
+        ]
         spec['instance_group'] = {**group, DATA: {**data(group), 'hosts': hosts}}
     if spec.get('numa_topology') and claims[-1].host.numa_topology:
         place = claims[-1].place
@@ -60,7 +80,9 @@ def _landed(guest: Primitive, place: Fit) -> Primitive:
         {**cell, DATA: {**data(cell), **_placed(fit)}}
         for cell, fit in zip(data(guest)['cells'], place.cells, strict=True)
     ]
-    fields = {name: value for name, value in data(guest).items() if name != 'instance_uuid'}
+    fields = {
+        name: value for name, value in data(guest).items() if name != 'instance_uuid'
+    }
     return {**guest, DATA: {**fields, 'cells': cells}}
 
 
@@ -75,8 +97,8 @@ def _placed(place: CellFit) -> dict[str, Any]:
 
 
 def stamped(sent: Primitive) -> Primitive:
-    """The RequestSpec after nova has made a versioned payload of it, which leaves the UUID of
-    the instance in parts that may go without one."""
+    """The RequestSpec after nova has made a versioned payload of it, which leaves the
+    UUID of the instance in parts that may go without one."""
     fields = {**data(sent)}
     for name in ('numa_topology', 'pci_requests'):
         part = fields.get(name)
@@ -88,29 +110,58 @@ def stamped(sent: Primitive) -> Primitive:
 
 
 CONTEXT_ATTRIBUTES = (
-    'user_id', 'project_id', 'user_name', 'project_name', 'system_scope', 'is_admin_project',
-    'read_only', 'show_deleted', 'resource_uuid', 'roles', 'request_id', 'global_request_id',
-    'remote_address', 'timestamp', 'service_catalog', 'quota_class',
-)  # fmt: skip
+    'user_id',
+    'project_id',
+    'user_name',
+    'project_name',
+    'system_scope',
+    'is_admin_project',
+    'read_only',
+    'show_deleted',
+    'resource_uuid',
+    'roles',
+    'request_id',
+    'global_request_id',
+    'remote_address',
+    'timestamp',
+    'service_catalog',
+    'quota_class',
+)
 """Attributes that have the same name on the wire."""
 RENAMED_CONTEXT_ATTRIBUTES = {
-    'domain_id': 'domain', 'user_domain_id': 'user_domain', 'project_domain_id': 'project_domain',
-    '_is_admin': 'is_admin', '_read_deleted': 'read_deleted',
-}  # fmt: skip
+    'domain_id': 'domain',
+    'user_domain_id': 'user_domain',
+    'project_domain_id': 'project_domain',
+    '_is_admin': 'is_admin',
+    '_read_deleted': 'read_deleted',
+}
 NULL_CONTEXT_ATTRIBUTES = (
-    'domain_name', 'user_domain_name', 'project_domain_name', 'service_user_id',
-    'service_user_name', 'service_user_domain_id', 'service_user_domain_name',
-    'service_project_id', 'service_project_name', 'service_project_domain_id',
-    'service_project_domain_name', 'db_connection', 'mq_connection', 'cell_uuid',
-    'user_auth_plugin', 'auth_token', 'service_token',
-)  # fmt: skip
+    'domain_name',
+    'user_domain_name',
+    'project_domain_name',
+    'service_user_id',
+    'service_user_name',
+    'service_user_domain_id',
+    'service_user_domain_name',
+    'service_project_id',
+    'service_project_name',
+    'service_project_domain_id',
+    'service_project_domain_name',
+    'db_connection',
+    'mq_connection',
+    'cell_uuid',
+    'user_auth_plugin',
+    'auth_token',
+    'service_token',
+)
 """Attributes that are unknown here, or secret, and sent as null."""
 
 
 def context_on_wire(context: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """The context of a message from nova: oslo.context's, with what nova adds to it.
 
-    Secrets are left out, as they are there: the token, the user's address and the catalog.
+    Secrets are left out, as they are there: the token, the user's address and the
+    catalog.
 
     :param now: the time of the message.
     """
@@ -141,18 +192,26 @@ def context_attributes(wire: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-INSTANCE_FIELDS = ('numa_topology', 'pci_requests', 'project_id', 'user_id', 'availability_zone')
+INSTANCE_FIELDS = (
+    'numa_topology',
+    'pci_requests',
+    'project_id',
+    'user_id',
+    'availability_zone',
+)
 INSTANCE_SIZES = ('root_gb', 'ephemeral_gb', 'memory_mb', 'vcpus')
 TIME_FIELDS = ('created_at', 'updated_at', 'deleted_at')
 
 
-def legacy_payload(spec: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
-    """The legacy payload for the fields of a RequestSpec: ``{'request_spec': {num_instances,
-    image, instance_properties, instance_type}}``.
+def legacy_payload(
+    spec: Mapping[str, Any], context: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The legacy payload for the fields of a RequestSpec: ``{'request_spec':
+    {num_instances, image, instance_properties, instance_type}}``.
 
-    It is how nova's objects once happened to become JSON, which consumers rely on: image, flavor
-    and NUMA topology are dicts of the fields that are set; PCI requests, and the CPU topology of
-    a cell, are a picture of the object's attributes.
+    It is how nova's objects once happened to become JSON, which consumers rely on:
+    image, flavor and NUMA topology are dicts of the fields that are set; PCI requests,
+    and the CPU topology of a cell, are a picture of the object's attributes.
 
     :param context: see :func:`context_attributes`; nova's PCI requests hold it.
     """
@@ -184,13 +243,18 @@ def _plain(value: Any) -> Any:
     if value[NAME] == 'VirtCPUTopology':
         return _attributes(value, None)
     fields = {name: _plain(item) for name, item in data(value).items()}
-    return {**fields, **{name: _time(fields[name]) for name in TIME_FIELDS if fields.get(name)}}
+    return {
+        **fields,
+        **{name: _time(fields[name]) for name in TIME_FIELDS if fields.get(name)},
+    }
 
 
 def _time(text: str) -> str:
     """A time without zone, to the microsecond; another text as it is."""
     try:
-        time = datetime.fromisoformat(text.removesuffix('Z'))  # Python 3.10 does not know it
+        time = datetime.fromisoformat(
+            text.removesuffix('Z')
+        )  # Python 3.10 does not know it
     except ValueError:
         return text
     return time.replace(tzinfo=None).isoformat(timespec='microseconds')
@@ -202,55 +266,139 @@ def _attributes(value: Any, context: Mapping[str, Any] | None) -> Any:
         return [_attributes(item, context) for item in value]
     if not isinstance(value, Mapping) or DATA not in value:
         return value
-    fields = {f'_obj_{name}': _attributes(item, context) for name, item in data(value).items()}
+    fields = {
+        f'_obj_{name}': _attributes(item, context) for name, item in data(value).items()
+    }
     changed = sorted(value.get(CHANGES) or ())
-    return {'_changed_fields': changed, '_context': context, 'VERSION': value[VERSION], **fields}
+    return {
+        '_changed_fields': changed,
+        '_context': context,
+        'VERSION': value[VERSION],
+        **fields,
+    }
 
 
 Payload = dict[str, Any]
 
 PAYLOADS: Mapping[str, tuple[str, Sequence[str]]] = {
-    'RequestSpecPayload': ('1.1', (
-        'instance_uuid', 'project_id', 'user_id', 'availability_zone', 'ignore_hosts',
-        'num_instances', 'scheduler_hints',
-    )),
-    'FlavorPayload': ('1.4', (
-        'flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'name', 'swap', 'rxtx_factor',
-        'vcpu_weight', 'disabled', 'is_public', 'extra_specs', 'projects', 'description',
-    )),
-    'ImageMetaPayload': ('1.0', (
-        'id', 'name', 'status', 'visibility', 'protected', 'checksum', 'owner', 'size',
-        'virtual_size', 'container_format', 'disk_format', 'created_at', 'updated_at', 'tags',
-        'direct_url', 'min_ram', 'min_disk',
-    )),
+    'RequestSpecPayload': (
+        '1.1',
+        (
+            'instance_uuid',
+            'project_id',
+            'user_id',
+            'availability_zone',
+            'ignore_hosts',
+            'num_instances',
+            'scheduler_hints',
+        ),
+    ),
+    'FlavorPayload': (
+        '1.4',
+        (
+            'flavorid',
+            'memory_mb',
+            'vcpus',
+            'root_gb',
+            'ephemeral_gb',
+            'name',
+            'swap',
+            'rxtx_factor',
+            'vcpu_weight',
+            'disabled',
+            'is_public',
+            'extra_specs',
+            'projects',
+            'description',
+        ),
+    ),
+    'ImageMetaPayload': (
+        '1.0',
+        (
+            'id',
+            'name',
+            'status',
+            'visibility',
+            'protected',
+            'checksum',
+            'owner',
+            'size',
+            'virtual_size',
+            'container_format',
+            'disk_format',
+            'created_at',
+            'updated_at',
+            'tags',
+            'direct_url',
+            'min_ram',
+            'min_disk',
+        ),
+    ),
     'ImageMetaPropsPayload': ('1.20', ()),
-    'InstanceNUMATopologyPayload': ('1.0', ('instance_uuid', 'emulator_threads_policy')),
-    'InstanceNUMACellPayload': ('1.2', (
-        'id', 'cpuset', 'pcpuset', 'cpuset_reserved', 'memory', 'pagesize', 'cpu_topology',
-        'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
-    )),
+    'InstanceNUMATopologyPayload': (
+        '1.0',
+        ('instance_uuid', 'emulator_threads_policy'),
+    ),
+    'InstanceNUMACellPayload': (
+        '1.2',
+        (
+            'id',
+            'cpuset',
+            'pcpuset',
+            'cpuset_reserved',
+            'memory',
+            'pagesize',
+            'cpu_topology',
+            'cpu_pinning_raw',
+            'cpu_policy',
+            'cpu_thread_policy',
+        ),
+    ),
     'VirtCPUTopologyPayload': ('1.0', ('sockets', 'cores', 'threads')),
     'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
-    'InstancePCIRequestPayload': ('1.1', (
-        'count', 'spec', 'alias_name', 'request_id', 'numa_policy',
-    )),
+    'InstancePCIRequestPayload': (
+        '1.1',
+        (
+            'count',
+            'spec',
+            'alias_name',
+            'request_id',
+            'numa_policy',
+        ),
+    ),
     'DestinationPayload': ('1.0', ('aggregates',)),
     'CellMappingPayload': ('2.0', ('uuid', 'name', 'disabled')),
     'SchedulerRetriesPayload': ('1.0', ('num_attempts',)),
-    'ServerGroupPayload': ('1.1', (
-        'uuid', 'name', 'user_id', 'project_id', 'policies', 'members', 'hosts', 'policy',
-    )),
-}  # fmt: skip
-"""Versions of the payloads, and their fields that are sent as they are, null where not set."""
+    'ServerGroupPayload': (
+        '1.1',
+        (
+            'uuid',
+            'name',
+            'user_id',
+            'project_id',
+            'policies',
+            'members',
+            'hosts',
+            'policy',
+        ),
+    ),
+}
+"""Versions of the payloads, and their fields that are sent as they are, null where not
+set."""
 
 
 def versioned_payload(spec: Mapping[str, Any]) -> Payload:
-    """The versioned payload, RequestSpecPayload 1.1, for the fields of a RequestSpec."""
+    """The versioned payload, RequestSpecPayload 1.1, for the fields of a
+    RequestSpec."""
     groups = data(spec.get('security_groups')).get('objects') or ()
     made_of = {
-        'image': _image, 'numa_topology': _numa_topology, 'pci_requests': _pci_requests,
-        'requested_destination': _destination, 'retry': _retry, 'instance_group': _group,
-    }  # fmt: skip
+        'image': _image,
+        'numa_topology': _numa_topology,
+        'pci_requests': _pci_requests,
+        'requested_destination': _destination,
+        'retry': _retry,
+        'instance_group': _group,
+    }
     parts = {}
     for name, make in made_of.items():
         part = {**data(spec.get(name))}
@@ -261,7 +409,9 @@ def versioned_payload(spec: Mapping[str, Any]) -> Payload:
         spec,
         flavor=_payload('FlavorPayload', data(spec['flavor'])),
         **parts,
-        security_groups=[data(group).get('uuid') or data(group).get('name') for group in groups],
+        security_groups=[
+            data(group).get('uuid') or data(group).get('name') for group in groups
+        ],
         force_hosts=next(iter(spec.get('force_hosts') or ()), None),
         force_nodes=next(iter(spec.get('force_nodes') or ()), None),
     )
@@ -275,7 +425,9 @@ def _payload(name: str, source: Mapping[str, Any], /, **fields: Any) -> Payload:
 
 def _image(image: Mapping[str, Any]) -> Payload:
     properties = data(image.get('properties'))
-    shown = {name: properties[name] for name in properties if name not in SECRET_PROPERTIES}
+    shown = {
+        name: properties[name] for name in properties if name not in SECRET_PROPERTIES
+    }
     properties = _payload('ImageMetaPropsPayload', {}, **shown)
     return _payload('ImageMetaPayload', image, properties=properties)
 
@@ -313,7 +465,9 @@ def _retry(retry: Mapping[str, Any]) -> Payload:
 def _group(group: Mapping[str, Any]) -> Payload:
     """Of the rules only the one that nova knows is sent."""
     name = 'max_server_per_host'
-    rules = {rule: text for rule, text in (group.get('_rules') or {}).items() if rule == name}
+    rules = {
+        rule: text for rule, text in (group.get('_rules') or {}).items() if rule == name
+    }
     with contextlib.suppress(ValueError, KeyError):
         rules[name] = str(int(rules[name]))  # a number as nova writes it
     return _payload('ServerGroupPayload', group, rules=rules)

@@ -22,9 +22,12 @@ from novasched.scheduler.model.request import Origin, Request
 LOG = logging.getLogger(__name__)
 
 GROUP = 'oslo_messaging_notifications'
-LEGACY, VERSIONED, BOTH = 'unversioned', 'versioned', 'both'
+LEGACY = 'unversioned'
+VERSIONED = 'versioned'
+BOTH = 'both'
 EVENT = 'scheduler.select_destinations'
-START, END = 'start', 'end'
+START = 'start'
+END = 'end'
 MAX_WAITING_NOTIFICATIONS = 1000
 """More are dropped while the bus takes none."""
 
@@ -47,7 +50,8 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
 
 
 class QueuedNotifier:
-    """Implements :class:`novasched.scheduler.ports.Notifier`, in order, by a thread of its own."""
+    """Implements :class:`novasched.scheduler.ports.Notifier`, in order, by a thread of
+    its own."""
 
     def __init__(self, send: Callable[[Notification], None]) -> None:
         self._queue: WorkerQueue[Notification] = WorkerQueue(
@@ -68,10 +72,13 @@ class QueuedNotifier:
         self._add(END, request, claims)
 
     def close(self) -> None:
-        """Send the rest: see :meth:`novasched.concurrency.worker_queue.WorkerQueue.close`."""
+        """Send the rest: see
+        :meth:`novasched.concurrency.worker_queue.WorkerQueue.close`."""
         self._queue.close()
 
-    def _add(self, phase: str, request: Request, claims: Sequence[PendingClaim] = ()) -> None:
+    def _add(
+        self, phase: str, request: Request, claims: Sequence[PendingClaim] = ()
+    ) -> None:
         if request.origin is None:
             return
         if not self._queue.put(Notification(phase, request.origin, request, claims)):
@@ -83,7 +90,8 @@ class QueuedNotifier:
 
 @dataclass(frozen=True, slots=True)
 class NotificationSender:
-    """Sends a notification in the formats that nova.conf names, the legacy one first."""
+    """Sends a notification in the formats that nova.conf names, the legacy one
+    first."""
 
     legacy: oslo_messaging.Notifier | None
     versioned: oslo_messaging.Notifier | None
@@ -97,7 +105,8 @@ class NotificationSender:
             if self.versioned:
                 sent = payloads.stamped(sent)
             fields = payloads.at_end(sent, notification.request, notification.claims)
-        caller, event = notification.origin.context, f'{EVENT}.{notification.phase}'
+        caller = notification.origin.context
+        event = f'{EVENT}.{notification.phase}'
         if self.legacy:
             wire = payloads.context_on_wire(caller.to_dict(), timeutils.utcnow())
             attributes = payloads.context_attributes(wire)
@@ -106,8 +115,11 @@ class NotificationSender:
             self.versioned.info(caller, event, payloads.versioned_payload(fields))
 
 
-def make_notifier(conf: cfg.ConfigOpts, service: ServiceSettings) -> QueuedNotifier | None:
-    """Notifications as nova.conf wants them; None where every driver is noop, which is the default.
+def make_notifier(
+    conf: cfg.ConfigOpts, service: ServiceSettings
+) -> QueuedNotifier | None:
+    """Notifications as nova.conf wants them; None where every driver is noop, which is
+    the default.
 
     :raises ConfigError: the transport's URL cannot be used.
     """
@@ -128,7 +140,9 @@ def make_notifier(conf: cfg.ConfigOpts, service: ServiceSettings) -> QueuedNotif
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Declare oslo.messaging's options of notifications."""
-    conf.register_opts(next(group for name, group in opts.list_opts() if name == GROUP), GROUP)
+    conf.register_opts(
+        next(group for name, group in opts.list_opts() if name == GROUP), GROUP
+    )
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
@@ -137,4 +151,6 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     :raises ConfigError: the URL of the transport cannot be used.
     """
     option = f'[{GROUP}] transport_url'
-    return checked_transport(option, lambda: oslo_messaging.get_notification_transport(conf))
+    return checked_transport(
+        option, lambda: oslo_messaging.get_notification_transport(conf)
+    )

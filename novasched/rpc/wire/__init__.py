@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's objects in a request and in an answer, in the versions of nova 34.0.0.
 
-Fields of no use here are not declared, so they are not decoded. Memory and swap are in MiB, disks
-in GiB, page sizes in KiB. Policies are plain texts, so that one which a newer release adds does
-not fail the request; times stay the ISO 8601 texts that they are.
+Fields of no use here are not declared, so they are not decoded. Memory and swap are in
+MiB, disks in GiB, page sizes in KiB. Policies are plain texts, so that one which a
+newer release adds does not fail the request; times stay the ISO 8601 texts that they
+are.
 """
 
 from __future__ import annotations
@@ -18,24 +19,33 @@ from oslo_versionedobjects import fields
 from novasched.rpc.wire import base
 from novasched.rpc.wire.base import BadObject, NovaObject, decode, loads
 
-__all__ = ['BadObject', 'NovaObject', 'decode', 'loads']  # the objects are defined below
+__all__ = [
+    'BadObject',
+    'NovaObject',
+    'decode',
+    'loads',
+]  # the objects are defined below
 
 Fields = dict[str, fields.Field[Any]]
 
 
-def _each(field: Callable[..., fields.Field[Any]], *names: str, **options: Any) -> Fields:
+def _each(
+    field: Callable[..., fields.Field[Any]], *names: str, **options: Any
+) -> Fields:
     return {name: field(**options) for name in names}
 
 
 _texts = partial(_each, fields.StringField)
 _integers = partial(_each, fields.IntegerField)
 _sets_of_texts = partial(_each, partial(fields.Field, fields.Set(fields.String())))
-_lists_of_lists = partial(_each, partial(fields.Field, fields.List(fields.List(fields.String()))))
+_lists_of_lists = partial(
+    _each, partial(fields.Field, fields.List(fields.List(fields.String())))
+)
 
 
 class Destination(NovaObject):
-    """The host, cell or aggregates that are asked for. Each of ``aggregates`` is a text of UUIDs
-    joined by commas, any of which will do."""
+    """The host, cell or aggregates that are asked for. Each of ``aggregates`` is a text
+    of UUIDs joined by commas, any of which will do."""
 
     VERSION = '1.4'
     fields = {
@@ -51,7 +61,10 @@ class SchedulerRetries(NovaObject):
     """The hosts that a build has failed on."""
 
     VERSION = '1.1'
-    fields = {'num_attempts': fields.IntegerField(), 'hosts': fields.ObjectField('ComputeNodeList')}
+    fields = {
+        'num_attempts': fields.IntegerField(),
+        'hosts': fields.ObjectField('ComputeNodeList'),
+    }
 
 
 class RequestGroup(NovaObject):
@@ -90,8 +103,12 @@ class RequestSpec(NovaObject):
     fields = {
         **_integers('id', 'num_instances'),
         **_texts('project_id', 'user_id', 'availability_zone', 'instance_uuid'),
-        **_each(fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'),
-        'scheduler_hints': fields.Field(fields.FieldType()),  # any JSON value, as it was sent
+        **_each(
+            fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'
+        ),
+        'scheduler_hints': fields.Field(
+            fields.FieldType()
+        ),  # any JSON value, as it was sent
         'is_bfv': fields.BooleanField(),
         'image': fields.ObjectField('ImageMeta'),
         'numa_topology': fields.ObjectField('InstanceNUMATopology'),
@@ -112,9 +129,13 @@ class RequestSpec(NovaObject):
 class Flavor(NovaObject):
     VERSION = '1.2'
     fields = {
-        **_texts('created_at', 'deleted_at', 'description', 'flavorid', 'name', 'updated_at'),
+        **_texts(
+            'created_at', 'deleted_at', 'description', 'flavorid', 'name', 'updated_at'
+        ),
         **_each(fields.BooleanField, 'deleted', 'disabled', 'is_public'),
-        **_integers('ephemeral_gb', 'id', 'memory_mb', 'root_gb', 'swap', 'vcpu_weight', 'vcpus'),
+        **_integers(
+            'ephemeral_gb', 'id', 'memory_mb', 'root_gb', 'swap', 'vcpu_weight', 'vcpus'
+        ),
         'extra_specs': fields.DictOfNullableStringsField(),
         'projects': fields.ListOfStringsField(),
         'rxtx_factor': fields.FloatField(),
@@ -135,11 +156,15 @@ class ImageMetaProps(NovaObject):
 
     def _fill(self, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise BadObject(f'{self.obj_name()} {self.VERSION} has no fields but {base.kind(data)}')
+            raise BadObject(
+                f'{self.obj_name()} {self.VERSION} has no fields but {base.kind(data)}'
+            )
         self.values = dict(data)
 
     def obj_to_primitive(
-        self, target_version: str | None = None, version_manifest: dict[str, str] | None = None
+        self,
+        target_version: str | None = None,
+        version_manifest: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         """The primitive, which holds every property again."""
         primitive = super().obj_to_primitive(target_version, version_manifest)
@@ -151,7 +176,9 @@ class ImageMeta(NovaObject):
 
     VERSION = '1.8'
     fields = {
-        **_texts('id', 'name', 'owner', 'status', 'visibility', 'created_at', 'updated_at'),
+        **_texts(
+            'id', 'name', 'owner', 'status', 'visibility', 'created_at', 'updated_at'
+        ),
         **_texts('checksum', 'container_format', 'disk_format', 'direct_url'),
         **_integers('min_disk', 'min_ram', 'size', 'virtual_size'),
         'protected': fields.FlexibleBooleanField(),
@@ -161,8 +188,8 @@ class ImageMeta(NovaObject):
 
 
 class InstanceGroup(NovaObject):
-    """A group of instances. Up to 1.10 its policy is the only element of ``policies``; from
-    1.11 on it is ``policy``, with rules. Before 1.10 there are no hosts."""
+    """A group of instances. Up to 1.10 its policy is the only element of ``policies``;
+    from 1.11 on it is ``policy``, with rules. Before 1.10 there are no hosts."""
 
     VERSION = '1.11'
     fields = {
@@ -236,7 +263,13 @@ class NetworkRequest(NovaObject):
 
     VERSION = '1.3'
     fields = _texts(
-        'network_id', 'address', 'port_id', 'pci_request_id', 'tag', 'arq_uuid', 'device_profile'
+        'network_id',
+        'address',
+        'port_id',
+        'pci_request_id',
+        'tag',
+        'arq_uuid',
+        'device_profile',
     )
 
 
@@ -262,7 +295,11 @@ class CellMapping(NovaObject):
     declared: what is not decoded cannot be logged."""
 
     VERSION = '1.1'
-    fields = {**_integers('id'), **_texts('uuid', 'name'), 'disabled': fields.BooleanField()}
+    fields = {
+        **_integers('id'),
+        **_texts('uuid', 'name'),
+        'disabled': fields.BooleanField(),
+    }
 
 
 class ComputeNode(NovaObject):
@@ -276,7 +313,8 @@ class ComputeNodeList(NovaObject):
 
 
 class SchedulerLimits(NovaObject):
-    """Limits for compute's own claim on the host; null is no limit. An answer sets all four."""
+    """Limits for compute's own claim on the host; null is no limit. An answer sets all
+    four."""
 
     VERSION = '1.0'
     fields = {

@@ -3,9 +3,9 @@
 
 An object travels as ``{'nova_object.name', '.namespace', '.version', '.data',
 '.changes'}``. The classes here are known by name in a registry of their own and not in
-the one that oslo.versionedobjects keeps for the whole process, where a class of the same
-name and version replaces the one before it: an out-of-tree plugin may import nova's
-objects next to these, and neither side changes what the other decodes.
+the one that oslo.versionedobjects keeps for the whole process, where a class of the
+same name and version replaces the one before it: an out-of-tree plugin may import
+nova's objects next to these, and neither side changes what the other decodes.
 """
 
 import json
@@ -55,22 +55,27 @@ class NovaObject(base.VersionedObject):
     def value(self, name: str, default: Any = None) -> Any:
         """The field's value; ``default`` where it is unset or null."""
         value = getattr(self, _STORED + name, None)
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
     @classmethod
     def obj_from_primitive(cls, primitive: Any, context: Any = None) -> Any:
-        """Any object from its primitive, in any minor version of its major; nested objects come
-        through here as well.
+        """Any object from its primitive, in any minor version of its major; nested
+        objects come through here as well.
 
         :raises BadObject: it cannot be read
         """
         if not isinstance(primitive, dict):
             raise BadObject(f'an object is wanted, not {kind(primitive)}')
-        name, version = primitive.get(NAME), primitive.get(VERSION)
+        name = primitive.get(NAME)
+        version = primitive.get(VERSION)
         if not isinstance(name, str) or not isinstance(version, str):
             raise BadObject(f'a dict without {NAME} and {VERSION} is no object')
         if primitive.get(NAMESPACE) != cls.OBJ_PROJECT_NAMESPACE:
-            raise BadObject(f'{name} {version} is not in the namespace {cls.OBJ_PROJECT_NAMESPACE}')
+            raise BadObject(
+                f'{name} {version} is not in the namespace {cls.OBJ_PROJECT_NAMESPACE}'
+            )
         kind_of_object = _classes.get(name)
         if kind_of_object is None:
             raise BadObject(f'{name} {version} is no object that is known here')
@@ -96,7 +101,9 @@ class NovaObject(base.VersionedObject):
 
     def _fill(self, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise BadObject(f'{self.obj_name()} {self.VERSION} has no fields but {kind(data)}')
+            raise BadObject(
+                f'{self.obj_name()} {self.VERSION} has no fields but {kind(data)}'
+            )
         for name, value in data.items():
             field = self.fields.get(name)
             if field is None:
@@ -106,7 +113,8 @@ class NovaObject(base.VersionedObject):
                 continue
             try:
                 if isinstance(value, str | dict) and isinstance(field._type, _LISTS):
-                    raise TypeError  # or its characters or keys would be taken for the elements
+                    # or its characters or keys would be taken for the elements
+                    raise TypeError
                 setattr(self, name, field.from_primitive(self, name, value))
             except BadObject as error:
                 why = str(error)
@@ -132,7 +140,9 @@ def loads(text: str) -> NovaObject:
     return decode(primitive)
 
 
-@lru_cache(maxsize=1000)  # far more than there are, were it not for what callers make up
+@lru_cache(
+    maxsize=1000
+)  # far more than there are, were it not for what callers make up
 def _check_version(name: str, version: str, known: str) -> None:
     """Check a version when it is seen for the first time; warn if it is a newer one."""
     try:
@@ -141,7 +151,9 @@ def _check_version(name: str, version: str, known: str) -> None:
         raise BadObject(f'{name} has {reprlib.repr(version)} for a version') from None
     known_major, known_minor = (int(part) for part in known.split('.')[:2])
     if major != known_major:
-        raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')
+        raise BadObject(
+            f'{name} {version} cannot be read, only {known_major}.x (up to {known})'
+        )
     if minor > known_minor:
         LOG.warning(
             '%s %s is newer than %s, the version known here; what it adds is ignored',
@@ -153,4 +165,6 @@ def _check_version(name: str, version: str, known: str) -> None:
 
 def kind(value: object) -> str:
     """The type of a value, as a refusal names it."""
-    return 'null' if value is None else type(value).__name__
+    if value is None:
+        return 'null'
+    return type(value).__name__

@@ -19,8 +19,8 @@ from novasched.scheduler.weighers import Weigher
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a driver: the ports, the plugins that the operator enabled, the pending claims
-    that drivers share, and whom to tell.
+    """Parts of a driver: the ports, the plugins that the operator enabled, the pending
+    claims that drivers share, and whom to tell.
 
     :ivar recorder: gets every decision, raises nothing and takes no time.
     :ivar explain: says of a refusal what the caller is told beside nova's reason.

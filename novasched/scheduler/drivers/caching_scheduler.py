@@ -20,7 +20,8 @@ from novasched.scheduler.pending_claims import PendingClaims
 
 
 class CachingScheduler(FilterScheduler):
-    """Implements :class:`novasched.scheduler.drivers.Driver`, with its periodic task."""
+    """Implements :class:`novasched.scheduler.drivers.Driver`, with its periodic
+    task."""
 
     def __init__(self, parts: Parts) -> None:
         self.host_cache = HostCache(parts.hosts, parts.settings)
@@ -31,7 +32,8 @@ class CachingScheduler(FilterScheduler):
     def periodic(self) -> None:
         """Read the hosts anew.
 
-        :raises DatabaseUnavailable: the API database fails; the hosts stay as they were.
+        :raises DatabaseUnavailable: the API database fails; the hosts stay as they
+            were.
         """
         self.host_cache.refresh()
 

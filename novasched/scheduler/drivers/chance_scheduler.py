@@ -20,7 +20,8 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.requested_hosts import narrow
 
-STAGE, NOT_LIVE = 'chance_scheduler', 'disabled, or has not been heard from in a while'
+STAGE = 'chance_scheduler'
+NOT_LIVE = 'disabled, or has not been heard from in a while'
 
 
 class ChanceScheduler(FilterScheduler):
@@ -40,21 +41,30 @@ class RandomPipeline(Pipeline):
         index: int,
         candidates: Candidates | None = None,
     ) -> Ranking:
-        """Live hosts that the request does not rule out, or nova's reason why there is none."""
+        """Live hosts that the request does not rule out, or nova's reason why there is
+        none."""
         live: list[Host] = []
         dead: list[Host] = []
         for host in hosts:
-            (live if host.service.up and not host.service.disabled else dead).append(host)
+            (live if host.service.up and not host.service.disabled else dead).append(
+                host
+            )
         liveness = FilterResult(STAGE, len(hosts), dead, [NOT_LIVE] * len(dead))
         if not live:
-            return Ranking((), (liveness,), refusal='Is the appropriate service running?')
+            return Ranking(
+                (), (liveness,), refusal='Is the appropriate service running?'
+            )
         left, results = narrow(live, request, self.clock)
         refusal = None if left else 'Could not find another compute'
-        return Ranking(left, (liveness, *results), refusal=refusal, candidates=candidates)
+        return Ranking(
+            left, (liveness, *results), refusal=refusal, candidates=candidates
+        )
 
-    def weigh(self, ranking: Ranking, request: Request, index: int, random: Random) -> Ranking:
-        """The hosts in random order, behind the others those that another instance of the
-        request was placed on; the same for all that ask with the same seed."""
+    def weigh(
+        self, ranking: Ranking, request: Request, index: int, random: Random
+    ) -> Ranking:
+        """The hosts in random order, behind the others those that another instance of
+        the request was placed on; the same for all that ask with the same seed."""
         drawn = random.sample(ranking.hosts, len(ranking.hosts))
         siblings = frozenset(request.instance_uuids or ())
         drawn.sort(key=lambda host: not siblings.isdisjoint(host.instances))

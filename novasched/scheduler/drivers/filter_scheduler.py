@@ -18,19 +18,22 @@ from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import Outdated
 
-FIRST_PAUSE_S, PAUSE_S = 0.1, 1.0
+FIRST_PAUSE_S = 0.1
+PAUSE_S = 1.0
 """Seconds before a request is decided anew, at first and in the end."""
 MAX_TRIES = 4
-"""How often a request is decided where others release what they have chosen meanwhile."""
+"""How often a request is decided where others release what they have chosen
+meanwhile."""
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
 ROOM_S = 2.0
 """Seconds for which requests make room after the last message was left in the broker.
 The broker needs a moment to deliver the next messages."""
 
-SLACK_PER_HOST_S, MAX_SLACK_S = 0.0001, 0.25
-"""Seconds before its arrival that databases may have been read for others, where a request is one
-of several: the more hosts, the more their reading costs."""
+SLACK_PER_HOST_S = 0.0001
+MAX_SLACK_S = 0.25
+"""Seconds before its arrival that databases may have been read for others, where a
+request is one of several: the more hosts, the more their reading costs."""
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -58,11 +61,13 @@ class FilterScheduler:
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
         """Make the pipeline; a driver that ranks hosts differently overrides it."""
-        return Pipeline(parts.settings, parts.filters, parts.weighers, clock=parts.clock)
+        return Pipeline(
+            parts.settings, parts.filters, parts.weighers, clock=parts.clock
+        )
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
-        """Log the seed of every draw, so that a decision can be repeated. A request waits for a
-        while for Placement or a database that it cannot do without."""
+        """Log the seed of every draw, so that a decision can be repeated. A request
+        waits for a while for Placement or a database that it cannot do without."""
         began = time.monotonic()
         received = min(request.received, began)
         request = replace(
@@ -74,7 +79,9 @@ class FilterScheduler:
             from_memory=self.settings.candidates_max_age != 0,
         )
         trace = DecisionTrace(request, secrets.randbits(32), self.clock, self.clock())
-        LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed)
+        LOG.debug(
+            'Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed
+        )
         decision = None
         self._deciding.add(id(trace))
         try:
@@ -98,8 +105,8 @@ class FilterScheduler:
         self._full_at = time.monotonic()
 
     def _decide_patiently(self, request: Request, trace: DecisionTrace) -> Decision:
-        """The decision. While something fails, all is decided anew after each pause, since hosts
-        and candidates change meanwhile.
+        """The decision. While something fails, all is decided anew after each pause,
+        since hosts and candidates change meanwhile.
 
         :raises Unavailable: the request has waited for as long as it may.
         """
@@ -110,15 +117,23 @@ class FilterScheduler:
             try:
                 if request.from_memory:
                     alone = self._deciding == {id(trace)}
-                    slack = 0.0 if alone else min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
-                    request = replace(request, alone=alone, read_since=request.arrived - slack)
+                    if alone:
+                        slack = 0.0
+                    else:
+                        slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
+                    request = replace(
+                        request, alone=alone, read_since=request.arrived - slack
+                    )
                 decision = self._cycle().decide(request, trace)
                 self._total = decision.counts.total if decision.counts else 0
                 self._note_answer(decision.counts)
                 return decision
             except NoValidHost as error:
-                # What is remembered, or was read a little before, is never a reason to refuse.
-                is_remembered = trace.counts is not None and trace.counts.age is not None
+                # What is remembered, or was read a little before, is never a reason to
+                # refuse.
+                is_remembered = (
+                    trace.counts is not None and trace.counts.age is not None
+                )
                 was_read_before = request.read_since < request.arrived
                 if not is_remembered and not was_read_before:
                     self._note_answer(trace.counts)
@@ -128,11 +143,15 @@ class FilterScheduler:
                 if is_remembered:
                     trace.outdated = error.reason or 'no host is left'
                 now = time.monotonic()
-                request = replace(request, arrived=now, read_since=now, from_memory=False)
+                request = replace(
+                    request, arrived=now, read_since=now, from_memory=False
+                )
                 trace.restart(request)
                 continue
             except Outdated as error:
-                LOG.debug('Instances %s are decided anew: %s', request.instance_uuids, error)
+                LOG.debug(
+                    'Instances %s are decided anew: %s', request.instance_uuids, error
+                )
                 trace.restart(request)
                 continue
             except Unavailable as error:
@@ -142,13 +161,17 @@ class FilterScheduler:
                     patience = self.settings.placement_patience
                 if self._left(request, patience) <= 0:
                     raise
-                why, is_over = str(error), error.is_over
-            # Past the handler: in there, oslo.log adds the error in hand to what is logged.
+                why = str(error)
+                is_over = error.is_over
+            # Past the handler: in there, oslo.log adds the error in hand to what is
+            # logged.
             if not waits:
                 LOG.warning(
                     'Instances %s wait, for %.0f s at the most: %s',
-                    request.instance_uuids, self._left(request, patience), why,
-                )  # fmt: skip
+                    request.instance_uuids,
+                    self._left(request, patience),
+                    why,
+                )
             waits = True
             if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
                 time.sleep(min(pause, max(0.0, self._left(request, patience))))
@@ -156,13 +179,14 @@ class FilterScheduler:
                 # In short looks, since the process may be told to end.
                 if is_over(min(LOOK_S, left)):
                     break
-            now, pause = time.monotonic(), min(2 * pause, PAUSE_S)
+            now = time.monotonic()
+            pause = min(2 * pause, PAUSE_S)
             request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
 
     def _note_answer(self, counts: CandidateCounts | None) -> None:
-        """Note that Placement and the databases answer again, unless Placement was not asked
-        for the request: a rebuild does not need Placement."""
+        """Note that Placement and the databases answer again, unless Placement was not
+        asked for the request: a rebuild does not need Placement."""
         if counts is not None and counts.asked:
             self._failing_since = math.inf
 
@@ -194,8 +218,14 @@ class FilterScheduler:
             return self.decide(request, seed)
 
     def _cycle(self) -> Cycle:
-        pipeline, pending_claims = self.pipeline.for_request(), self.pending_claims
+        pipeline = self.pipeline.for_request()
+        pending_claims = self.pending_claims
         return Cycle(
-            self.prefilters, self.placement, self.hosts, pipeline, pending_claims,
-            self._offered_hosts, self.notifier,
-        )  # fmt: skip
+            self.prefilters,
+            self.placement,
+            self.hosts,
+            pipeline,
+            pending_claims,
+            self._offered_hosts,
+            self.notifier,
+        )

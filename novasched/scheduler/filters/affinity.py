@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with or without certain instances, or near an address. nova has these in one file, too."""
+"""Hosts with or without certain instances, or near an address. nova has these in one
+file, too."""
 
 import reprlib
 from collections.abc import Collection
@@ -11,7 +12,9 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.model.values import some
 
-DIFFERENT_HOST, SAME_HOST, NEAR_HOST_IP = 'different_host', 'same_host', 'build_near_host_ip'
+DIFFERENT_HOST = 'different_host'
+SAME_HOST = 'same_host'
+NEAR_HOST_IP = 'build_near_host_ip'
 """Scheduler hints."""
 MAX_SERVER_PER_HOST = 'max_server_per_host'
 MAX_NETWORK_CHARACTERS = 128
@@ -32,7 +35,9 @@ class DifferentHostFilter(Filter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         present = host.instances.keys() & request.hint(DIFFERENT_HOST)
-        return f'has {some(sorted(present))}' if present else None
+        if present:
+            return f'has {some(sorted(present))}'
+        return None
 
 
 class SameHostFilter(Filter):
@@ -49,7 +54,9 @@ class SameHostFilter(Filter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         instances, reason = _instances_to_be_with(request.hint(SAME_HOST))
-        return reason if instances.isdisjoint(host.instances) else None
+        if instances.isdisjoint(host.instances):
+            return reason
+        return None
 
 
 @lru_cache(maxsize=16)
@@ -130,8 +137,8 @@ def max_server_per_host(group: InstanceGroup) -> int:
 class SimpleCIDRAffinityFilter(Filter):
     """Reject hosts whose own address is not in the network that the hints describe.
 
-    The hint ``build_near_host_ip`` is an address, ``cidr`` the size of the network around
-    it: ``/24`` if it is not given, a length or a netmask with a slash in front.
+    The hint ``build_near_host_ip`` is an address, ``cidr`` the size of the network
+    around it: ``/24`` if it is not given, a length or a netmask with a slash in front.
     """
 
     scope = Scope.REQUEST
@@ -148,7 +155,9 @@ class SimpleCIDRAffinityFilter(Filter):
             inside = ip_address(host.host_ip or '') in network
         except ValueError as error:
             return f'cannot tell whether it is near: {error}'
-        return None if inside else f'{host.host_ip} is not in {network}'
+        if inside:
+            return None
+        return f'{host.host_ip} is not in {network}'
 
 
 @lru_cache(maxsize=64)
@@ -160,7 +169,9 @@ def _network(text: str) -> IPv4Network | IPv6Network:
     if len(text) > MAX_NETWORK_CHARACTERS:
         raise ValueError(f'{reprlib.repr(text)} is no network')
     address, _, mask = text.partition('/')
-    if ':' in address and ':' in mask:  # a netmask of IPv6, which ip_network does not read
+    if (
+        ':' in address and ':' in mask
+    ):  # a netmask of IPv6, which ip_network does not read
         ones = f'{int(IPv6Address(mask)):0128b}'.rstrip('0')
         if '0' in ones:
             raise ValueError(f'{mask!r} is no netmask')

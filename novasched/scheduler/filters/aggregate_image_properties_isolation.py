@@ -29,7 +29,10 @@ class AggregateImagePropertiesIsolation(AggregatesFilter):
         for name, value in self._properties(request):
             allowed = parts(host.metadata(name))
             if allowed and value not in allowed:
-                return f"'{name}' is '{value}' in the image, not {', '.join(sorted(allowed))}"
+                return (
+                    f"'{name}' is '{value}' in the image, not"
+                    f' {", ".join(sorted(allowed))}'
+                )
         return None
 
     def _properties(self, request: Request) -> Iterator[tuple[str, str]]:

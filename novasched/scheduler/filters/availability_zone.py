@@ -30,4 +30,7 @@ class AvailabilityZoneFilter(AggregatesFilter):
             zones = frozenset({default})
         if request.availability_zone in zones:
             return None
-        return f'in {", ".join(sorted(zones)) or "no zone"}, {request.availability_zone} wanted'
+        return (
+            f'in {", ".join(sorted(zones)) or "no zone"}, {request.availability_zone}'
+            ' wanted'
+        )

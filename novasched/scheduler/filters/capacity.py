@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """vCPUs, memory and disk: what a host has free against what a flavor takes.
 
-nova left these to Placement, and had CoreFilter, RamFilter and DiskFilter until Stein (19), those
-with Aggregate in their names until Ussuri (21), and those with Exact until Queens (17).
+nova left these to Placement, and had CoreFilter, RamFilter and DiskFilter until Stein
+(19), those with Aggregate in their names until Ussuri (21), and those with Exact until
+Queens (17).
 """
 
 import math
@@ -16,7 +17,8 @@ from novasched.scheduler.model.request import Request
 
 
 class _Overcommitted(Filter):
-    """Let hosts give away a resource as often as their allocation ratio of that name says."""
+    """Let hosts give away a resource as often as their allocation ratio of that name
+    says."""
 
     scope = Scope.HOST
     ratio_name: str
@@ -35,8 +37,8 @@ class _AggregateRatio(_Overcommitted):
 class CoreFilter(_Overcommitted):
     """Reject hosts without enough vCPUs, which may be overcommitted.
 
-    An instance may not be bigger than the host is before overcommit. A host that reports
-    no vCPUs is accepted: its nova-compute does not count them.
+    An instance may not be bigger than the host is before overcommit. A host that
+    reports no vCPUs is accepted: its nova-compute does not count them.
     """
 
     phrase = 'lack free vCPUs'
@@ -53,11 +55,15 @@ class CoreFilter(_Overcommitted):
         if limit > 0 and vcpus > host.vcpus_total:
             return f'{host.vcpus_total} vCPUs before overcommit, {vcpus} wanted'
         free = limit - host.vcpus_used
-        return f'{free:g} vCPUs free, {vcpus} wanted' if free < vcpus else None
+        if free < vcpus:
+            return f'{free:g} vCPUs free, {vcpus} wanted'
+        return None
 
     def limits(self, host: Host, request: Request) -> Mapping[str, float]:
         limit = host.vcpus_total * self.ratio(host)
-        return {'vcpu': limit} if 0 < limit < math.inf else {}
+        if 0 < limit < math.inf:
+            return {'vcpu': limit}
+        return {}
 
 
 class AggregateCoreFilter(_AggregateRatio, CoreFilter):
@@ -93,12 +99,15 @@ class RamFilter(_Overcommitted):
         return request.flavor.memory_mb
 
     def reject(self, host: Host, request: Request) -> str | None:
-        memory_mb, total = request.flavor.memory_mb, host.total_usable_ram_mb
+        memory_mb = request.flavor.memory_mb
+        total = host.total_usable_ram_mb
         return _shortage(memory_mb, total, host.free_ram_mb, self.ratio(host), 'memory')
 
     def limits(self, host: Host, request: Request) -> Mapping[str, float]:
         limit = host.total_usable_ram_mb * self.ratio(host)
-        return {'memory_mb': limit} if math.isfinite(limit) else {}
+        if math.isfinite(limit):
+            return {'memory_mb': limit}
+        return {}
 
 
 class AggregateRamFilter(_AggregateRatio, RamFilter):
@@ -115,8 +124,11 @@ class ExactRamFilter(Filter):
         return request.flavor.memory_mb
 
     def reject(self, host: Host, request: Request) -> str | None:
-        free, amount = host.free_ram_mb, request.flavor.memory_mb
-        return None if free == amount else f'{free} MiB of memory free, exactly {amount} wanted'
+        free = host.free_ram_mb
+        amount = request.flavor.memory_mb
+        if free == amount:
+            return None
+        return f'{free} MiB of memory free, exactly {amount} wanted'
 
     def limits(self, host: Host, request: Request) -> Mapping[str, int]:
         return {'memory_mb': host.total_usable_ram_mb}
@@ -132,12 +144,15 @@ class DiskFilter(_Overcommitted):
         return _disk_mb(request.flavor)
 
     def reject(self, host: Host, request: Request) -> str | None:
-        disk_mb, total = _disk_mb(request.flavor), host.total_usable_disk_gb * 1024
+        disk_mb = _disk_mb(request.flavor)
+        total = host.total_usable_disk_gb * 1024
         return _shortage(disk_mb, total, host.free_disk_mb, self.ratio(host), 'disk')
 
     def limits(self, host: Host, request: Request) -> Mapping[str, float]:
         limit = host.total_usable_disk_gb * self.ratio(host)
-        return {'disk_gb': limit} if math.isfinite(limit) else {}
+        if math.isfinite(limit):
+            return {'disk_gb': limit}
+        return {}
 
 
 class AggregateDiskFilter(_AggregateRatio, DiskFilter):
@@ -154,8 +169,11 @@ class ExactDiskFilter(Filter):
         return _disk_mb(request.flavor)
 
     def reject(self, host: Host, request: Request) -> str | None:
-        free, amount = host.free_disk_mb, _disk_mb(request.flavor)
-        return None if free == amount else f'{free} MiB of disk free, exactly {amount} wanted'
+        free = host.free_disk_mb
+        amount = _disk_mb(request.flavor)
+        if free == amount:
+            return None
+        return f'{free} MiB of disk free, exactly {amount} wanted'
 
     def limits(self, host: Host, request: Request) -> Mapping[str, int]:
         return {'disk_gb': host.total_usable_disk_gb}
@@ -166,7 +184,9 @@ def _disk_mb(flavor: Flavor) -> int:
     return (flavor.root_gb + flavor.ephemeral_gb) * 1024 + flavor.swap
 
 
-def _shortage(amount: int, total: int, free: int, ratio: float, resource: str) -> str | None:
+def _shortage(
+    amount: int, total: int, free: int, ratio: float, resource: str
+) -> str | None:
     """The reason why a host lacks an amount in MiB; None if it does not.
 
     ``ratio`` times the total may be given away, but never more than the total to one
@@ -175,4 +195,6 @@ def _shortage(amount: int, total: int, free: int, ratio: float, resource: str) -
     if amount > total:
         return f'{total} MiB of {resource} before overcommit, {amount} wanted'
     remaining = total * ratio - (total - free)
-    return None if remaining >= amount else f'{remaining:g} MiB of {resource} free, {amount} wanted'
+    if remaining >= amount:
+        return None
+    return f'{remaining:g} MiB of {resource} free, {amount} wanted'

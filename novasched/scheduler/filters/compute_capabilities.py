@@ -56,7 +56,9 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
     for key, requirement in request.flavor.extra_specs.items():
         scope, *path = key.split(':')
         if key == PHYSICAL_ADDRESS_BITS:
-            requirements.append((['cpu_info', 'maxphysaddr', 'bits'], False, f'>= {requirement}'))
+            requirements.append(
+                (['cpu_info', 'maxphysaddr', 'bits'], False, f'>= {requirement}')
+            )
         elif not path:
             requirements.append(([scope], True, requirement))
         elif scope == SCOPE:
@@ -67,7 +69,9 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
 def _named(host: Host, name: str, default: Any = None) -> Any:
     """A host's attribute, or else its statistic, of that name."""
     value = getattr(host, name, None) if name in ATTRIBUTES else None
-    return host.stats.get(name, default) if value is None else value
+    if value is None:
+        return host.stats.get(name, default)
+    return value
 
 
 def _capability(host: Host, path: list[str]) -> Any:
@@ -83,6 +87,8 @@ def _capability(host: Host, path: list[str]) -> Any:
         if not isinstance(value, dict):
             return None
         value = value.get(name)
-    if isinstance(value, tuple):  # of tuples: what is compared is the text of nova's lists
+    if isinstance(
+        value, tuple
+    ):  # of tuples: what is compared is the text of nova's lists
         return [list(each) if isinstance(each, tuple) else each for each in value]
     return value

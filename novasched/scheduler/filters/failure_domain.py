@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of a group in one failure domain, or each in one of its own: a rack, a row, whatever an
-aggregate's metadata ``[novasched] failure_domain_key`` names."""
+"""Instances of a group in one failure domain, or each in one of its own: a rack, a row,
+whatever an aggregate's metadata ``[novasched] failure_domain_key`` names."""
 
 from itertools import chain
 
@@ -14,9 +14,10 @@ from novasched.scheduler.model.values import some
 class FailureDomainFilter(KeyedFilter):
     """Reject hosts by the failure domains in which the members of a server group are.
 
-    With the policy anti-affinity a domain takes as many as the group's rule allows on a host, by
-    default 1. With affinity all go to a domain that has one already. Hosts in no domain take none:
-    nobody knows what they fail with. The instance itself does not count where it moves.
+    With the policy anti-affinity a domain takes as many as the group's rule allows on a
+    host, by default 1. With affinity all go to a domain that has one already. Hosts in
+    no domain take none: nobody knows what they fail with. The instance itself does not
+    count where it moves.
     """
 
     locates_members = True
@@ -30,7 +31,8 @@ class FailureDomainFilter(KeyedFilter):
         return attributes('aggregates')
 
     def reject(self, host: Host, request: Request) -> str | None:
-        group, key = request.instance_group, self.settings.failure_domain_key
+        group = request.instance_group
+        key = self.settings.failure_domain_key
         if group is None:
             return None
         domains = host.metadata(key)

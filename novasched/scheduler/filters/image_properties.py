@@ -21,7 +21,8 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.image_properties import SUPPORTED_TRIPLE, canonical
 from novasched.scheduler.model.request import Request
 
-VERSION, ADDRESS_BITS = 'img_hv_requested_version', 'hw_maxphysaddr_bits'
+VERSION = 'img_hv_requested_version'
+ADDRESS_BITS = 'hw_maxphysaddr_bits'
 PROPERTIES = (*SUPPORTED_TRIPLE, VERSION, ADDRESS_BITS)
 """The properties of an image that the filter looks at."""
 
@@ -30,9 +31,13 @@ MAX_VERSION_CHARACTERS = 255
 predicates would take a quarter of a second."""
 
 _COMPARISONS = {
-    '<': operator.lt, '<=': operator.le, '==': operator.eq,
-    '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
-}  # fmt: skip
+    '<': operator.lt,
+    '<=': operator.le,
+    '==': operator.eq,
+    '>': operator.gt,
+    '>=': operator.ge,
+    '!=': operator.ne,
+}
 _PREDICATE = re.compile(r'\A\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*$')
 
 
@@ -48,13 +53,17 @@ class ImagePropertiesFilter(KeyedFilter):
         self._defaults = (settings.image_properties_default_architecture, None, None)
 
     def applies(self, request: Request) -> bool:
-        return any(map(request.requirements.properties.get, SUPPORTED_TRIPLE, self._defaults))
+        return any(
+            map(request.requirements.properties.get, SUPPORTED_TRIPLE, self._defaults)
+        )
 
     def key(self, request: Request) -> Key:
         return attributes('supported_instances', 'hypervisor_version', 'cpu_info')
 
     def request_key(self, request: Request) -> Hashable | None:
-        return tuple(repr(request.requirements.properties.get(name)) for name in PROPERTIES)
+        return tuple(
+            repr(request.requirements.properties.get(name)) for name in PROPERTIES
+        )
 
     def reject(self, host: Host, request: Request) -> str | None:
         properties = request.requirements.properties
@@ -66,9 +75,12 @@ class ImagePropertiesFilter(KeyedFilter):
         }
         if not any(required <= set(triple) for triple in host.supported_instances):
             return f'image wants {", ".join(sorted(required))}, host supports ' + (
-                ', '.join('/'.join(triple) for triple in host.supported_instances) or 'nothing'
+                ', '.join('/'.join(triple) for triple in host.supported_instances)
+                or 'nothing'
             )
-        return _version_mismatch(host, properties) or _address_mismatch(host, properties)
+        return _version_mismatch(host, properties) or _address_mismatch(
+            host, properties
+        )
 
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
@@ -103,7 +115,9 @@ def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
         enough = not bits or int(bits) >= int(required)
     except (ValueError, TypeError):
         enough = False
-    return None if enough else f'{bits} physical address bits, image wants {required}'
+    if enough:
+        return None
+    return f'{bits} physical address bits, image wants {required}'
 
 
 def _version(number: int) -> Version:

@@ -8,7 +8,8 @@ from novasched.scheduler.model.request import Request
 
 
 class IoOpsFilter(Filter):
-    """Reject hosts with too many instances in build, resize, snapshot, migration or rescue."""
+    """Reject hosts with too many instances in build, resize, snapshot, migration or
+    rescue."""
 
     scope = Scope.HOST
     request_key = host_alone

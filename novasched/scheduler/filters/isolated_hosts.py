@@ -21,7 +21,9 @@ class IsolatedHostsFilter(Filter):
         return bool(self.settings.isolated_images or self.settings.isolated_hosts)
 
     def request_key(self, request: Request) -> Hashable | None:
-        return request.image.id if request.image else None
+        if request.image:
+            return request.image.id
+        return None
 
     def reject(self, host: Host, request: Request) -> str | None:
         settings = self.settings
@@ -33,4 +35,6 @@ class IsolatedHostsFilter(Filter):
         if isolated_image:
             return 'the image is for isolated hosts'
         restricted = settings.restrict_isolated_hosts_to_isolated_images
-        return 'the host is for isolated images' if restricted else None
+        if restricted:
+            return 'the host is for isolated images'
+        return None

@@ -2,8 +2,8 @@
 """JsonFilter: the hint ``query`` is a condition on the host, written in JSON.
 
 A query is a list: an operator, then its terms. A term is a query, a value, or a text;
-``"$free_ram_mb"`` and ``"$stats.gpus"`` are texts that stand for what the host has there.
-Empty texts, nulls and what is not there are left out of the terms.
+``"$free_ram_mb"`` and ``"$stats.gpus"`` are texts that stand for what the host has
+there. Empty texts, nulls and what is not there are left out of the terms.
 """
 
 import json
@@ -41,7 +41,9 @@ class JsonFilter(Filter):
             query = _query(request.single_hint(HINT))
         except (ValueError, RecursionError):
             return ()  # no host has an answer to that
-        return None if _names(query, INSTANCES) else ()
+        if _names(query, INSTANCES):
+            return None
+        return ()
 
     def reject(self, host: Host, request: Request) -> str | None:
         try:
@@ -49,7 +51,9 @@ class JsonFilter(Filter):
         except (ValueError, TypeError, RecursionError) as error:
             return f'the query cannot be answered: {error}'
         holds = any(answer) if isinstance(answer, list) else answer
-        return None if holds else 'the query is not true'
+        if holds:
+            return None
+        return 'the query is not true'
 
 
 @lru_cache(maxsize=16)  # the filter reads the same text for each host
@@ -73,7 +77,9 @@ def _query(text: str) -> Any:
 
 def _compare(test: Callable[[Any, Any], bool], terms: Sequence[Any]) -> bool:
     """True if the first term stands in a relation to each other one."""
-    return len(terms) > 1 and False not in [test(terms[0], other) for other in terms[1:]]
+    return len(terms) > 1 and False not in [
+        test(terms[0], other) for other in terms[1:]
+    ]
 
 
 _OPERATORS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
@@ -111,7 +117,8 @@ def _answer(query: Any, host: Host) -> Any:
 
 
 def _names(query: Any, start: str) -> bool:
-    """True if a text in a query begins like that; queries are nested as deep as one likes."""
+    """True if a text in a query begins like that; queries are nested as deep as one
+    likes."""
     terms = [query]
     while terms:
         term = terms.pop()
@@ -137,11 +144,14 @@ def _value(term: Any, host: Host) -> Any:
 
 
 def _member(value: Any, name: str) -> Any:
-    """Attribute of that name of a dict, a host, its service or its instance, or None."""
+    """Attribute of that name of a dict, a host, its service or its instance, or
+    None."""
     if isinstance(value, Mapping):
         return value.get(name)
     fields = getattr(type(value), '__dataclass_fields__', None)
     if fields is None:
         raise ValueError(f'there is no {reprlib.repr(name)} in {reprlib.repr(value)}')
     found = getattr(value, name) if name in fields else None
-    return None if callable(found) else found
+    if callable(found):
+        return None
+    return found

@@ -25,4 +25,6 @@ class MetricsFilter(Filter):
     def reject(self, host: Host, request: Request) -> str | None:
         there = [each.get('name') for each in host.metrics if isinstance(each, Mapping)]
         lacking = sorted(name for name in self._wanted if name not in there)
-        return f'has no metric {", ".join(lacking)}' if lacking else None
+        if lacking:
+            return f'has no metric {", ".join(lacking)}'
+        return None

@@ -13,8 +13,8 @@ from novasched.scheduler.pci.pools import Mappings
 
 
 class NUMATopologyFilter(CandidateFilter):
-    """Reject hosts on which the guest's NUMA topology does not fit, as far as the host's
-    allocation ratios go, or without the threads that are required."""
+    """Reject hosts on which the guest's NUMA topology does not fit, as far as the
+    host's allocation ratios go, or without the threads that are required."""
 
     phrase = 'do not fit the NUMA topology'
 
@@ -35,11 +35,18 @@ class NUMATopologyFilter(CandidateFilter):
     def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
         guest = request.numa_topology
         near = request.pci_requests or request.physnets or request.tunneled
-        if guest is None or near or request.requirements.needs_threads or not has_no_wishes(guest):
+        if (
+            guest is None
+            or near
+            or request.requirements.needs_threads
+            or not has_no_wishes(guest)
+        ):
             return None
         cpu_ratios = np.array([host.cpu_allocation_ratio for host in hosts])
         ram_ratios = np.array([host.ram_allocation_ratio for host in hosts])
-        return fits_plainly([host.numa_topology for host in hosts], guest, cpu_ratios, ram_ratios)
+        return fits_plainly(
+            [host.numa_topology for host in hosts], guest, cpu_ratios, ram_ratios
+        )
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None
@@ -49,10 +56,14 @@ class NUMATopologyFilter(CandidateFilter):
             return 'it has no threads, which are required'
         if not _has_cells(request):
             return None
-        return unfitted(host, request, mappings, limits_of(host, request), self.settings)
+        return unfitted(
+            host, request, mappings, limits_of(host, request), self.settings
+        )
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
-        return {LIMITS: limits_of(host, request)} if _has_cells(request) else {}
+        if _has_cells(request):
+            return {LIMITS: limits_of(host, request)}
+        return {}
 
 
 def _has_cells(request: Request) -> bool:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of flavor extra specs: ``'>= 4'``, ``'<in> avx2'``, ``'<or> a <or> b'``.
+"""The operators of flavor extra specs: ``'>= 4'``, ``'<in> avx2'``, ``'<or> a <or>
+b'``.
 
 A value that starts with none of them is compared as text. Like nova's, ``=`` means
 at least, and words after the operand are ignored.

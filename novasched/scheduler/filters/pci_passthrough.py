@@ -6,8 +6,8 @@ from novasched.scheduler.pci.pools import Mappings, consume
 
 
 class PciPassthroughFilter(CandidateFilter):
-    """Reject hosts that lack PCI devices, wherever on the host these are; whether they are
-    near the guest's cells is for NUMATopologyFilter to say."""
+    """Reject hosts that lack PCI devices, wherever on the host these are; whether they
+    are near the guest's cells is for NUMATopologyFilter to say."""
 
     phrase = 'lack PCI devices'
 
@@ -21,4 +21,6 @@ class PciPassthroughFilter(CandidateFilter):
         self, host: Host, request: Request, mappings: Mappings | None
     ) -> str | None:
         pools = consume(host.pci_stats, request.pci_requests, mappings)
-        return pools if isinstance(pools, str) else None
+        if isinstance(pools, str):
+            return pools
+        return None

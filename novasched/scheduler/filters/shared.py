@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that judge one host for all that are alike, allocation candidates, or all hosts at once;
-the values that aggregates give to a metadata key; and :func:`judge`, by which the pipeline asks
-any filter about many hosts.
+"""Filters that judge one host for all that are alike, allocation candidates, or all
+hosts at once; the values that aggregates give to a metadata key; and :func:`judge`, by
+which the pipeline asks any filter about many hosts.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -46,8 +46,8 @@ class KeyedFilter(Filter):
         raise NotImplementedError
 
     def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
-        """The hosts that pass by a cheap look at all of them at once; the others are judged.
-        None where there is none for the request."""
+        """The hosts that pass by a cheap look at all of them at once; the others are
+        judged. None where there is none for the request."""
         return None
 
 
@@ -65,7 +65,9 @@ def parts(values: Iterable[str]) -> frozenset[str]:
     return frozenset(part.strip() for value in values for part in value.split(','))
 
 
-def smallest(host: Host, key: str, option: Number, kind: Callable[[str], Number]) -> Number:
+def smallest(
+    host: Host, key: str, option: Number, kind: Callable[[str], Number]
+) -> Number:
     """The least of the numbers that the host's aggregates give to a key; the option
     where there is none, or where one of them is no number."""
     values = [each.metadata[key] for each in host.aggregates if key in each.metadata]
@@ -78,8 +80,8 @@ def smallest(host: Host, key: str, option: Number, kind: Callable[[str], Number]
 
 
 class CandidateFilter(KeyedFilter):
-    """Drops the allocation candidates that do not fit. A host that has none left is rejected,
-    for the reason that the first of them does not fit."""
+    """Drops the allocation candidates that do not fit. A host that has none left is
+    rejected, for the reason that the first of them does not fit."""
 
     scope = Scope.HOST
 
@@ -94,8 +96,8 @@ class CandidateFilter(KeyedFilter):
 
 
 class Verdicts(NamedTuple):
-    """For each host None or the reason against it, and the candidates that are left of those
-    that Placement offers; None where it was not asked."""
+    """For each host None or the reason against it, and the candidates that are left of
+    those that Placement offers; None where it was not asked."""
 
     reasons: Sequence[str | None]
     candidates: Candidates | None = None
@@ -111,7 +113,8 @@ class BatchFilter(Filter):
         raise NotImplementedError
 
     def runs_for(self, index: int) -> bool:
-        """Tell whether the filter runs for that instance of a request (0 is the first)."""
+        """Tell whether the filter runs for that instance of a request (0 is the
+        first)."""
         return True
 
     def reject(self, host: Host, request: Request) -> str | None:
@@ -120,7 +123,10 @@ class BatchFilter(Filter):
 
 
 def judge(
-    plugin: Filter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    plugin: Filter,
+    hosts: Sequence[Host],
+    request: Request,
+    candidates: Candidates | None,
 ) -> Verdicts:
     """The verdicts of a filter, in the order of the hosts, and the candidates that
     remain. Reasons are cut to the length that records can show: a filter may quote a
@@ -165,16 +171,22 @@ def _judge_alike(
     plugin: KeyedFilter, hosts: Sequence[Host], request: Request
 ) -> Iterable[str | None]:
     """The verdict on each host; alike ones share it."""
-    keys = equivalence_classes([list(map(value, hosts)) for value in plugin.key(request)])
+    keys = equivalence_classes(
+        [list(map(value, hosts)) for value in plugin.key(request)]
+    )
     one_of_each = dict(zip(keys, hosts, strict=True))
     known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
     return map(known.__getitem__, keys)
 
 
 def _judge_candidates(
-    plugin: CandidateFilter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    plugin: CandidateFilter,
+    hosts: Sequence[Host],
+    request: Request,
+    candidates: Candidates | None,
 ) -> Verdicts:
-    """Judge each candidate of each host; alike ones of alike hosts share their verdict."""
+    """Judge each candidate of each host; alike ones of alike hosts share their
+    verdict."""
     offered: Candidates = candidates or {}
     columns = [list(map(value, hosts)) for value in plugin.key(request)]
     known: dict[Hashable, str | None] = {}

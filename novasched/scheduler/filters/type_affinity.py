@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors alone."""
+"""Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors
+alone."""
 
 from collections.abc import Hashable
 
@@ -20,12 +21,17 @@ class TypeAffinityFilter(Filter):
         return request.flavor.id
 
     def reject(self, host: Host, request: Request) -> str | None:
-        others = {each.instance_type_id for each in host.instances.values()} - {request.flavor.id}
-        return f'has servers of {len(others)} other flavors' if others else None
+        others = {each.instance_type_id for each in host.instances.values()} - {
+            request.flavor.id
+        }
+        if others:
+            return f'has servers of {len(others)} other flavors'
+        return None
 
 
 class AggregateTypeAffinityFilter(AggregatesFilter):
-    """Reject hosts whose aggregates name flavors under ``instance_type``, but not ours."""
+    """Reject hosts whose aggregates name flavors under ``instance_type``, but not
+    ours."""
 
     phrase = 'in aggregates for other flavors'
 

@@ -17,7 +17,8 @@ from novasched.scheduler.errors import PlacementUnavailable
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One allocation request of Placement (microversion 1.36), decoded as far as needed.
+    """One allocation request of Placement (microversion 1.36), decoded as far as
+    needed.
 
     ``allocations`` maps the UUID of each provider that gives something to the text of
     what it gives; ``mappings`` is the text that says which providers serve which
@@ -57,7 +58,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.encode(self).decode()
 
     def allocations_alone(self) -> str:
-        """The same without mappings, as Placement's microversions before 1.34 want it."""
+        """The same without mappings, as Placement's microversions before 1.34 want
+        it."""
         return msgspec.json.encode({'allocations': self.allocations}).decode()
 
 
@@ -70,8 +72,8 @@ class _Resources(msgspec.Struct):
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """A provider's capacity of a resource class, less what is reserved and times the allocation
-    ratio, and how much of that is in use."""
+    """A provider's capacity of a resource class, less what is reserved and times the
+    allocation ratio, and how much of that is in use."""
 
     capacity: int
     used: int
@@ -97,15 +99,18 @@ _decode_traits = msgspec.json.Decoder(_Traits).decode
 
 
 class CandidateIndex(dict[str, list[Candidate]]):
-    """Provider UUID to the candidates that take something from it, in Placement's order.
+    """Provider UUID to the candidates that take something from it, in Placement's
+    order.
 
-    Every provider of a candidate is a key, since only the cell databases know which of them is
-    the compute node: the others are its nested providers or shared ones.
+    Every provider of a candidate is a key, since only the cell databases know which of
+    them is the compute node: the others are its nested providers or shared ones.
 
     :ivar count: the number of candidates, one of which may stand at several providers.
     """
 
-    def __init__(self, candidates: Iterable[Candidate] = (), texts: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, candidates: Iterable[Candidate] = (), texts: Sequence[bytes] = ()
+    ) -> None:
         """:param texts: the answers that have the summaries of the providers."""
         super().__init__()
         self.count = 0
@@ -118,14 +123,18 @@ class CandidateIndex(dict[str, list[Candidate]]):
                 self.setdefault(provider, []).append(candidate)
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
-        """The amount of each resource class that a provider has left, as far as it is known."""
+        """The amount of each resource class that a provider has left, as far as it is
+        known."""
         if provider in self._left:
             return self._left[provider]
         try:
             resources = _decode_summary(self._summary(provider)).resources
         except (KeyError, ValueError, RecursionError):
             resources = {}
-        left = {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
+        left = {
+            name: inventory.capacity - inventory.used
+            for name, inventory in resources.items()
+        }
         return self._left.setdefault(provider, left)
 
     def traits(self, provider: str) -> Collection[str]:
@@ -168,11 +177,13 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
     """
 
     def __init__(self, offers: Sequence[Offer], sent: float, age: float) -> None:
-        self.sent, self.age = sent, age
+        self.sent = sent
+        self.age = age
         self.narrowed: Candidates = {}
         self._offers = offers
         self._texts = [
-            msgspec.Raw(msgspec.json.encode({'resources': dict(each.amounts)})) for each in offers
+            msgspec.Raw(msgspec.json.encode({'resources': dict(each.amounts)}))
+            for each in offers
         ]
         self.count = sum(int(np.count_nonzero(each.fits)) for each in offers)
 
@@ -180,12 +191,16 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
     def amounts(self) -> Mapping[str, int]:
         """The amounts that a host gives, whichever of its candidates is taken."""
         first, *others = (each.amounts for each in self._offers)
-        return {x: n for x, n in first.items() if all(each.get(x) == n for each in others)}
+        return {
+            x: n for x, n in first.items() if all(each.get(x) == n for each in others)
+        }
 
     def traits(self, provider: str) -> Collection[str]:
         """The traits of a provider, as far as they are known."""
         known = (
-            x.traits[x.kinds[x.row_of[provider]]] for x in self._offers if provider in x.row_of
+            x.traits[x.kinds[x.row_of[provider]]]
+            for x in self._offers
+            if provider in x.row_of
         )
         return next(known, ())
 
@@ -193,7 +208,9 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
         if provider in self.narrowed:
             return self.narrowed[provider]
         found = [
-            Candidate({provider: text}, msgspec.Raw(msgspec.json.encode({'': [provider]})))
+            Candidate(
+                {provider: text}, msgspec.Raw(msgspec.json.encode({'': [provider]}))
+            )
             for offer, text in zip(self._offers, self._texts, strict=True)
             if provider in offer.row_of and offer.fits[offer.row_of[provider]]
         ]
@@ -208,8 +225,8 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
         )
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
-        """Hosts in the order in which they are tried, and True for each that is offered. For one
-        answer they are those in it, and the same object each time."""
+        """Hosts in the order in which they are tried, and True for each that is
+        offered. For one answer they are those in it, and the same object each time."""
         if len(self._offers) > 1:
             uuids = [*self]
             return uuids, np.ones(len(uuids), bool)
@@ -221,11 +238,14 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
         return iter(dict.fromkeys(chain(*offered)))
 
     def __len__(self) -> int:
-        return self.count if len(self._offers) == 1 else sum(1 for _ in self)
+        if len(self._offers) == 1:
+            return self.count
+        return sum(1 for _ in self)
 
 
 def narrowed(offered: Candidates, left: Candidates) -> Candidates:
-    """An offer of which less is left on some hosts; what is known of providers stays known."""
+    """An offer of which less is left on some hosts; what is known of providers stays
+    known."""
     if not left:
         return offered
     if isinstance(offered, RememberedCandidates):
@@ -241,7 +261,8 @@ def narrowed(offered: Candidates, left: Candidates) -> Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The capacity that providers have left beside pending claims, as far as it is known."""
+    """The capacity that providers have left beside pending claims, as far as it is
+    known."""
 
     left: Callable[[str], Mapping[str, int]]
     taken: Mapping[str, Mapping[str, int]]
@@ -257,10 +278,12 @@ class _Room:
         )
 
     def of(self, candidate: Candidate) -> list[tuple[str, int]]:
-        """The sum that its providers have left of each resource class that they give."""
+        """The sum that its providers have left of each resource class that they
+        give."""
         sums = Counter[str]()
         for rp, amounts in candidate.resources().items():
-            left, taken = self.left(rp), self.taken.get(rp, {})
+            left = self.left(rp)
+            taken = self.taken.get(rp, {})
             for name in amounts.keys() & left.keys():
                 sums[name] += left[name] - taken.get(name, 0)
         return sorted(sums.items())
@@ -273,26 +296,30 @@ def choose(
     far: Callable[[Candidate], int],
     refused: Sequence[Candidate] = (),
 ) -> Candidate | None:
-    """The best candidate of a host whose providers have enough left beside pending claims.
+    """The best candidate of a host whose providers have enough left beside pending
+    claims.
 
-    Where some were refused, one of other providers; None where there is none, since another
-    claim on the same ones would be refused, too.
+    Where some were refused, one of other providers; None where there is none, since
+    another claim on the same ones would be refused, too.
 
-    :param pending: amounts of pending claims by provider; called only where there is a choice.
+    :param pending: amounts of pending claims by provider; called only where there is a
+        choice.
     :param far: the number of devices that a candidate gives far from the guest.
     """
     candidates = offered[host]
     if len(candidates) == 1 and not refused:
         return candidates[0]
     tried = [candidate.allocations.keys() for candidate in refused]
-    lost, usual = set().union(*tried), _classes(candidates[0])
-    known = offered.capacity_left if isinstance(offered, CandidateIndex) else lambda provider: {}
+    lost = set().union(*tried)
+    usual = _classes(candidates[0])
+    known = offered.capacity_left if isinstance(offered, CandidateIndex) else _nothing
     room = _Room(known, pending())
     best = [x for x in candidates if x.allocations.keys() not in tried and room.fits(x)]
     if not best and not refused:
         best = [*candidates]
     rules: Sequence[Callable[[Candidate], Any]] = (
-        lambda x: _classes(x) != usual,  # of the fallback query, which stands behind the first
+        # Candidates of the fallback query stand behind those of the first.
+        lambda x: _classes(x) != usual,
         lambda x: len(x.allocations.keys() & lost),
         lambda x: len(x.allocations),
         far,
@@ -303,7 +330,14 @@ def choose(
             ranks = [rule(x) for x in best]
             least = min(ranks)
             best = [x for x, rank in zip(best, ranks, strict=True) if rank == least]
-    return best[0] if best else None
+    if best:
+        return best[0]
+    return None
+
+
+def _nothing(provider: str) -> Mapping[str, int]:
+    """The capacity of a provider that Placement's answer does not tell."""
+    return {}
 
 
 def _classes(candidate: Candidate) -> set[str]:

@@ -14,8 +14,8 @@ from novasched.scheduler.model.request import InstanceGroup, Request
 
 
 class State(str, Enum):
-    """A claim as others are told of it. It is over for them as it is for us, by what the databases
-    show, unless it is released."""
+    """A claim as others are told of it. It is over for them as it is for us, by what
+    the databases show, unless it is released."""
 
     CHOSEN = 'chosen'
     CLAIMED = 'claimed'
@@ -24,14 +24,15 @@ class State(str, Enum):
 
 @dataclass(eq=False, slots=True)
 class PendingClaim:
-    """An instance on its way to a host, with what it takes there; ``place`` is that on the cells
-    of the host, if it is fitted on any, and ``amounts`` those of its candidate.
+    """An instance on its way to a host, with what it takes there; ``place`` is that on
+    the cells of the host, if it is fitted on any, and ``amounts`` those of its
+    candidate.
 
-    ``since`` is when it was chosen, ``claimed`` when Placement had it and the request was
-    answered, ``shown`` when hosts were read that show it (monotonic seconds). Of claims that
-    several schedulers have announced, ``order`` says which came first, infinite as long as nobody
-    has heard of it; ``number`` is what the one calls it whose it is, and ``is_ours`` tells that it
-    is this process.
+    ``since`` is when it was chosen, ``claimed`` when Placement had it and the request
+    was answered, ``shown`` when hosts were read that show it (monotonic seconds). Of
+    claims that several schedulers have announced, ``order`` says which came first,
+    infinite as long as nobody has heard of it; ``number`` is what the one calls it
+    whose it is, and ``is_ours`` tells that it is this process.
     """
 
     host: Host
@@ -70,13 +71,13 @@ ClaimsOfHost = tuple[PendingClaim, ...]
 
 
 def is_pending(row: Any, key: tuple[str, str]) -> bool:
-    """True if an instance with this row of the table ``instances`` may still be on its way
-    to a host (its name and its node's), which does not show it yet.
+    """True if an instance with this row of the table ``instances`` may still be on its
+    way to a host (its name and its node's), which does not show it yet.
 
-    nova-compute writes what it has claimed for an instance to its compute node before it goes
-    on to the next ``task_state``; nova sets the first one of a move before it asks for a host.
-    So every ``task_state`` but those named here says that the instance has arrived, or that it
-    never will: it goes elsewhere, or the move is over.
+    nova-compute writes what it has claimed for an instance to its compute node before
+    it goes on to the next ``task_state``; nova sets the first one of a move before it
+    asks for a host. So every ``task_state`` but those named here says that the instance
+    has arrived, or that it never will: it goes elsewhere, or the move is over.
     """
     if row.deleted:
         return False
@@ -84,7 +85,8 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
     if row.vm_state == 'building':
         return row.task_state in (None, 'scheduling') and host in (None, key)
     if row.vm_state == 'shelved_offloaded':
-        # The claim sets the host and leaves the task_state, which lasts until the guest runs.
+        # The claim sets the host and leaves the task_state, which lasts until the guest
+        # runs.
         return row.task_state in ('unshelving', 'spawning')
     if row.task_state in ('migrating', 'rebuilding'):
         return host != key  # where it is already, it came by an earlier request

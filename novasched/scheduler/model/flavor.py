@@ -44,7 +44,8 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """One group of a Placement query; a requester_id of None is the unsuffixed group."""
+    """One group of a Placement query; a requester_id of None is the unsuffixed
+    group."""
 
     requester_id: str | None = None
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +59,8 @@ class RequestGroup:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is asked of the group's provider; an amount of 0 is nothing."""
+        """True if nothing is asked of the group's provider; an amount of 0 is
+        nothing."""
         traits = self.required_traits or self.forbidden_traits
         aggregates = self.aggregates or self.forbidden_aggregates
         return not (any(self.resources.values()) or traits or aggregates)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compute node as the scheduler sees it at one moment.
 
-Attributes bear the names of nova's HostState, since JSON queries, capability extra specs and
-out-of-tree filters read them by name. Placing an instance gives another host.
+Attributes bear the names of nova's HostState, since JSON queries, capability extra
+specs and out-of-tree filters read them by name. Placing an instance gives another host.
 """
 
 import math
@@ -18,7 +18,9 @@ from novasched.scheduler.model.pci import Pools
 from novasched.scheduler.model.request import Request
 
 AVAILABILITY_ZONE = 'availability_zone'
-UP, DOWN, DISABLED = 'up', 'down', 'disabled'
+UP = 'up'
+DOWN = 'down'
+DISABLED = 'disabled'
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class Instance:
 class Host:
     """A compute node: memory and used disk in MiB, total disk in GiB.
 
-    ``numa`` and ``pci`` give what few requests look at, read when one does. ``instances`` are
-    those that the request needs, at least (``needed_instances`` of filters and weighers).
+    ``numa`` and ``pci`` give what few requests look at, read when one does.
+    ``instances`` are those that the request needs, at least (``needed_instances`` of
+    filters and weighers).
     """
 
     host: str
@@ -106,25 +109,30 @@ class Host:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The name of the service and of the node: one nova-compute may run many nodes."""
+        """The name of the service and of the node: one nova-compute may run many
+        nodes."""
         return self.host, self.nodename
 
     def metadata(self, name: str) -> frozenset[str]:
         """Every value that the host's aggregates give to a metadata key."""
-        return frozenset({a.metadata[name] for a in self.aggregates if name in a.metadata})
+        return frozenset(
+            {a.metadata[name] for a in self.aggregates if name in a.metadata}
+        )
 
     def zone(self, default: str | None) -> str | None:
         """The availability zone; a host is in one at the most."""
         lists = self.metadata(AVAILABILITY_ZONE)
-        return min(map(str.strip, ','.join(lists).split(','))) if lists else default
+        if lists:
+            return min(map(str.strip, ','.join(lists).split(',')))
+        return default
 
     def after(self, request: Request) -> 'Host':
-        """The host with the request's current instance placed on it, but for NUMA cells and
-        PCI devices (``fitting.py``).
+        """The host with the request's current instance placed on it, but for NUMA cells
+        and PCI devices (``fitting.py``).
 
-        Swap counts towards Placement's DISK_GB but not here, as in nova. A move or a build
-        always costs the host one I/O operation. A caller that names no instances has none put
-        on the host: nothing could tell them apart.
+        Swap counts towards Placement's DISK_GB but not here, as in nova. A move or a
+        build always costs the host one I/O operation. A caller that names no instances
+        has none put on the host: nothing could tell them apart.
         """
         flavor = request.flavor
         uuid = request.instance_uuid if request.instance_uuids else None
@@ -132,7 +140,8 @@ class Host:
         return replace(
             self,
             free_ram_mb=self.free_ram_mb - flavor.memory_mb,
-            free_disk_mb=self.free_disk_mb - (flavor.root_gb + flavor.ephemeral_gb) * 1024,
+            free_disk_mb=self.free_disk_mb
+            - (flavor.root_gb + flavor.ephemeral_gb) * 1024,
             vcpus_used=self.vcpus_used + flavor.vcpus,
             num_instances=self.num_instances + 1,
             num_io_ops=self.num_io_ops + 1,
@@ -150,10 +159,13 @@ class Host:
 
 
 def state(host: Host) -> str:
-    """The state of a host: down, disabled or up. A disabled host that is down is down."""
+    """The state of a host: down, disabled or up. A disabled host that is down is
+    down."""
     if not host.service.up:
         return DOWN
-    return DISABLED if host.service.disabled else UP
+    if host.service.disabled:
+        return DISABLED
+    return UP
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,48 @@ OLD_NAMES = {
     'xenapi_skip_agent_inject_ssh': 'os_skip_agent_inject_ssh',
     'xenapi_use_agent': 'img_use_agent',
 }
-FLAGS = frozenset((
-    'hw_boot_menu', 'hw_ephemeral_encryption', 'hw_firmware_stateless', 'hw_ipxe_boot',
-    'hw_locked_memory', 'hw_mem_encryption', 'hw_pmu', 'hw_qemu_guest_agent', 'hw_time_hpet',
-    'hw_vif_multiqueue_enabled', 'hw_virtio_packed_ring', 'img_bdm_v2', 'img_bittorrent',
-    'img_cache_in_nova', 'img_hide_hypervisor_id', 'img_linked_clone', 'img_use_agent',
-    'os_require_quiesce', 'os_skip_agent_inject_files_at_boot', 'os_skip_agent_inject_ssh',
-))  # fmt: skip
-NUMBERS = frozenset((
-    'hw_cpu_cores', 'hw_cpu_max_cores', 'hw_cpu_max_sockets', 'hw_cpu_max_threads',
-    'hw_cpu_sockets', 'hw_cpu_threads', 'hw_device_id', 'hw_maxphysaddr_bits', 'hw_numa_nodes',
-    'hw_redirected_usb_ports', 'hw_serial_port_count', 'hw_video_ram', 'img_compression_level',
-    'img_version',
-))  # fmt: skip
+FLAGS = frozenset(
+    (
+        'hw_boot_menu',
+        'hw_ephemeral_encryption',
+        'hw_firmware_stateless',
+        'hw_ipxe_boot',
+        'hw_locked_memory',
+        'hw_mem_encryption',
+        'hw_pmu',
+        'hw_qemu_guest_agent',
+        'hw_time_hpet',
+        'hw_vif_multiqueue_enabled',
+        'hw_virtio_packed_ring',
+        'img_bdm_v2',
+        'img_bittorrent',
+        'img_cache_in_nova',
+        'img_hide_hypervisor_id',
+        'img_linked_clone',
+        'img_use_agent',
+        'os_require_quiesce',
+        'os_skip_agent_inject_files_at_boot',
+        'os_skip_agent_inject_ssh',
+    )
+)
+NUMBERS = frozenset(
+    (
+        'hw_cpu_cores',
+        'hw_cpu_max_cores',
+        'hw_cpu_max_sockets',
+        'hw_cpu_max_threads',
+        'hw_cpu_sockets',
+        'hw_cpu_threads',
+        'hw_device_id',
+        'hw_maxphysaddr_bits',
+        'hw_numa_nodes',
+        'hw_redirected_usb_ports',
+        'hw_serial_port_count',
+        'hw_video_ram',
+        'img_compression_level',
+        'img_version',
+    )
+)
 _ARCHITECTURES = {
     **dict.fromkeys(('i386', 'i486', 'i586', 'x86_32', 'x86_32p'), 'i686'),
     'amd64': 'x86_64',
@@ -114,12 +143,21 @@ def typed(texts: Mapping[str, str]) -> dict[str, Any]:
         named['hw_disk_bus'] = 'ide'
     elif adapter:
         named.update(hw_disk_bus='scsi', hw_scsi_model=adapter)
-    named.update((n, t) for n, t in texts.items() if n.startswith(('hw_', 'img_', 'os_')))
-    values = {name: _value(name, text) for name, text in named.items() if '.' not in name}
+    named.update(
+        (n, t) for n, t in texts.items() if n.startswith(('hw_', 'img_', 'os_'))
+    )
+    values = {
+        name: _value(name, text) for name, text in named.items() if '.' not in name
+    }
     values |= _numa(texts)
-    traits = [name.removeprefix('trait:') for name, text in texts.items()
-              if name.startswith('trait:') and text == 'required']  # fmt: skip
-    return {**values, 'traits_required': traits} if traits else values
+    traits = [
+        name.removeprefix('trait:')
+        for name, text in texts.items()
+        if name.startswith('trait:') and text == 'required'
+    ]
+    if traits:
+        return {**values, 'traits_required': traits}
+    return values
 
 
 def _value(name: str, text: str) -> Any:
@@ -136,7 +174,8 @@ def _value(name: str, text: str) -> Any:
 
 
 def _numa(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The memory (MiB) and CPUs of each guest cell, which have a property of their own."""
+    """The memory (MiB) and CPUs of each guest cell, which have a property of their
+    own."""
     found: dict[str, Any] = {}
     for name, read in _OF_CELLS.items():
         cells = []

@@ -13,13 +13,19 @@ from typing import NamedTuple
 
 KIB_PER_MIB = 1024
 
-SHARED, DEDICATED, MIXED = 'shared', 'dedicated', 'mixed'
+SHARED = 'shared'
+DEDICATED = 'dedicated'
+MIXED = 'mixed'
 """CPU policies. None means shared."""
 
-PREFER, REQUIRE, ISOLATE = 'prefer', 'require', 'isolate'
+PREFER = 'prefer'
+REQUIRE = 'require'
+ISOLATE = 'isolate'
 """Thread policies. None means prefer."""
 
-SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
+SMALL_PAGES = -1
+LARGE_PAGES = -2
+ANY_PAGES = -3
 """Page sizes that leave the choice to the host, as nova stores them."""
 
 
@@ -55,14 +61,14 @@ class GuestTopology:
     emulator_threads_policy: str | None = None
 
     def emulator_cpus(self, index: int) -> int:
-        """Host CPUs that a cell needs for emulator threads: one, if they are isolated, beside
-        the first cell."""
+        """Host CPUs that a cell needs for emulator threads: one, if they are isolated,
+        beside the first cell."""
         return int(index == 0 and self.emulator_threads_policy == ISOLATE)
 
 
 class Pages(NamedTuple):
-    """Memory pages of one size in a host cell, as numbers of pages; the smaller size is the
-    lesser value."""
+    """Memory pages of one size in a host cell, as numbers of pages; the smaller size is
+    the lesser value."""
 
     size_kb: int
     total: int
@@ -77,10 +83,10 @@ class Pages(NamedTuple):
 
 @dataclass(frozen=True)
 class HostCell:
-    """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does not
-    tell them apart has the same in both. ``siblings`` are the threads of each core, of both
-    kinds; a host that names none has no threads. What follows from these is computed on demand:
-    most requests look at less than all of it.
+    """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does
+    not tell them apart has the same in both. ``siblings`` are the threads of each core,
+    of both kinds; a host that names none has no threads. What follows from these is
+    computed on demand: most requests look at less than all of it.
     """
 
     id: int
@@ -114,8 +120,8 @@ class HostCell:
 
     @cached_property
     def free_cores(self) -> Sequence[Sequence[int]]:
-        """The free CPUs of each core that has any. Their order within a core is that in which
-        a set gives them, for nova takes them in it."""
+        """The free CPUs of each core that has any. Their order within a core is that in
+        which a set gives them, for nova takes them in it."""
         free = self.free_pcpus
         if not self.siblings:
             return tuple([(cpu,) for cpu in sorted(free)])
@@ -130,13 +136,15 @@ class HostCell:
 
     @property
     def free_memory(self) -> int:
-        """Memory that no guest has been promised, in MiB; negative when overcommitted."""
+        """Memory that no guest has been promised, in MiB; negative when
+        overcommitted."""
         return self.memory - self.memory_usage
 
 
 class Room(NamedTuple):
-    """A host cell in numbers: all that a guest looks at which asks for no page size and no thread
-    policy. Memory is in MiB; where the host counts no pages, one of a MiB stands for each.
+    """A host cell in numbers: all that a guest looks at which asks for no page size and
+    no thread policy. Memory is in MiB; where the host counts no pages, one of a MiB
+    stands for each.
 
     :ivar page_kb: the size in KiB of the smallest pages, of which ``pages`` are there.
     :ivar pinnable: free CPUs on cores that the host names, if it names any.
@@ -153,15 +161,20 @@ class Room(NamedTuple):
 
 
 def _room(cell: HostCell) -> Room:
-    pages = min(cell.mempages, default=Pages(KIB_PER_MIB, cell.memory, cell.memory_usage))
-    cpus, memory = (len(cell.cpuset), cell.cpu_usage), (cell.memory, cell.memory_usage)
-    return Room(pages.size_kb, pages.total, pages.free, cell.free_on_cores, *cpus, *memory)
+    pages = min(
+        cell.mempages, default=Pages(KIB_PER_MIB, cell.memory, cell.memory_usage)
+    )
+    cpus = (len(cell.cpuset), cell.cpu_usage)
+    memory = (cell.memory, cell.memory_usage)
+    return Room(
+        pages.size_kb, pages.total, pages.free, cell.free_on_cores, *cpus, *memory
+    )
 
 
 @lru_cache(4096)
 def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
-    """Threads of the widest core, and all CPUs; computed once for all the cells that have the
-    same cores."""
+    """Threads of the widest core, and all CPUs; computed once for all the cells that
+    have the same cores."""
     return max(map(len, siblings), default=1) or 1, frozenset().union(*siblings)
 
 
@@ -176,15 +189,17 @@ class HostTopology:
 
     @cached_property
     def _hash(self) -> int:
-        """Of what is in use, since verdicts on hosts are looked up by it. Hosts of one make differ
-        in nothing else, and their CPUs take ten times as long."""
-        used = [(x.cpu_usage, x.memory_usage, x.pinned_cpus, x.mempages) for x in self.cells]
+        """Of what is in use, since verdicts on hosts are looked up by it. Hosts of one
+        make differ in nothing else, and their CPUs take ten times as long."""
+        used = [
+            (x.cpu_usage, x.memory_usage, x.pinned_cpus, x.mempages) for x in self.cells
+        ]
         return hash(tuple(used))
 
     @cached_property
     def rooms(self) -> bytes:
-        """The :class:`Room` of each cell, as floating point numbers of 64 bits: what a host reports
-        in error may be larger than any other."""
+        """The :class:`Room` of each cell, as floating point numbers of 64 bits: what a
+        host reports in error may be larger than any other."""
         numbers = [*chain(*map(_room, self.cells))]
         return struct.pack(f'={len(numbers)}d', *numbers)
 
@@ -195,9 +210,9 @@ class HostTopology:
 
 
 class CellFit(NamedTuple):
-    """The place of a guest cell: the host cell's id, (vCPU, host CPU) pairs in the order of the
-    vCPUs, the host CPUs for emulator threads, and the page size in KiB, which is None where the
-    guest leaves it to the host."""
+    """The place of a guest cell: the host cell's id, (vCPU, host CPU) pairs in the
+    order of the vCPUs, the host CPUs for emulator threads, and the page size in KiB,
+    which is None where the guest leaves it to the host."""
 
     host_cell: int
     pins: tuple[tuple[int, int], ...] = ()
@@ -219,8 +234,8 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class TopologyLimits:
-    """Allocation ratios of the cells of the host that was chosen, and the networks that those
-    cells must reach, None if the caller said nothing of networks.
+    """Allocation ratios of the cells of the host that was chosen, and the networks that
+    those cells must reach, None if the caller said nothing of networks.
     ``Selection.limits['numa_topology']``."""
 
     cpu_allocation_ratio: float

@@ -54,7 +54,10 @@ class Pool:
         """A property by the name that a request's spec gives it."""
         if name in self.tags:
             return self.tags[name]
-        return getattr(self, name) if name in _PROPERTIES else None
+        if name not in _PROPERTIES:
+            return None
+        value: str | int | None = getattr(self, name)
+        return value
 
 
 _PROPERTIES = frozenset(('product_id', 'vendor_id', 'numa_node', 'count'))

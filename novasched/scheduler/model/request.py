@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request to place instances, complete and frozen.
 
-The decoder (``rpc/decode.py``) fills every field once, whatever release the caller runs. Names
-are those of nova's RequestSpec.
+The decoder (``rpc/decode.py``) fills every field once, whatever release the caller
+runs. Names are those of nova's RequestSpec.
 """
 
 import math
@@ -29,9 +29,9 @@ class InAggregates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """A group of instances: its policy, its members, and the names of their hosts. ``located`` are
-    the hosts of the other members by their UUIDs, both of one that moves, if a filter or weigher
-    looks at them (``locates_members``)."""
+    """A group of instances: its policy, its members, and the names of their hosts.
+    ``located`` are the hosts of the other members by their UUIDs, both of one that
+    moves, if a filter or weigher looks at them (``locates_members``)."""
 
     uuid: str | None = None
     name: str | None = None
@@ -44,11 +44,14 @@ class InstanceGroup:
     )
 
     def members_near(self, host: InAggregates, key: str) -> int:
-        """The number of members on hosts whose aggregates give the key a value that those of this
-        one give it, too; or none where those of this one give it none."""
+        """The number of members on hosts whose aggregates give the key a value that
+        those of this one give it, too; or none where those of this one give it none."""
         values = host.metadata(key)
         near = [
-            any(each & values or each == values for each in (on.metadata(key) for on in hosts))
+            any(
+                each & values or each == values
+                for each in (on.metadata(key) for on in hosts)
+            )
             for hosts in self.located.values()
         ]
         return sum(near)
@@ -88,9 +91,9 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The message that a request was read from: its object, its caller's context, and the
-    caller's trace (W3C's traceparent). No decision depends on these; notifications and traces
-    need them."""
+    """The message that a request was read from: its object, its caller's context, and
+    the caller's trace (W3C's traceparent). No decision depends on these; notifications
+    and traces need them."""
 
     spec: Any
     context: Any
@@ -154,20 +157,27 @@ class Request:
     read_since: float = math.inf
     minimum_version: int | None = field(default=None, compare=False)
     origin: Origin | None = field(default=None, repr=False, compare=False)
-    requirements: Requirements = field(default=NO_REQUIREMENTS, repr=False, compare=False)
+    requirements: Requirements = field(
+        default=NO_REQUIREMENTS, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        """Keep the requirements in step with flavor and image, and as long as these stay."""
+        """Keep the requirements in step with flavor and image, and as long as these
+        stay."""
         properties = self.image.properties if self.image else NO_PROPERTIES
         current = self.requirements
         if current.flavor is not self.flavor or current.properties is not properties:
-            object.__setattr__(self, 'requirements', Requirements(self.flavor, properties))
+            object.__setattr__(
+                self, 'requirements', Requirements(self.flavor, properties)
+            )
 
     @property
     def count(self) -> int:
-        """The number of instances to place. ``num_instances`` is that of the request that once
-        created the instance, so it counts only where no UUIDs are given."""
-        return len(self.instance_uuids) if self.instance_uuids else self.num_instances
+        """The number of instances to place. ``num_instances`` is that of the request
+        that once created the instance, so it counts only where no UUIDs are given."""
+        if self.instance_uuids:
+            return len(self.instance_uuids)
+        return self.num_instances
 
     @property
     def trace_id(self) -> str | None:
@@ -182,12 +192,18 @@ class Request:
     @property
     def names_hosts(self) -> bool:
         """True if it wants certain hosts or nodes, or rules some out."""
-        destination, forced = self.requested_destination, self.force_hosts or self.force_nodes
-        return bool(self.ignore_hosts or forced or (destination and destination.host is not None))
+        destination = self.requested_destination
+        forced = self.force_hosts or self.force_nodes
+        return bool(
+            self.ignore_hosts
+            or forced
+            or (destination and destination.host is not None)
+        )
 
     @property
     def skips_filters(self) -> bool:
-        """True if hosts are forced, which are not filtered unless a check type is named."""
+        """True if hosts are forced, which are not filtered unless a check type is
+        named."""
         forced = self.force_hosts or self.force_nodes
         return bool(forced) and not self.scheduler_hints.get('_nova_check_type')
 
@@ -197,8 +213,11 @@ class Request:
         return bool(self.instance_uuids) and not self.is_rebuild
 
     def request_groups(self, pinned: bool = True) -> dict[str, RequestGroup]:
-        """The groups of the query for candidates; see :meth:`Requirements.request_groups`."""
-        return self.requirements.request_groups(self.requested_resources, self.is_bfv, pinned)
+        """The groups of the query for candidates; see
+        :meth:`Requirements.request_groups`."""
+        return self.requirements.request_groups(
+            self.requested_resources, self.is_bfv, pinned
+        )
 
     def hint(self, name: str) -> tuple[str, ...]:
         """The values of a scheduler hint; empty when it is not given."""
@@ -220,7 +239,9 @@ class Request:
 
     def for_instance(self, uuid: str | None) -> 'Request':
         """The same request with another current instance."""
-        return replace(self, instance_uuid=uuid) if uuid else self
+        if uuid:
+            return replace(self, instance_uuid=uuid)
+        return self
 
     def wanting(self, **changes: Any) -> 'Request':
         """The same request with its destination narrowed (fields of Destination)."""
@@ -228,15 +249,18 @@ class Request:
         return replace(self, requested_destination=replace(destination, **changes))
 
     def having_placed(self, host: str, candidate: Candidate | None) -> 'Request':
-        """The same request after one of its instances went to ``host``, which joins the hosts
-        of its group; its request groups have the candidate's providers."""
-        group, groups = self.instance_group, self.requested_resources
+        """The same request after one of its instances went to ``host``, which joins the
+        hosts of its group; its request groups have the candidate's providers."""
+        group = self.instance_group
+        groups = self.requested_resources
         if group is not None:
             group = replace(group, hosts=group.hosts | {host})
         if candidate is not None and groups:
             serving = candidate.providers_by_group()
             groups = tuple(
-                replace(each, provider_uuids=tuple(serving.get(str(each.requester_id), ())))
+                replace(
+                    each, provider_uuids=tuple(serving.get(str(each.requester_id), ()))
+                )
                 for each in groups
             )
         return replace(self, instance_group=group, requested_resources=groups)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from novasched.conf.redaction import cut
 
 MAX_AMOUNT = 2**63 - 1
-"""No database holds more; JSON does, and then there is no number with a fraction to compare it
-with."""
+"""No database holds more; JSON does, and then there is no number with a fraction to
+compare it with."""
 MAX_CPUS = 65536
 """No machine has more, and a list that names more must not fill the memory."""
 MAX_NAMED_CPUS = 4 * MAX_CPUS
@@ -33,7 +33,8 @@ def amount(name: str, value: object) -> int:
 
 
 def is_true(value: object) -> bool:
-    """True for a text, or a value that was one, that says yes, as oslo.utils reads it."""
+    """True for a text, or a value that was one, that says yes, as oslo.utils reads
+    it."""
     return str(value).strip().lower() in _TRUE
 
 
@@ -63,6 +64,8 @@ def cpu_set(text: str) -> set[int]:
             raise ValueError(f'{rule} is no range of CPUs')
         named += high - low + 1
         if named > MAX_NAMED_CPUS:
-            raise ValueError(f'more than {MAX_NAMED_CPUS} CPUs are named, some of them repeatedly')
+            raise ValueError(
+                f'more than {MAX_NAMED_CPUS} CPUs are named, some of them repeatedly'
+            )
         (excluded if rule.startswith('^') else included).update(range(low, high + 1))
     return included - excluded

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One guest cell on one host cell, all others left aside: memory pages and host CPUs.
 
-Host CPUs for dedicated vCPUs follow the thread policy: ``prefer`` fills cores as long as they
-suffice, ``require`` takes only CPUs that share cores, ``isolate`` takes a whole core for each.
+Host CPUs for dedicated vCPUs follow the thread policy: ``prefer`` fills cores as long
+as they suffice, ``require`` takes only CPUs that share cores, ``isolate`` takes a whole
+core for each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,15 +28,17 @@ Pins = tuple[tuple[int, int], ...]
 
 
 class Shortfall(NamedTuple):
-    """A resource that a host cell lacks, and how much of it; None where no amount would help."""
+    """A resource that a host cell lacks, and how much of it; None where no amount would
+    help."""
 
     resource: str
     amount: int | None = None
 
 
 def describe(shortfalls: Sequence[tuple[int, Shortfall]]) -> str:
-    """One line for the shortfalls of host cells, given as (id, shortfall): cells that lack the
-    same stand together with the least amount, which is what would have to be freed."""
+    """One line for the shortfalls of host cells, given as (id, shortfall): cells that
+    lack the same stand together with the least amount, which is what would have to be
+    freed."""
     cells: dict[str, list[int]] = {}
     amounts: dict[str, set[int]] = {}
     for cell, (resource, amount) in shortfalls:
@@ -44,7 +47,10 @@ def describe(shortfalls: Sequence[tuple[int, Shortfall]]) -> str:
     parts = []
     for resource, ids in cells.items():
         listed = ', '.join(map(str, ids))
-        subject = f'host cell {listed} lacks' if len(ids) == 1 else f'host cells {listed} lack'
+        if len(ids) == 1:
+            subject = f'host cell {listed} lacks'
+        else:
+            subject = f'host cells {listed} lack'
         least = 'at least ' if len(amounts[resource]) > 1 else ''
         missing = f'{least}{min(amounts[resource])} ' if amounts[resource] else ''
         parts.append(f'{subject} {missing}{resource}')
@@ -56,8 +62,8 @@ def shortfall(
 ) -> Shortfall | None:
     """The first thing that the host cell lacks for the guest cell; None when it fits.
 
-    ``emulator_cpus`` is how many CPUs it needs beside it for emulator threads. These are
-    nova-compute's checks, in its order.
+    ``emulator_cpus`` is how many CPUs it needs beside it for emulator threads. These
+    are nova-compute's checks, in its order.
     """
     size = page_size(host, guest)
     if isinstance(size, Shortfall):
@@ -70,17 +76,29 @@ def shortfall(
         lack = cpu_shortfall(host, guest, emulator_cpus)
         if lack is not None:
             return lack
-    return _over_limits(host, guest, limits) if limits is not None and guest.is_shared else None
+    if limits is not None and guest.is_shared:
+        return _over_limits(host, guest, limits)
+    return None
 
 
-def _over_limits(host: HostCell, guest: GuestCell, limits: TopologyLimits) -> Shortfall | None:
+def _over_limits(
+    host: HostCell, guest: GuestCell, limits: TopologyLimits
+) -> Shortfall | None:
     """The shortfall of a cell that is overcommitted as far as it may be."""
-    cpus = host.cpu_usage + len(guest.cpuset) - len(host.cpuset) * limits.cpu_allocation_ratio
+    cpus = (
+        host.cpu_usage
+        + len(guest.cpuset)
+        - len(host.cpuset) * limits.cpu_allocation_ratio
+    )
     if cpus > 0:
         return Shortfall('CPUs within the allocation ratio', -int(-cpus // 1))
-    memory = host.memory_usage + guest.memory - host.memory * limits.ram_allocation_ratio
+    memory = (
+        host.memory_usage + guest.memory - host.memory * limits.ram_allocation_ratio
+    )
     if memory > 0:
-        return Shortfall('MiB of memory within the allocation ratio', -int(-memory // 1))
+        return Shortfall(
+            'MiB of memory within the allocation ratio', -int(-memory // 1)
+        )
     return None
 
 
@@ -96,9 +114,9 @@ def fit_cell(host: HostCell, guest: GuestCell, emulator_cpus: int) -> CellFit:
 def page_size(host: HostCell, guest: GuestCell) -> int | Shortfall | None:
     """The page size in KiB that the guest cell gets; None where it asks for none.
 
-    A page size that is asked for is never overcommitted. Without one, memory is taken in the
-    smallest pages, and up to all of the cell: guests may not overcommit against themselves,
-    and pinned ones not at all.
+    A page size that is asked for is never overcommitted. Without one, memory is taken
+    in the smallest pages, and up to all of the cell: guests may not overcommit against
+    themselves, and pinned ones not at all.
     """
     if guest.pagesize:
         return _requested_page_size(host, guest, guest.pagesize)
@@ -106,10 +124,14 @@ def page_size(host: HostCell, guest: GuestCell) -> int | Shortfall | None:
         smallest = min(host.mempages)
         return _page_shortfall(smallest, guest, free=guest.is_pinned)
     room = host.free_memory if guest.is_pinned else host.memory
-    return Shortfall('MiB of memory', guest.memory - room) if room < guest.memory else None
+    if room < guest.memory:
+        return Shortfall('MiB of memory', guest.memory - room)
+    return None
 
 
-def _requested_page_size(host: HostCell, guest: GuestCell, size: int) -> int | Shortfall:
+def _requested_page_size(
+    host: HostCell, guest: GuestCell, size: int
+) -> int | Shortfall:
     first: Shortfall | None = None
     for pages in _page_choices(host.mempages, size):
         lack = _page_shortfall(pages, guest, free=True)
@@ -119,18 +141,24 @@ def _requested_page_size(host: HostCell, guest: GuestCell, size: int) -> int | S
     return first or Shortfall(_PAGE_NAMES.get(size, f'pages of {size} KiB'))
 
 
-_PAGE_NAMES = {SMALL_PAGES: 'counted pages', LARGE_PAGES: 'large pages', ANY_PAGES: 'counted pages'}
+_PAGE_NAMES = {
+    SMALL_PAGES: 'counted pages',
+    LARGE_PAGES: 'large pages',
+    ANY_PAGES: 'counted pages',
+}
 
 
 def _page_choices(mempages: Sequence[Pages], size: int) -> Sequence[Pages]:
-    """The kinds of pages to try: ``any`` begins with the largest, ``large`` is any but the
-    smallest."""
+    """The kinds of pages to try: ``any`` begins with the largest, ``large`` is any but
+    the smallest."""
     if size not in _PAGE_NAMES:
         return [pages for pages in mempages if pages.size_kb == size][:1]
     descending = sorted(mempages, reverse=True)
     if size == SMALL_PAGES:
         return descending[-1:]
-    return descending[:-1] if size == LARGE_PAGES else descending
+    if size == LARGE_PAGES:
+        return descending[:-1]
+    return descending
 
 
 def _page_shortfall(pages: Pages, guest: GuestCell, free: bool) -> Shortfall | None:
@@ -138,10 +166,14 @@ def _page_shortfall(pages: Pages, guest: GuestCell, free: bool) -> Shortfall | N
     if rest:
         return Shortfall(f'pages that divide its memory: {pages.size_kb} KiB do not')
     missing = count - (pages.free if free else pages.total)
-    return Shortfall(f'pages of {pages.size_kb} KiB', missing) if missing > 0 else None
+    if missing > 0:
+        return Shortfall(f'pages of {pages.size_kb} KiB', missing)
+    return None
 
 
-def cpu_shortfall(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Shortfall | None:
+def cpu_shortfall(
+    host: HostCell, guest: GuestCell, emulator_cpus: int
+) -> Shortfall | None:
     """The free CPUs or cores that are missing for a pinned guest cell and its emulator
     threads."""
     count = len(guest.pcpuset) + emulator_cpus
@@ -159,13 +191,16 @@ def cpu_shortfall(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Short
 
 
 def _core_shortfall(host: HostCell, count: int) -> Shortfall | None:
-    """A whole core is needed for each CPU, those of emulator threads too, for compute takes
-    their siblings away like any others. On a host with CPUs for pinning alone, Placement counts
-    the siblings of a pinned CPU and gives them away, so that it can have no threads."""
+    """A whole core is needed for each CPU, those of emulator threads too, for compute
+    takes their siblings away like any others. On a host with CPUs for pinning alone,
+    Placement counts the siblings of a pinned CPU and gives them away, so that it can
+    have no threads."""
     if host.threads > 1 and host.pcpuset != host.cpuset:
         return Shortfall('cores without threads to isolate')
     missing = count - host.cores_with[host.threads]
-    return Shortfall('free whole cores to isolate', missing) if missing > 0 else None
+    if missing > 0:
+        return Shortfall('free whole cores to isolate', missing)
+    return None
 
 
 def _thread_shortfall(host: HostCell, count: int) -> Shortfall | None:
@@ -173,12 +208,16 @@ def _thread_shortfall(host: HostCell, count: int) -> Shortfall | None:
         return Shortfall('threads, which are required')
     most = max(n * cores for n, cores in enumerate(host.cores_with) if n > 1)
     missing = max(count, 1) - most
-    return Shortfall('free threads that share cores', missing) if missing > 0 else None
+    if missing > 0:
+        return Shortfall('free threads that share cores', missing)
+    return None
 
 
-def pin(host: HostCell, guest: GuestCell, emulator_cpus: int) -> tuple[Pins, frozenset[int]]:
-    """(vCPU, host CPU) pairs, and the host CPUs for emulator threads, for a guest cell that
-    lacks nothing."""
+def pin(
+    host: HostCell, guest: GuestCell, emulator_cpus: int
+) -> tuple[Pins, frozenset[int]]:
+    """(vCPU, host CPU) pairs, and the host CPUs for emulator threads, for a guest cell
+    that lacks nothing."""
     isolated = guest.cpu_thread_policy == ISOLATE
     cpus = _of_whole_cores(host) if isolated else _filling_cores(host, guest)
     pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False))
@@ -197,11 +236,13 @@ def _of_whole_cores(host: HostCell) -> Iterable[int]:
 
 
 def _filling_cores(host: HostCell, guest: GuestCell) -> Iterable[int]:
-    """CPUs in an order that takes equally many of each core, as many as suffice; the last
-    resort of ``prefer`` is one after the other."""
+    """CPUs in an order that takes equally many of each core, as many as suffice; the
+    last resort of ``prefer`` is one after the other."""
     count = len(guest.pcpuset)
     fewest = 2 if guest.cpu_thread_policy == REQUIRE else 1
     for n in range(host.threads, fewest - 1, -1):
         if host.cores_with[n] and n * host.cores_with[n] >= count:
-            return (cpu for core in host.free_cores if len(core) >= n for cpu in core[:n])
+            return (
+                cpu for core in host.free_cores if len(core) >= n for cpu in core[:n]
+            )
     return chain.from_iterable(host.free_cores)

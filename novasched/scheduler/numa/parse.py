@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NUMA topology that a compute host reports, from ``compute_nodes.numa_topology``.
 
-Since Liberty the text is a versioned object as JSON; before, it was plain JSON. Memory is in
-MiB, page sizes are in KiB.
+Since Liberty the text is a versioned object as JSON; before, it was plain JSON. Memory
+is in MiB, page sizes are in KiB.
 
-Thousands of hosts report texts that all differ, in what is used; which CPUs they have, and on
-which cores, is the same for all hosts of a kind. So the lists of CPUs are left as they stand in
-the text, and those that do not change are read once and shared by the hosts that have them.
+Thousands of hosts report texts that all differ, in what is used; which CPUs they have,
+and on which cores, is the same for all hosts of a kind. So the lists of CPUs are left
+as they stand in the text, and those that do not change are read once and shared by the
+hosts that have them.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ class _Networks(Struct):
     tunneled: bool = False
 
 
-NONE, NULL = Raw(b'[]'), Raw(b'null')
+NONE = Raw(b'[]')
+NULL = Raw(b'null')
 
 
 class _Cell(Struct):
@@ -144,7 +146,8 @@ def _check(topology: Any) -> None:
     """
     if not isinstance(topology, dict):
         return
-    name, version = topology.get('nova_object.name'), topology.get('nova_object.version')
+    name = topology.get('nova_object.name')
+    version = topology.get('nova_object.version')
     if name != 'NUMATopology' or str(version).partition('.')[0] != '1':
         raise ValueError(f'{str(name)[:40]!r} {str(version)[:40]!r} is not known')
 
@@ -183,9 +186,9 @@ def _shared_cores(text: bytes) -> tuple[frozenset[int], ...]:
 
 
 def _cpus(cpus: Sequence[int]) -> frozenset[int]:
-    """A set that gives its CPUs in the order in which nova's gives them, since threads of a
-    core are taken in that order. It depends on the order in which they went in, and nova's
-    set is made from another one."""
+    """A set that gives its CPUs in the order in which nova's gives them, since threads
+    of a core are taken in that order. It depends on the order in which they went in,
+    and nova's set is made from another one."""
     read = set(_checked(cpus))
     copied = set(iter(read))
     return frozenset(copied)
@@ -194,7 +197,9 @@ def _cpus(cpus: Sequence[int]) -> frozenset[int]:
 def _checked(cpus: Sequence[int]) -> Sequence[int]:
     """The CPUs, if all are such as a host can have. The decoder would look at each."""
     if cpus and not (min(cpus) >= 0 and max(cpus) < MAX_CPUS):
-        raise ValueError(f'CPUs {min(cpus)} to {max(cpus)} are not within 0 to {MAX_CPUS - 1}')
+        raise ValueError(
+            f'CPUs {min(cpus)} to {max(cpus)} are not within 0 to {MAX_CPUS - 1}'
+        )
     return cpus
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts that a guest fits beyond doubt, found for many hosts at once.
 
-A guest without wishes fits a host of which as many cells as it has could each take any of its own.
-The others need a closer look (``fit.py``), as do guests that ask for a page size, a thread policy,
-networks or devices.
+A guest without wishes fits a host of which as many cells as it has could each take any
+of its own. The others need a closer look (``fit.py``), as do guests that ask for a page
+size, a thread policy, networks or devices.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,11 @@ ROOM = np.dtype([(name, np.float64) for name in Room._fields])
 def has_no_wishes(guest: GuestTopology) -> bool:
     """True for a guest that :func:`fits_plainly` may be asked about."""
     cells = guest.cells
-    return bool(cells) and not guest.emulator_threads_policy and all(map(_has_no_wishes, cells))
+    return (
+        bool(cells)
+        and not guest.emulator_threads_policy
+        and all(map(_has_no_wishes, cells))
+    )
 
 
 def _has_no_wishes(cell: GuestCell) -> bool:
@@ -62,7 +66,8 @@ def fits_plainly(
     most_memory = rooms['memory'] * ram_ratios[host_of]
     roomy = np.ones(len(rooms), bool)
     sizes = {
-        (x.memory, len(x.cpuset), len(x.pcpuset), x.is_shared, x.is_pinned) for x in guest.cells
+        (x.memory, len(x.cpuset), len(x.pcpuset), x.is_shared, x.is_pinned)
+        for x in guest.cells
     }
     for memory, cpus, pcpus, is_shared, is_pinned in sizes:
         pages, rest = np.divmod(memory * KIB_PER_MIB, rooms['page_kb'])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distinct host cells for guest cells: bipartite matching with backtracking.
 
-Sets of host cells are integers used as bit masks. Each guest cell has the mask of host cells
-that it fits; beyond that, the choice must contain a host cell of each constraint (a mask), and
-be accepted as a whole. Guest cells are assigned in turn, each to the lowest host cell that leaves
-the others assignable, which a bipartite matching decides: without constraints and acceptance
-nothing is ever undone.
+Sets of host cells are integers used as bit masks. Each guest cell has the mask of host
+cells that it fits; beyond that, the choice must contain a host cell of each constraint
+(a mask), and be accepted as a whole. Guest cells are assigned in turn, each to the
+lowest host cell that leaves the others assignable, which a bipartite matching decides:
+without constraints and acceptance nothing is ever undone.
 """
 
 import functools
@@ -14,14 +14,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Acceptance = Callable[[int], bool]
-"""True if a set of host cells will do, one for each guest cell; for a larger set, False only if
-no subset of it will do."""
+"""True if a set of host cells will do, one for each guest cell; for a larger set, False
+only if no subset of it will do."""
 
 
 def bottleneck(masks: Sequence[int], free: int) -> tuple[int, int] | None:
-    """Guest cells that cannot all be assigned from the host cells in ``free``, and all that
-    they fit of these: two masks, the first with more bits than the second (Hall's condition).
-    None when all can be assigned."""
+    """Guest cells that cannot all be assigned from the host cells in ``free``, and all
+    that they fit of these: two masks, the first with more bits than the second (Hall's
+    condition). None when all can be assigned."""
     owners: dict[int, int] = {}
     assigned = 0
     for guest, mask in enumerate(masks):
@@ -33,7 +33,9 @@ def bottleneck(masks: Sequence[int], free: int) -> tuple[int, int] | None:
             continue
         path = _AugmentingPath(masks, free, owners)
         if not path.assign(guest):
-            return sum(1 << owners[host] for host in _bits(path.seen)) | 1 << guest, path.seen
+            return sum(
+                1 << owners[host] for host in _bits(path.seen)
+            ) | 1 << guest, path.seen
         assigned = sum(owners)
     return None
 
@@ -48,7 +50,8 @@ class _AugmentingPath:
     seen: int = 0
 
     def assign(self, guest: int) -> bool:
-        """Give the guest cell a host cell, if need be that of one that moves to another."""
+        """Give the guest cell a host cell, if need be that of one that moves to
+        another."""
         for host in _bits(self.masks[guest] & self.free):
             if host & self.seen:
                 continue
@@ -61,8 +64,9 @@ class _AugmentingPath:
 
 @dataclass(slots=True)
 class Search:
-    """One search. ``kinds`` has the same key for host cells that can stand for each other in
-    every respect, so that only one of those is tried in a guest cell's turn."""
+    """One search. ``kinds`` has the same key for host cells that can stand for each
+    other in every respect, so that only one of those is tried in a guest cell's
+    turn."""
 
     masks: Sequence[int]
     constraints: tuple[int, ...] = ()
@@ -84,7 +88,9 @@ class Search:
         if not self.constraints and self.accepts is None:
             return self._unconstrained(free)
         self._reachable = union(self.masks) & free
-        return self._assign(0, free) if self._assignable(self.masks, 0, free) else None
+        if self._assignable(self.masks, 0, free):
+            return self._assign(0, free)
+        return None
 
     def _unconstrained(self, free: int) -> tuple[int, ...] | None:
         if bottleneck(self.masks, free) is not None:
@@ -92,7 +98,9 @@ class Search:
         chosen = []
         for count, mask in enumerate(self.masks, 1):
             rest = self.masks[count:]
-            host = next(h for h in _bits(mask & free) if bottleneck(rest, free & ~h) is None)
+            host = next(
+                h for h in _bits(mask & free) if bottleneck(rest, free & ~h) is None
+            )
             free &= ~host
             chosen.append(host.bit_length() - 1)
         return tuple(chosen)
@@ -121,8 +129,8 @@ class Search:
         return None
 
     def _assignable(self, rest: Sequence[int], used: int, free: int) -> bool:
-        """False if the remaining guest cells cannot all be assigned; True may be too hopeful
-        where there are constraints or acceptance."""
+        """False if the remaining guest cells cannot all be assigned; True may be too
+        hopeful where there are constraints or acceptance."""
         within = union(rest) & free
         unmet = [mask & within for mask in self.constraints if not mask & used]
         if _disjoint(unmet) > len(rest) or not all(unmet):
@@ -130,7 +138,9 @@ class Search:
         if bottleneck(rest, free) is not None:
             return False
         worth_asking = bool(rest) and (self._was_refused or not used)
-        return self._accepts(used | within) if worth_asking else True
+        if worth_asking:
+            return self._accepts(used | within)
+        return True
 
     def _accepts(self, hosts: int) -> bool:
         if self.accepts is None:
@@ -140,8 +150,8 @@ class Search:
         return self._accepted[hosts]
 
     def _look_ahead(self) -> None:
-        """After the first refusal, ask for acceptance of all that can still be reached; a host
-        cell without which the rest will not do becomes a constraint."""
+        """After the first refusal, ask for acceptance of all that can still be reached;
+        a host cell without which the rest will not do becomes a constraint."""
         if not self._was_refused:
             self._was_refused = True
             indispensable = (
@@ -153,7 +163,8 @@ class Search:
 
 
 def _disjoint(masks: Sequence[int]) -> int:
-    """A number of masks of which no two overlap, so that each needs a host cell of its own."""
+    """A number of masks of which no two overlap, so that each needs a host cell of its
+    own."""
     seen = count = 0
     for mask in sorted(masks, key=int.bit_count):
         if not mask & seen:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools of PCI devices from the texts that ``compute_nodes.pci_stats`` holds.
 
-Today's nova writes an object, PciDevicePoolList 1.x; before Kilo it was a list of dicts,
-or one dict, in which the tags stand beside the other properties.
+Today's nova writes an object, PciDevicePoolList 1.x; before Kilo it was a list of
+dicts, or one dict, in which the tags stand beside the other properties.
 """
 
 import json
@@ -18,8 +18,8 @@ _OWN = ('product_id', 'vendor_id', 'numa_node', 'count')
 
 
 def pools(text: str | None) -> Pools:
-    """The pools of a host, those with the fewest properties first, as nova has them; none
-    if nothing is stored.
+    """The pools of a host, those with the fewest properties first, as nova has them;
+    none if nothing is stored.
 
     :raises ValueError: the text cannot be read; says what is wrong with it.
     """
@@ -41,15 +41,17 @@ def _listed(stored: Any) -> Sequence[Any]:
             raise ValueError(f'{LIST} has no objects')
         return [_flat(_data(each, POOL)) for each in listed]
     if isinstance(stored, Mapping):
-        return [stored] if stored else []
+        if stored:
+            return [stored]
+        return []
     if isinstance(stored, list) or stored is None:
         return stored or []
     raise ValueError(f'a list of pools is wanted, not {type(stored).__name__}')
 
 
 def _data(stored: Any, name: str) -> Mapping[str, Any]:
-    """The fields of an object in nova's envelope. What a newer minor version adds is not
-    looked at."""
+    """The fields of an object in nova's envelope. What a newer minor version adds is
+    not looked at."""
     if not isinstance(stored, Mapping) or stored.get('nova_object.name') != name:
         raise ValueError(f'it is no {name}')
     version = stored.get('nova_object.version')

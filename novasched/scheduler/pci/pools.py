@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pools of a host's PCI devices: those that serve a request, and those that it leaves.
+"""The pools of a host's PCI devices: those that serve a request, and those that it
+leaves.
 
-nova-compute judges again by the same rules when the instance arrives, so the order of the steps
-is nova's (``nova.pci.stats.PciDeviceStats``) even where another one would find more: a pool that
-the NUMA policy prefers is not given up when a later step finds it unfit. Requests are served in
-their order, each from the pools that come first.
+nova-compute judges again by the same rules when the instance arrives, so the order of
+the steps is nova's (``nova.pci.stats.PciDeviceStats``) even where another one would
+find more: a pool that the NUMA policy prefers is not given up when a later step finds
+it unfit. Requests are served in their order, each from the pools that come first.
 """
 
 from collections import Counter
@@ -12,10 +13,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from novasched.scheduler.model.pci import PHYSICAL, VDPA, VIRTUAL, PciRequest, Pool, Pools
+from novasched.scheduler.model.pci import (
+    PHYSICAL,
+    VDPA,
+    VIRTUAL,
+    PciRequest,
+    Pool,
+    Pools,
+)
 from novasched.scheduler.model.values import is_true
 
-REQUIRED, LEGACY, SOCKET = 'required', 'legacy', 'socket'
+REQUIRED = 'required'
+LEGACY = 'legacy'
+SOCKET = 'socket'
 REMOTE_MANAGED = 'remote_managed'
 LIVE_MIGRATABLE = 'live_migratable'
 IN_PLACEMENT = frozenset(('resource_class', 'traits', 'rp_uuids'))
@@ -24,7 +34,8 @@ IN_PLACEMENT = frozenset(('resource_class', 'traits', 'rp_uuids'))
 UNKNOWN_SOCKETS: Mapping[int, int | None] = {}
 
 Mappings = Mapping[str, Collection[str]]
-"""Suffix of each request group to the providers that serve it, as Placement maps them."""
+"""Suffix of each request group to the providers that serve it, as Placement maps
+them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,9 @@ def providers_of(request: PciRequest, mappings: Mappings | None) -> tuple[str, .
         return ()
     if not mappings:
         known = request.spec[0].get('rp_uuids') if request.spec else None
-        return tuple(known.split(',')) if known else ()
+        if known:
+            return tuple(known.split(','))
+        return ()
     name = request.request_id
     if not name:
         return ()
@@ -78,24 +91,34 @@ def _devices(pools: Pools) -> int:
 def _with_properties(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
     """Keep those that have all properties of one of the specs, whatever their case."""
     specs = [
-        {name: _plain(value) for name, value in spec.items() if name not in IN_PLACEMENT}
+        {
+            name: _plain(value)
+            for name, value in spec.items()
+            if name not in IN_PLACEMENT
+        }
         for spec in request.spec
     ]
     return tuple(
         pool
         for pool in pools
-        if any(all(_plain(pool.get(x)) == value for x, value in spec.items()) for spec in specs)
+        if any(
+            all(_plain(pool.get(x)) == value for x, value in spec.items())
+            for spec in specs
+        )
     )
 
 
 def _plain(value: str | int | None) -> str | int | None:
-    return value.lower() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.lower()
+    return value
 
 
 def _near(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that the request's NUMA policy allows. Each policy is content with what a
-    stricter one finds, if that is enough; ``legacy`` also takes devices whose cell is not
-    known, any other policy (``preferred``) takes all, the nearer ones first."""
+    """Keep those that the request's NUMA policy allows. Each policy is content with
+    what a stricter one finds, if that is enough; ``legacy`` also takes devices whose
+    cell is not known, any other policy (``preferred``) takes all, the nearer ones
+    first."""
     cells = source.cells
     if not cells:
         return pools
@@ -106,14 +129,20 @@ def _near(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
     if policy == SOCKET:
         near = _on_their_sockets(source)
         return tuple(pool for pool in pools if pool.numa_node in near)
-    loosely = tuple(pool for pool in pools if pool.numa_node is None or pool.numa_node in cells)
+    loosely = tuple(
+        pool for pool in pools if pool.numa_node is None or pool.numa_node in cells
+    )
     if policy == LEGACY or _devices(loosely) >= request.count:
         return loosely
-    return (*loosely, *(p for p in pools if p.numa_node is not None and p.numa_node not in cells))
+    return (
+        *loosely,
+        *(p for p in pools if p.numa_node is not None and p.numa_node not in cells),
+    )
 
 
 def _reached(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that the NUMA policy could allow a guest that gets some of the cells."""
+    """Keep those that the NUMA policy could allow a guest that gets some of the
+    cells."""
     policy = request.numa_policy or LEGACY
     if not source.cells or policy not in (REQUIRED, LEGACY, SOCKET):
         return pools
@@ -126,15 +155,17 @@ def _reached(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
 
 
 def _on_their_sockets(source: DeviceSource) -> set[int]:
-    """The host cells on the sockets that the guest's cells are on; none if a cell of the
-    host does not say which socket it is on."""
+    """The host cells on the sockets that the guest's cells are on; none if a cell of
+    the host does not say which socket it is on."""
     if None in source.sockets.values():
         return set()
     sockets = {source.sockets[cell] for cell in source.cells if cell in source.sockets}
     return {cell for cell, socket in source.sockets.items() if socket in sockets}
 
 
-def _if_asked(kind: str, pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
+def _if_asked(
+    kind: str, pools: Pools, request: PciRequest, source: DeviceSource
+) -> Pools:
     """Keep devices of that kind for requests that name it."""
     if any(spec.get('dev_type') == kind for spec in request.spec):
         return pools
@@ -148,20 +179,25 @@ def _without_remote(pools: Pools, request: PciRequest, source: DeviceSource) -> 
 
 
 def _allocated(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those of Placement's providers that have as many devices as it allocated; none unless
-    each of these providers has."""
+    """Keep those of Placement's providers that have as many devices as it allocated;
+    none unless each of these providers has."""
     if not source.providers:
         return pools
     wanted = Counter(source.providers)
     able = tuple(p for p in pools if 0 < wanted[p.tags.get('rp_uuid') or ''] <= p.count)
-    return able if len({p.tags['rp_uuid'] for p in able}) == len(wanted) else ()
+    if len({p.tags['rp_uuid'] for p in able}) == len(wanted):
+        return able
+    return ()
 
 
 def _migratable(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that live-migrate, or that do not, if every spec names one of the two."""
+    """Keep those that live-migrate, or that do not, if every spec names one of the
+    two."""
     for wanted in ('true', 'false'):
         if all(spec.get(LIVE_MIGRATABLE) == wanted for spec in request.spec):
-            return tuple(pool for pool in pools if pool.tags.get(LIVE_MIGRATABLE) == wanted)
+            return tuple(
+                pool for pool in pools if pool.tags.get(LIVE_MIGRATABLE) == wanted
+            )
     return pools
 
 
@@ -185,7 +221,8 @@ def consume(
     cells: Iterable[int] = (),
     sockets: Mapping[int, int | None] = UNKNOWN_SOCKETS,
 ) -> Pools | str:
-    """The pools after an instance took its devices; or why it cannot have them, in one line.
+    """The pools after an instance took its devices; or why it cannot have them, in one
+    line.
 
     :param mappings: which providers serve which request group of the candidate.
     :param cells: the host cells of the guest, if it has a NUMA topology.
@@ -209,14 +246,15 @@ def out_of_reach(
     most: int,
     sockets: Mapping[int, int | None],
 ) -> str | None:
-    """The reason that no guest on ``most`` of the cells can have its devices, in one line; None
-    if one might."""
+    """The reason that no guest on ``most`` of the cells can have its devices, in one
+    line; None if one might."""
     cell_ids = frozenset(cells)
     near: set[int] = set()
     wanted = 0
     for request in requests:
         source = DeviceSource(cell_ids, sockets, providers_of(request, mappings))
-        # A guest on more cells may find less: it settles for what is near before the rest.
+        # A guest on more cells may find less: it settles for what is near before the
+        # rest.
         found = pools
         for step, _ in _STEPS:
             found = (_reached if step is _near else step)(found, request, source)
@@ -224,12 +262,17 @@ def out_of_reach(
         bound = (request.numa_policy or LEGACY) in (REQUIRED, LEGACY)
         best = _devices_on(found, most if bound else len(found))
         if not found or best < request.count:
-            return f'PCI {request.label}: {best} of {request.count} devices are within reach'
+            return (
+                f'PCI {request.label}: {best} of {request.count} devices are within'
+                ' reach'
+            )
         if bound:
             near.update(map(id, found))
             wanted += len(source.providers) or request.count
     best = _devices_on((pool for pool in pools if id(pool) in near), most)
-    return f'{best} of {wanted} PCI devices are within reach' if best < wanted else None
+    if best < wanted:
+        return f'{best} of {wanted} PCI devices are within reach'
+    return None
 
 
 def _devices_on(pools: Iterable[Pool], most: int) -> int:
@@ -253,7 +296,10 @@ def _after(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | s
         at = next((i for i, each in enumerate(pools) if each is pool), None)
         if at is None:
             continue  # it went with a relative
-        taken = wanted[str(pool.tags['rp_uuid'])] if wanted else min(missing, pool.count)
+        if wanted:
+            taken = wanted[str(pool.tags['rp_uuid'])]
+        else:
+            taken = min(missing, pool.count)
         pools = tuple(_without(pools, at, taken))
         missing -= taken
         if missing <= 0:
@@ -262,8 +308,8 @@ def _after(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | s
 
 
 def _without(pools: Pools, at: int, taken: int) -> Iterator[Pool]:
-    """The pools without ``taken`` devices of one, and without those that go with these. A pool
-    that has no devices left is dropped."""
+    """The pools without ``taken`` devices of one, and without those that go with these.
+    A pool that has no devices left is dropped."""
     for i, pool in enumerate(pools):
         if i == at:
             if pool.count > taken:
@@ -273,9 +319,9 @@ def _without(pools: Pools, at: int, taken: int) -> Iterator[Pool]:
 
 
 def _goes_with(one: Pool, other: Pool) -> bool:
-    """True if one pool has the parent of another's devices, or their children. A physical
-    function cannot be given away together with its virtual ones; the pools of both have
-    the address of the physical one."""
+    """True if one pool has the parent of another's devices, or their children. A
+    physical function cannot be given away together with its virtual ones; the pools of
+    both have the address of the physical one."""
     address = one.tags.get('address')
     if not address or address != other.tags.get('address'):
         return False
@@ -284,7 +330,7 @@ def _goes_with(one: Pool, other: Pool) -> bool:
 
 
 def _in_several_pools(pools: Pools) -> str | None:
-    """A provider that has more than one pool, so that it is unknown whose devices Placement
-    gave."""
+    """A provider that has more than one pool, so that it is unknown whose devices
+    Placement gave."""
     counted = Counter(pool.tags['rp_uuid'] for pool in pools if 'rp_uuid' in pool.tags)
     return next((str(rp) for rp, times in counted.items() if times > 1), None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefilters make a request more precise before Placement is asked.
 
-They look things up through the ports below. None runs for a rebuild in place. Each logs what it
-adds.
+They look things up through the ports below. None runs for a rebuild in place. Each logs
+what it adds.
 """
 
 import logging
@@ -50,15 +50,17 @@ class Network(Protocol):
         """The aggregates of all segments of a network; none if it is not routed."""
 
     def subnet_aggregates(self, uuid: str) -> frozenset[str]:
-        """The aggregates of the segment of a subnet; none if its network is not routed."""
+        """The aggregates of the segment of a subnet; none if its network is not
+        routed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of prefilters; without ``[neutron]`` there is no network. The minimum version
-    is the least that a nova-compute of any cell has reported when the hosts were read last, or, for
-    the first request, at that moment (monotonic seconds) or later; 0 if none has. Who goes by it
-    notes it in the request, which is decided anew where its hosts say otherwise."""
+    """The sources of prefilters; without ``[neutron]`` there is no network. The minimum
+    version is the least that a nova-compute of any cell has reported when the hosts
+    were read last, or, for the first request, at that moment (monotonic seconds) or
+    later; 0 if none has. Who goes by it notes it in the request, which is decided anew
+    where its hosts say otherwise."""
 
     aggregates: Aggregates
     minimum_version: Callable[[float], int]
@@ -75,8 +77,8 @@ class Prefilter:
     """The field of the settings that switches the prefilter on, if there is one."""
 
     keys: frozenset[str] = frozenset()
-    """Extra specs and image properties: only a request that has one of them is of concern; every
-    request where none is named."""
+    """Extra specs and image properties: only a request that has one of them is of
+    concern; every request where none is named."""
 
     def __init__(self, settings: Settings, sources: Sources) -> None:
         self.settings = settings
@@ -91,19 +93,27 @@ class Prefilter:
         return replace(request, root_required=request.root_required.union(traits))
 
     def requiring_known(self, request: Request, *traits: str) -> Request:
-        """The same for names that were made; unchanged if os-traits does not have one of them."""
+        """The same for names that were made; unchanged if os-traits does not have one
+        of them."""
         for trait in traits:
             if not hasattr(os_traits, trait):
-                LOG.error('Computed trait name %r is not valid; is os-traits up to date?', trait)
+                LOG.error(
+                    'Computed trait name %r is not valid; is os-traits up to date?',
+                    trait,
+                )
                 return request
-        return self.requiring(request, *traits) if traits else request
+        if traits:
+            return self.requiring(request, *traits)
+        return request
 
     def forbidding(self, request: Request, *traits: str) -> Request:
         """The request, for hosts whose own provider has none of these traits."""
         self._log('forbidden traits', traits)
         return replace(request, root_forbidden=request.root_forbidden.union(traits))
 
-    def aggregates_with(self, test: Callable[[str, str], bool], request: Request) -> set[str]:
+    def aggregates_with(
+        self, test: Callable[[str, str], bool], request: Request
+    ) -> set[str]:
         """The aggregates (UUIDs) of which a metadata key and its value pass the test.
 
         If no aggregate passes among those that were read shortly before the request
@@ -129,10 +139,13 @@ class Prefilter:
         """The request, for hosts that are also in one of these aggregates (UUIDs)."""
         self._log('aggregates', aggregates)
         destination = request.requested_destination or Destination()
-        return request.wanting(aggregates=(*destination.aggregates, frozenset(aggregates)))
+        return request.wanting(
+            aggregates=(*destination.aggregates, frozenset(aggregates))
+        )
 
     def outside(self, request: Request, aggregates: Collection[str]) -> Request:
-        """The request, for hosts that are in none of these aggregates (UUIDs) either."""
+        """The request, for hosts that are in none of these aggregates (UUIDs)
+        either."""
         self._log('forbidden aggregates', aggregates)
         destination = request.requested_destination or Destination()
         forbidden = destination.forbidden_aggregates.union(aggregates)

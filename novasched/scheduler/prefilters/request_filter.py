@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All prefilters, in the order in which they run. nova has its own in one file of this name."""
+"""All prefilters, in the order in which they run. nova has its own in one file of this
+name."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,8 +54,8 @@ class AvailabilityZonePrefilter(Prefilter):
     """Ask only for providers in the zone's aggregates.
 
     A zone that no aggregate bears is left alone: it is the default zone, whose hosts
-    are those that are in no other. ``[scheduler] query_placement_for_availability_zone``
-    of older releases switches the rule off.
+    are those that are in no other. ``[scheduler]
+    query_placement_for_availability_zone`` of older releases switches the rule off.
     """
 
     option = 'query_placement_for_availability_zone'
@@ -63,12 +64,17 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone:
             return request
-        uuids = self.aggregates_with(lambda *pair: pair == (AVAILABILITY_ZONE, zone), request)
-        return self.within(request, uuids) if uuids else request
+        uuids = self.aggregates_with(
+            lambda *pair: pair == (AVAILABILITY_ZONE, zone), request
+        )
+        if uuids:
+            return self.within(request, uuids)
+        return request
 
 
 class ImageTypeSupportPrefilter(Prefilter):
-    """Require the trait of the image's disk format, unless the instance has a root volume.
+    """Require the trait of the image's disk format, unless the instance has a root
+    volume.
 
     ``[scheduler] query_placement_for_image_type_support`` switches the rule on.
     """
@@ -79,7 +85,9 @@ class ImageTypeSupportPrefilter(Prefilter):
         disk_format = request.image.disk_format if request.image else None
         if not disk_format or request.is_bfv:
             return request
-        return self.requiring_known(request, f'COMPUTE_IMAGE_TYPE_{disk_format.upper()}')
+        return self.requiring_known(
+            request, f'COMPUTE_IMAGE_TYPE_{disk_format.upper()}'
+        )
 
 
 class ComputeStatusPrefilter(Prefilter):
@@ -92,23 +100,27 @@ class ComputeStatusPrefilter(Prefilter):
 class IsolatedAggregatesPrefilter(Prefilter):
     """Forbid the aggregates whose metadata requires a trait that the request does not.
 
-    Such metadata is ``trait:<name>`` = ``required``. The traits of the request are those
-    that flavor, image and ports require of any provider.
-    ``[scheduler] enable_isolated_aggregate_filtering`` switches the rule on.
+    Such metadata is ``trait:<name>`` = ``required``. The traits of the request are
+    those that flavor, image and ports require of any provider. ``[scheduler]
+    enable_isolated_aggregate_filtering`` switches the rule on.
     """
 
     option = 'enable_isolated_aggregate_filtering'
 
     def __call__(self, request: Request) -> Request:
         groups = request.request_groups().values()
-        keys = {TRAIT_KEY + trait for group in groups for trait in group.required_traits}
+        keys = {
+            TRAIT_KEY + trait for group in groups for trait in group.required_traits
+        }
         uuids = self.aggregates_with(
             lambda key, value: (
                 key.startswith(TRAIT_KEY) and value == 'required' and key not in keys
             ),
             request,
         )
-        return self.outside(request, uuids) if uuids else request
+        if uuids:
+            return self.outside(request, uuids)
+        return request
 
 
 class ImageMetadataPrefilter(Prefilter):
@@ -125,13 +137,16 @@ class ImageMetadataPrefilter(Prefilter):
 
 
 class AcceleratorsPrefilter(Prefilter):
-    """Require the trait where the flavor has a device profile (``accel:device_profile``)."""
+    """Require the trait where the flavor has a device profile
+    (``accel:device_profile``)."""
 
     keys = frozenset({'accel:device_profile'})
 
     def __call__(self, request: Request) -> Request:
         asked = request.requirements.device_profile
-        return self.requiring(request, os_traits.COMPUTE_ACCELERATORS) if asked else request
+        if asked:
+            return self.requiring(request, os_traits.COMPUTE_ACCELERATORS)
+        return request
 
 
 class PackedVirtqueuePrefilter(Prefilter):
@@ -141,11 +156,14 @@ class PackedVirtqueuePrefilter(Prefilter):
 
     def __call__(self, request: Request) -> Request:
         asked = request.requirements.packed_virtqueue
-        return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED) if asked else request
+        if asked:
+            return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED)
+        return request
 
 
 def requested_ports(request: Request, network: Network) -> Mapping[str, Port]:
-    """The ports that the request names, by UUID; Neutron is asked only if there are any.
+    """The ports that the request names, by UUID; Neutron is asked only if there are
+    any.
 
     :raises NoValidHost: one does not exist, or Neutron does not answer.
     """
@@ -194,11 +212,15 @@ def _aggregates(
     try:
         if subnet_id:
             return network.subnet_aggregates(subnet_id)
-        return network.network_aggregates(network_id) if network_id else frozenset()
+        if network_id:
+            return network.network_aggregates(network_id)
+        return frozenset()
     except NetworkUnavailable as error:
         LOG.error('Routed network: %s', error)
         name = f'subnet {subnet_id}' if subnet_id else f'network {network_id}'
-        raise NoValidHost(f'Scheduling failed: Aggregates not found for the {name}') from error
+        raise NoValidHost(
+            f'Scheduling failed: Aggregates not found for the {name}'
+        ) from error
 
 
 class RemoteManagedPortsPrefilter(Prefilter):
@@ -215,13 +237,16 @@ class RemoteManagedPortsPrefilter(Prefilter):
 
 
 class EphemeralEncryptionPrefilter(Prefilter):
-    """Require the traits of encryption, and of its format if flavor or image name one."""
+    """Require the traits of encryption, and of its format if flavor or image name
+    one."""
 
     keys = frozenset({'hw:ephemeral_encryption', 'hw_ephemeral_encryption'})
 
     def __call__(self, request: Request) -> Request:
         traits = request.requirements.encryption_traits
-        return self.requiring(request, *traits) if traits else request
+        if traits:
+            return self.requiring(request, *traits)
+        return request
 
 
 class VirtioSoundPrefilter(Prefilter):
@@ -231,12 +256,14 @@ class VirtioSoundPrefilter(Prefilter):
 
     def __call__(self, request: Request) -> Request:
         trait = request.requirements.sound_trait
-        return self.requiring(request, trait) if trait else request
+        if trait:
+            return self.requiring(request, trait)
+        return request
 
 
 class TpmSecretSecurityPrefilter(Prefilter):
-    """Require the trait of ``hw:tpm_secret_security``, by default ``user``, for an instance
-    with a TPM."""
+    """Require the trait of ``hw:tpm_secret_security``, by default ``user``, for an
+    instance with a TPM."""
 
     keys = frozenset({'hw:tpm_version', 'hw_tpm_version'})
 
@@ -268,25 +295,37 @@ class OwnerNovaPrefilter(Prefilter):
             if version != self._logged:  # it holds for every request of an older cloud
                 self._logged = version
                 LOG.warning(
-                    'OWNER_NOVA trait not added to scheduling requests: not all nova-compute '
-                    'services are upgraded (min_version=%d, need %d).',
+                    'OWNER_NOVA trait not added to scheduling requests: not all'
+                    ' nova-compute services are upgraded (min_version=%d, need %d).',
                     version,
                     OWNER_NOVA_VERSION,
                 )
             return request
-        of_devices = {x.request_id for x in request.pci_requests if x.alias_name and x.request_id}
+        of_devices = {
+            x.request_id for x in request.pci_requests if x.alias_name and x.request_id
+        }
         groups = tuple(
-            replace(group, required_traits=group.required_traits | {os_traits.OWNER_NOVA})
-            if _request_id(group) in of_devices
-            else group
+            (
+                replace(
+                    group,
+                    required_traits=group.required_traits | {os_traits.OWNER_NOVA},
+                )
+                if _request_id(group) in of_devices
+                else group
+            )
             for group in request.requested_resources
         )
-        return self.requiring(replace(request, requested_resources=groups), os_traits.OWNER_NOVA)
+        return self.requiring(
+            replace(request, requested_resources=groups), os_traits.OWNER_NOVA
+        )
 
 
 def _request_id(group: RequestGroup) -> str | None:
-    """The PCI request that a group was made for: its name without the device's number."""
-    return group.requester_id.rsplit('-', 1)[0] if group.requester_id else None
+    """The PCI request that a group was made for: its name without the device's
+    number."""
+    if group.requester_id:
+        return group.requester_id.rsplit('-', 1)[0]
+    return None
 
 
 PREFILTERS: tuple[type[Prefilter], ...] = (
@@ -309,5 +348,7 @@ PREFILTERS: tuple[type[Prefilter], ...] = (
 
 def enabled_prefilters(settings: Settings, sources: Sources) -> list[Prefilter]:
     """The prefilters that no option switches off, in order."""
-    kinds = [kind for kind in PREFILTERS if not kind.option or getattr(settings, kind.option)]
+    kinds = [
+        kind for kind in PREFILTERS if not kind.option or getattr(settings, kind.option)
+    ]
     return [kind(settings, sources) for kind in kinds]

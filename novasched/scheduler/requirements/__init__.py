@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requirements: the meaning of a flavor and an image, worked out once for each request.
 
-nova-api validates extra specs and image properties when an instance is created or resized;
-contradictions that arrive all the same are refused. Each part is worked out when it is first
-read, so that nothing is refused for a part that no enabled filter asks for.
+nova-api validates extra specs and image properties when an instance is created or
+resized; contradictions that arrive all the same are refused. Each part is worked out
+when it is first read, so that nothing is refused for a part that no enabled filter asks
+for.
 """
 
 import re
@@ -28,9 +29,9 @@ _GROUP_KEY = re.compile(r'\A(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
 
 @dataclass(frozen=True, slots=True)
 class FlavorGroups:
-    """Groups of the extra specs ``resources[N]:`` and ``trait[N]:`` by suffix, '' always among
-    them, and warnings for the operator. Traits that hosts had better have, or lack, are no part of
-    any group: Placement is not asked for them."""
+    """Groups of the extra specs ``resources[N]:`` and ``trait[N]:`` by suffix, ''
+    always among them, and warnings for the operator. Traits that hosts had better have,
+    or lack, are no part of any group: Placement is not asked for them."""
 
     groups: Mapping[str, RequestGroup]
     policy: str | None = None
@@ -43,8 +44,8 @@ class FlavorGroups:
 class Requirements:
     """The demands that a flavor and an image make on a host.
 
-    Any part raises NoValidHost where flavor and image contradict each other, or name what does
-    not exist.
+    Any part raises NoValidHost where flavor and image contradict each other, or name
+    what does not exist.
     """
 
     flavor: Flavor
@@ -62,10 +63,14 @@ class Requirements:
 
     @cached_property
     def needs_threads(self) -> bool:
-        """True if flavor or image name dedicated CPUs, and either requires threads; this part
-        raises nothing."""
-        specs, properties = self.flavor.extra_specs, self.properties
-        threads = specs.get('hw:cpu_thread_policy'), properties.get('hw_cpu_thread_policy')
+        """True if flavor or image name dedicated CPUs, and either requires threads;
+        this part raises nothing."""
+        specs = self.flavor.extra_specs
+        properties = self.properties
+        threads = (
+            specs.get('hw:cpu_thread_policy'),
+            properties.get('hw_cpu_thread_policy'),
+        )
         policies = specs.get('hw:cpu_policy'), properties.get('hw_cpu_policy')
         return DEDICATED in policies and REQUIRE in threads
 
@@ -114,7 +119,8 @@ class Requirements:
 
     @property
     def device_traits(self) -> tuple[str, ...]:
-        """A trait for each device model that the image names; os-traits may lack some."""
+        """A trait for each device model that the image names; os-traits may lack
+        some."""
         return features.device_traits(self.properties)
 
     def request_groups(
@@ -124,9 +130,10 @@ class Requirements:
 
         :param outside: the groups of ports and device profiles.
         :param is_bfv: the root disk is a volume.
-        :param pinned: pinned CPUs count as PCPU; otherwise as VCPU, for hosts that report no
-            PCPU (``vcpu_pin_set``).
-        :raises BadRequest: a group from outside asks for nothing or has no name of its own.
+        :param pinned: pinned CPUs count as PCPU; otherwise as VCPU, for hosts that
+            report no PCPU (``vcpu_pin_set``).
+        :raises BadRequest: a group from outside asks for nothing or has no name of its
+            own.
         """
         groups = dict(self.flavor_groups.groups)
         own = groups['']
@@ -143,11 +150,15 @@ class Requirements:
                 traits.add(os_traits.HW_CPU_HYPERTHREADING)
         for group in outside:
             if not group.requester_id or group.requester_id in groups:
-                raise BadRequest(f'request group without a name of its own: {group.requester_id}')
+                raise BadRequest(
+                    f'request group without a name of its own: {group.requester_id}'
+                )
             if group.is_empty and not group.resources:
                 raise BadRequest(f'request group {group.requester_id} asks for nothing')
             groups[group.requester_id] = group
-        named = resources.keys() | {name for x in groups.values() for name in x.resources}
+        named = resources.keys() | {
+            name for x in groups.values() for name in x.resources
+        }
         resources |= flavor_sizes(self.flavor, named, is_bfv)
         resources |= features.resources(self.flavor, self.properties)
         required |= self.feature_traits
@@ -163,7 +174,8 @@ class Requirements:
 def flavor_sizes(
     flavor: Flavor, named: Collection[str] = (), is_bfv: bool = False
 ) -> dict[str, int]:
-    """VCPU, MEMORY_MB and DISK_GB of a flavor, but for resource classes that are named already."""
+    """VCPU, MEMORY_MB and DISK_GB of a flavor, but for resource classes that are named
+    already."""
     sizes = {}
     if classes.VCPU not in named and classes.PCPU not in named:
         sizes[classes.VCPU] = flavor.vcpus
@@ -188,16 +200,24 @@ def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
             if value in ('none', 'isolate'):
                 policy = value
             else:
-                problem = f"Invalid group_policy '{value}'. Valid values are 'none' and 'isolate'."
+                problem = (
+                    f"Invalid group_policy '{value}'. Valid values are 'none' and"
+                    " 'isolate'."
+                )
         elif match := _GROUP_KEY.match(key):
-            kind, suffix, name = match[1], match[2] or '', match[3]
+            kind = match[1]
+            suffix = match[2] or ''
+            name = match[3]
             amounts = resources.setdefault(suffix, {})
             if kind == 'resources':
                 problem = _add_resource(amounts, name, value)
             elif value in ('required', 'forbidden') or (value in WISHES and not suffix):
                 traits[suffix, value].add(name)
             else:
-                problem = f"Only (required, forbidden) traits are supported. Received '{value}'."
+                problem = (
+                    'Only (required, forbidden) traits are supported. Received'
+                    f" '{value}'."
+                )
         if problem:
             warnings.append(problem)
     groups = {

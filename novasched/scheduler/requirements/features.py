@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of hardware and hypervisor that flavor or image choose, as traits and resources.
+"""Features of hardware and hypervisor that flavor or image choose, as traits and
+resources.
 
-An extra spec ``hw:x`` and an image property ``hw_x`` mean the same, so they must not contradict
-each other.
+An extra spec ``hw:x`` and an image property ``hw_x`` mean the same, so they must not
+contradict each other.
 """
 
 from collections import Counter
@@ -24,8 +25,8 @@ Properties = Mapping[str, Any]
 class Feature:
     """A choice between values, each of which may need a trait.
 
-    Where ``when`` holds and nothing is chosen, the default counts; where it does not hold, the
-    choice does not matter.
+    Where ``when`` holds and nothing is chosen, the default counts; where it does not
+    hold, the choice does not matter.
     """
 
     name: str
@@ -34,7 +35,8 @@ class Feature:
     when: Callable[[Flavor, Properties], bool] | None = None
     default: str | None = None
     empty_contradicts: bool = False
-    """An extra spec that is empty chooses nothing, yet contradicts an image that chooses."""
+    """An extra spec that is empty chooses nothing, yet contradicts an image that
+    chooses."""
 
     def value(self, flavor: Flavor, properties: Properties) -> str | None:
         """The choice of flavor or image.
@@ -44,14 +46,17 @@ class Feature:
         if self.when is not None and not self.when(flavor, properties):
             return None
         of_flavor, of_image = choices(flavor, properties, self.name, self.prefix)
-        of_flavor, of_image = of_flavor and str(of_flavor), of_image and str(of_image)
+        of_flavor = of_flavor and str(of_flavor)
+        of_image = of_image and str(of_image)
         chooses = of_flavor or (self.empty_contradicts and of_flavor is not None)
         if of_image and chooses and of_flavor != of_image:
             raise _contradiction(f'{self.prefix}:{self.name}', of_flavor, of_image)
         chosen: str | None = of_flavor or of_image or self.default
         if chosen is not None and chosen not in self.traits:
             valid = ', '.join(self.traits)
-            raise NoValidHost(f'{self.prefix}:{self.name} is {chosen}, not one of {valid}.')
+            raise NoValidHost(
+                f'{self.prefix}:{self.name} is {chosen}, not one of {valid}.'
+            )
         return chosen
 
     def trait(self, flavor: Flavor, properties: Properties) -> str | None:
@@ -60,14 +65,19 @@ class Feature:
         :raises NoValidHost: see :meth:`value`.
         """
         chosen = self.value(flavor, properties)
-        return self.traits[chosen] if chosen else None
+        if chosen:
+            return self.traits[chosen]
+        return None
 
 
 def choices(
     flavor: Flavor, properties: Properties, name: str, prefix: str = 'hw'
 ) -> tuple[Any, Any]:
-    """The values of the extra spec and of the image property, None where one is missing."""
-    return flavor.extra_specs.get(f'{prefix}:{name}'), properties.get(f'{prefix}_{name}')
+    """The values of the extra spec and of the image property, None where one is
+    missing."""
+    return flavor.extra_specs.get(f'{prefix}:{name}'), properties.get(
+        f'{prefix}_{name}'
+    )
 
 
 def flag(flavor: Flavor, properties: Properties, name: str) -> bool:
@@ -85,12 +95,17 @@ def flag(flavor: Flavor, properties: Properties, name: str) -> bool:
 
 
 def _contradiction(name: str, of_flavor: object, of_image: object) -> NoValidHost:
-    return NoValidHost(f'The flavor sets {name} to {of_flavor}, the image to {of_image}.')
+    return NoValidHost(
+        f'The flavor sets {name} to {of_flavor}, the image to {of_image}.'
+    )
 
 
 TPM_VERSION = Feature(
     'tpm_version',
-    {'1.2': os_traits.COMPUTE_SECURITY_TPM_1_2, '2.0': os_traits.COMPUTE_SECURITY_TPM_2_0},
+    {
+        '1.2': os_traits.COMPUTE_SECURITY_TPM_1_2,
+        '2.0': os_traits.COMPUTE_SECURITY_TPM_2_0,
+    },
 )
 MEM_ENCRYPTION = Feature(
     'mem_encryption_model',
@@ -127,7 +142,9 @@ FEATURES = (
             'tpm-tis': os_traits.COMPUTE_SECURITY_TPM_TIS,
             'tpm-crb': os_traits.COMPUTE_SECURITY_TPM_CRB,
         },
-        when=lambda flavor, properties: TPM_VERSION.value(flavor, properties) is not None,
+        when=lambda flavor, properties: (
+            TPM_VERSION.value(flavor, properties) is not None
+        ),
         default='tpm-tis',
     ),
     MEM_ENCRYPTION,
@@ -165,12 +182,14 @@ DEVICES = {
     'hw_video_model': 'COMPUTE_GRAPHICS_MODEL',
     'hw_viommu_model': 'COMPUTE_VIOMMU',
 }
-"""Image property to the prefix of a trait, as in nova's ``transform_image_metadata``. os-traits
-has other names for vIOMMU models, so that such an image is asked nothing of its host."""
+"""Image property to the prefix of a trait, as in nova's ``transform_image_metadata``.
+os-traits has other names for vIOMMU models, so that such an image is asked nothing of
+its host."""
 
 
 def device_traits(properties: Properties) -> tuple[str, ...]:
-    """The name of a trait for each of those properties, be there such a trait or not."""
+    """The name of a trait for each of those properties, be there such a trait or
+    not."""
     return tuple(
         f'{prefix}_{str(properties[name]).replace("-", "_").upper()}'
         for name, prefix in DEVICES.items()
@@ -181,20 +200,24 @@ def device_traits(properties: Properties) -> tuple[str, ...]:
 def required_traits(flavor: Flavor, properties: Properties) -> frozenset[str]:
     """The traits that those features need.
 
-    :raises NoValidHost: flavor and image contradict each other, or name what does not exist.
+    :raises NoValidHost: flavor and image contradict each other, or name what does not
+        exist.
     """
     traits = {feature.trait(flavor, properties) for feature in FEATURES} - {None}
     if _has_stateless_firmware(properties):
         traits.add(os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE)
     _check_encryption(MEM_ENCRYPTION.value(flavor, properties), properties)
-    if traits >= {os_traits.COMPUTE_SECURITY_TPM_CRB, os_traits.COMPUTE_SECURITY_TPM_1_2}:
+    if traits >= {
+        os_traits.COMPUTE_SECURITY_TPM_CRB,
+        os_traits.COMPUTE_SECURITY_TPM_1_2,
+    }:
         raise NoValidHost('TPM model CRB is only valid with TPM version 2.0.')
     return frozenset(filter(None, traits))
 
 
 def resources(flavor: Flavor, properties: Properties) -> dict[str, int]:
-    """Amounts by resource class; each label of ``hw:pmem`` is one namespace of persistent
-    memory.
+    """Amounts by resource class; each label of ``hw:pmem`` is one namespace of
+    persistent memory.
 
     :raises NoValidHost: flavor and image contradict each other.
     """
@@ -210,21 +233,27 @@ def resources(flavor: Flavor, properties: Properties) -> dict[str, int]:
 
 
 def _check_encryption(model: str | None, properties: Properties) -> None:
-    """Encrypted memory needs UEFI and q35; the newer models need firmware without state,
-    and TDX no screen. The machine type that a host has by default is for nova-compute to see."""
+    """Encrypted memory needs UEFI and q35; the newer models need firmware without
+    state, and TDX no screen. The machine type that a host has by default is for
+    nova-compute to see."""
     if model is None:
         return
     machine = properties.get('hw_machine_type')
     needs = {
         'hw_firmware_type=uefi': properties.get('hw_firmware_type') == 'uefi',
         'hw_machine_type=q35': machine is None or 'q35' in str(machine),
-        'hw_firmware_stateless=true': model in ('amd-sev', 'amd-sev-es')
-        or _has_stateless_firmware(properties),
-        'hw_video_model=none': model != 'intel-tdx' or properties.get('hw_video_model') == 'none',
+        'hw_firmware_stateless=true': (
+            model in ('amd-sev', 'amd-sev-es') or _has_stateless_firmware(properties)
+        ),
+        'hw_video_model=none': (
+            model != 'intel-tdx' or properties.get('hw_video_model') == 'none'
+        ),
     }
     lacking = [need for need, met in needs.items() if not met]
     if lacking:
-        raise NoValidHost(f'Memory encryption {model} needs an image with {", ".join(lacking)}.')
+        raise NoValidHost(
+            f'Memory encryption {model} needs an image with {", ".join(lacking)}.'
+        )
 
 
 def _has_stateless_firmware(properties: Properties) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCI devices that a flavor asks for by the aliases of ``[pci] alias``, which nova-api looks up
-when an instance is created."""
+"""PCI devices that a flavor asks for by the aliases of ``[pci] alias``, which nova-api
+looks up when an instance is created."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,13 @@ from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.requirements.features import choices
 
 SPEC = 'pci_passthrough:alias'
-ALIAS_FIELDS = ('vendor_id', 'product_id', 'resource_class', 'traits', 'live_migratable')
+ALIAS_FIELDS = (
+    'vendor_id',
+    'product_id',
+    'resource_class',
+    'traits',
+    'live_migratable',
+)
 
 Alias = Mapping[str, Any]
 
@@ -39,7 +45,10 @@ def pci_requests(
         name, _, number = part.strip().partition(':')
         alike = [alias for alias in known if alias['name'] == name]
         if not alike or not number.isdigit():
-            why = 'NAME:COUNT is needed' if alike else 'no alias of that name in [pci] alias'
+            if alike:
+                why = 'NAME:COUNT is needed'
+            else:
+                why = 'no alias of that name in [pci] alias'
             raise BadRequest(f'{SPEC} = {part.strip()}: {why}')
         requests.append(
             PciRequest(
@@ -72,7 +81,9 @@ def _read(text: str) -> Alias:
         if not isinstance(alias['name'], str):
             raise TypeError
     except (ValueError, KeyError, TypeError):
-        raise ConfigError('[pci] alias', text, 'is no JSON object with a name') from None
+        raise ConfigError(
+            '[pci] alias', text, 'is no JSON object with a name'
+        ) from None
     return dict(alias)
 
 
@@ -85,15 +96,21 @@ def _spec(alias: Alias) -> dict[str, str | None]:
 
 def _resource_class(spec: Mapping[str, str | None]) -> str:
     if name := spec.get('resource_class'):
-        return name if name in classes.STANDARDS else _custom(name)
+        if name in classes.STANDARDS:
+            return name
+        return _custom(name)
     return _custom(f'PCI_{spec.get("vendor_id")}_{spec.get("product_id")}')
 
 
 def _traits(spec: Mapping[str, str | None]) -> frozenset[str]:
-    names = filter(None, (name.strip() for name in (spec.get('traits') or '').split(',')))
+    names = filter(
+        None, (name.strip() for name in (spec.get('traits') or '').split(','))
+    )
     return frozenset(name.upper() for name in names)
 
 
 def _custom(name: str) -> str:
-    made: str = classes.normalize_name(name.upper().removeprefix(classes.CUSTOM_NAMESPACE))
+    made: str = classes.normalize_name(
+        name.upper().removeprefix(classes.CUSTOM_NAMESPACE)
+    )
     return made

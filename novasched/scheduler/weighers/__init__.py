@@ -13,14 +13,15 @@ __all__ = ['Scope', 'Weigher', 'host_alone']
 
 
 class Weigher(Plugin):
-    """Gives each host a number, as all of :class:`novasched.scheduler.plugin.Plugin` says; the
-    pipeline normalises them and adds them up.
+    """Gives each host a number, as all of :class:`novasched.scheduler.plugin.Plugin`
+    says; the pipeline normalises them and adds them up.
 
     Few weighers need more than this. One that looks for certain instances has
-    ``needed_instances(request)`` name them, one that reads their images ``reads_images = True``,
-    and one of another package that several requests may ask at once ``thread_safe = True``. One
-    that looks at the host alone has ``request_key = host_alone``: its numbers are kept, and it is
-    asked again about the hosts that have changed.
+    ``needed_instances(request)`` name them, one that reads their images ``reads_images
+    = True``, and one of another package that several requests may ask at once
+    ``thread_safe = True``. One that looks at the host alone has ``request_key =
+    host_alone``: its numbers are kept, and it is asked again about the hosts that have
+    changed.
     """
 
     multiplier: str
@@ -40,7 +41,8 @@ class Weigher(Plugin):
 
     @property
     def default_scale(self) -> float:
-        """The factor where no aggregate says anything: the option's, or 1 without one."""
+        """The factor where no aggregate says anything: the option's, or 1 without
+        one."""
         return self.sign * float(getattr(self.settings, self.multiplier, 1.0))
 
     def scale(self, host: Host) -> float:
@@ -49,14 +51,17 @@ class Weigher(Plugin):
         :raises ValueError: an aggregate has a text that is no number.
         """
         values = host.metadata(self.multiplier) if host.aggregates else None
-        return self.sign * min(map(float, values)) if values else float(self.default_scale)
+        if values:
+            return self.sign * min(map(float, values))
+        return float(self.default_scale)
 
     def weigh(self, host: Host, request: Request) -> float:
         """The host's raw weight; more is better where the multiplier is positive."""
         raise NotImplementedError
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The raw weights of hosts, in their order, between ``minval`` and ``maxval``."""
+        """The raw weights of hosts, in their order, between ``minval`` and
+        ``maxval``."""
         raw = [self.weigh(host, request) for host in hosts]
         if plugin.CHECK_SCOPES:
             plugin.check_scope(self.scope, hosts, raw, request, self.weigh)
@@ -73,8 +78,8 @@ class CandidatesWeigher(Weigher):
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> list[float]:
-        """The raw weights of hosts, in their order; Placement was not asked where there are no
-        candidates."""
+        """The raw weights of hosts, in their order; Placement was not asked where there
+        are no candidates."""
         raise NotImplementedError
 
     def weigh(self, host: Host, request: Request) -> float:
@@ -91,5 +96,6 @@ class BatchWeigher(Weigher):
         raise NotImplementedError
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The raw weights of all hosts, in their order, between ``minval`` and ``maxval``."""
+        """The raw weights of all hosts, in their order, between ``minval`` and
+        ``maxval``."""
         raise NotImplementedError

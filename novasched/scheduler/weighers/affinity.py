@@ -20,15 +20,20 @@ class ServerGroupSoftAffinityWeigher(Weigher):
         return group is not None and group.policy == self.policy and bool(group.members)
 
     def needed_instances(self, request: Request) -> Collection[str]:
-        return request.instance_group.members if request.instance_group else ()
+        if request.instance_group:
+            return request.instance_group.members
+        return ()
 
     def weigh(self, host: Host, request: Request) -> float:
         group = request.instance_group
-        return len(host.instances.keys() & group.members) if group else 0
+        if group:
+            return len(host.instances.keys() & group.members)
+        return 0
 
 
 class ServerGroupSoftAntiAffinityWeigher(ServerGroupSoftAffinityWeigher):
-    """Weigh hosts down by the number of members of the request's group that they have."""
+    """Weigh hosts down by the number of members of the request's group that they
+    have."""
 
     multiplier = 'soft_anti_affinity_weight_multiplier'
     policy = 'soft-anti-affinity'

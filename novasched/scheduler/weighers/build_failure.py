@@ -5,7 +5,8 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class BuildFailureWeigher(Weigher):
-    """Weigh hosts by their failed builds since the last good one; the option counts down."""
+    """Weigh hosts by their failed builds since the last good one; the option counts
+    down."""
 
     multiplier = 'build_failure_weight_multiplier'
     scope = Scope.HOST

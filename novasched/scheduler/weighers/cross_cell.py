@@ -5,7 +5,8 @@ from novasched.scheduler.weighers import Scope, Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """Weigh 1 for hosts of the cell that a moving instance is in and may leave, else -1."""
+    """Weigh 1 for hosts of the cell that a moving instance is in and may leave, else
+    -1."""
 
     multiplier = 'cross_cell_move_weight_multiplier'
     scope = Scope.HOST
@@ -16,4 +17,6 @@ class CrossCellWeigher(Weigher):
 
     def weigh(self, host: Host, request: Request) -> float:
         move = request.requested_destination
-        return 1 if move is None or host.cell_uuid == move.cell_uuid else -1
+        if move is None or host.cell_uuid == move.cell_uuid:
+            return 1
+        return -1

@@ -7,15 +7,21 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.weighers import Weigher
 
-SIGNS = {'affinity': 1, 'soft-affinity': 1, 'anti-affinity': -1, 'soft-anti-affinity': -1}
+SIGNS = {
+    'affinity': 1,
+    'soft-affinity': 1,
+    'anti-affinity': -1,
+    'soft-anti-affinity': -1,
+}
 
 
 class FailureDomainWeigher(Weigher):
-    """Weigh hosts by the number of members of the request's group that are in their failure domain:
-    the more the better for affinity, the fewer for anti-affinity, be these hard or soft.
+    """Weigh hosts by the number of members of the request's group that are in their
+    failure domain: the more the better for affinity, the fewer for anti-affinity, be
+    these hard or soft.
 
-    Hosts in no domain are in one together. An option of 0 stops the weigher whatever aggregates
-    say.
+    Hosts in no domain are in one together. An option of 0 stops the weigher whatever
+    aggregates say.
     """
 
     locates_members = True

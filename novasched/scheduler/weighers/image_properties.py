@@ -8,7 +8,8 @@ from novasched.scheduler.weighers import Scope, Weigher
 
 
 class ImagePropertiesWeigher(Weigher):
-    """Weigh hosts by how often images of their instances share a property with the request's.
+    """Weigh hosts by how often images of their instances share a property with the
+    request's.
 
     Each property counts by its ratio of ``image_props_weight_setting``; all count alike
     where that is empty. An option of 0 stops the weigher whatever aggregates say.
@@ -39,4 +40,6 @@ class ImagePropertiesWeigher(Weigher):
         )
         if not self.ratios:
             return shared.total()
-        return sum((self.ratios.get(name, 0.0) * n for name, n in shared.items()), start=0.0)
+        return sum(
+            (self.ratios.get(name, 0.0) * n for name, n in shared.items()), start=0.0
+        )

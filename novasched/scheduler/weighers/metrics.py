@@ -8,12 +8,15 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import amount
 from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
-FRACTIONS = frozenset(f'cpu.{kind}percent' for kind in ('', 'user.', 'kernel.', 'idle.', 'iowait.'))
+FRACTIONS = frozenset(
+    f'cpu.{kind}percent' for kind in ('', 'user.', 'kernel.', 'idle.', 'iowait.')
+)
 """Metrics that are kept as fractions of 1 and weighed as whole percents."""
 
 
 class MetricsWeigher(Weigher):
-    """Weigh hosts by their metrics, each times its ratio of ``[metrics] weight_setting``.
+    """Weigh hosts by their metrics, each times its ratio of ``[metrics]
+    weight_setting``.
 
     A host that lacks one weighs ``weight_of_unavailable`` unless nothing hangs on it.
     """
@@ -56,9 +59,12 @@ def _values(host: Host) -> dict[str, int]:
     """A host's metrics by name, as whole numbers; those that are none are left out."""
     values = {}
     for metric in host.metrics:
-        name, value = str(metric.get('name')), metric.get('value', '')
+        name = str(metric.get('name'))
+        value = metric.get('value', '')
         try:
-            values[name] = amount(name, int(value * 100 if name in FRACTIONS else value))
+            values[name] = amount(
+                name, int(value * 100 if name in FRACTIONS else value)
+            )
         except (TypeError, ValueError, OverflowError):
             continue
     return values

@@ -8,8 +8,8 @@ MAX_COUNTED_DEVICES = 100
 
 
 class PCIWeigher(Weigher):
-    """Weigh hosts by their free PCI devices, the fewer the more: instances without need of any
-    leave these hosts alone, the others fill one host after the other."""
+    """Weigh hosts by their free PCI devices, the fewer the more: instances without need
+    of any leave these hosts alone, the others fill one host after the other."""
 
     multiplier = 'pci_weight_multiplier'
     scope = Scope.HOST

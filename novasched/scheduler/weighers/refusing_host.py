@@ -8,8 +8,8 @@ from novasched.scheduler.weighers import Weigher
 
 
 class RefusingHostWeigher(Weigher):
-    """Put hosts that refuse again and again behind all others. It is there where ``[novasched]
-    refusing_host_limit`` is set, whatever ``weight_classes`` says."""
+    """Put hosts that refuse again and again behind all others. It is there where
+    ``[novasched] refusing_host_limit`` is set, whatever ``weight_classes`` says."""
 
     multiplier = ''
     default_scale = -1e9  # more than those of all other weighers together

@@ -4,7 +4,11 @@ avoided_traits``."""
 
 from collections.abc import Sequence
 
-from novasched.scheduler.model.candidate import CandidateIndex, Candidates, RememberedCandidates
+from novasched.scheduler.model.candidate import (
+    CandidateIndex,
+    Candidates,
+    RememberedCandidates,
+)
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.requirements import Requirements
@@ -12,11 +16,12 @@ from novasched.scheduler.weighers import CandidatesWeigher, Scope
 
 
 class TraitsWeigher(CandidatesWeigher):
-    """Weigh hosts by the number of preferred traits of their compute node's resource provider, less
-    that of avoided ones.
+    """Weigh hosts by the number of preferred traits of their compute node's resource
+    provider, less that of avoided ones.
 
-    A flavor has ``trait:X=preferred`` or ``trait:X=avoided``. It overrides the option: a trait that
-    a flavor prefers, or that flavor or image require, is not avoided for it.
+    A flavor has ``trait:X=preferred`` or ``trait:X=avoided``. It overrides the option:
+    a trait that a flavor prefers, or that flavor or image require, is not avoided for
+    it.
     """
 
     multiplier = 'traits_weight_multiplier'
@@ -24,7 +29,9 @@ class TraitsWeigher(CandidatesWeigher):
 
     def applies(self, request: Request) -> bool:
         wishes = request.requirements.flavor_groups
-        return bool(wishes.preferred or wishes.avoided or self._avoided(request.requirements))
+        return bool(
+            wishes.preferred or wishes.avoided or self._avoided(request.requirements)
+        )
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
@@ -40,7 +47,8 @@ class TraitsWeigher(CandidatesWeigher):
         ]
 
     def _avoided(self, requirements: Requirements) -> frozenset[str]:
-        of_flavor, options = requirements.flavor_groups, self.settings.avoided_traits
+        of_flavor = requirements.flavor_groups
+        options = self.settings.avoided_traits
         if not options:
             return of_flavor.avoided
         tolerated = of_flavor.preferred | of_flavor.groups[''].required_traits

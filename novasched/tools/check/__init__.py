@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Say what must be mended before novasched takes nova-scheduler's place.
 
-Options, filters, weighers and the driver are looked at, the databases, Placement and RabbitMQ
-are asked for their versions, and nova's aggregates are compared with Placement's. Nothing is
-changed, and no password is shown. The exit status is 0 if nothing must be mended, 1 if something
-must, and 2 if the check cannot begin: a wrong argument, or a file that is not there.
+Options, filters, weighers and the driver are looked at, the databases, Placement and
+RabbitMQ are asked for their versions, and nova's aggregates are compared with
+Placement's. Nothing is changed, and no password is shown. The exit status is 0 if
+nothing must be mended, 1 if something must, and 2 if the check cannot begin: a wrong
+argument, or a file that is not there.
 """
 
 import argparse
@@ -18,7 +19,11 @@ import novasched.concurrency  # noqa: F401
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     for name, metavar, text in (
-        ('--config-file', 'FILE', 'a nova.conf; several are read in order (as nova finds it)'),
+        (
+            '--config-file',
+            'FILE',
+            'a nova.conf; several are read in order (as nova finds it)',
+        ),
         ('--config-dir', 'DIR', 'a folder whose *.conf are read after the files'),
         (
             '--placement-config',
@@ -49,5 +54,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f'it must be more than 0 seconds, not {text!r}')
+        raise argparse.ArgumentTypeError(
+            f'it must be more than 0 seconds, not {text!r}'
+        )
     return value

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host aggregates as nova has them beside those of the same UUID in Placement, which nova writes
-when a host joins or leaves and never again."""
+"""Host aggregates as nova has them beside those of the same UUID in Placement, which
+nova writes when a host joins or leaves and never again."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +107,8 @@ class NovaAggregates:
 
     :ivar aggregates: all of them by UUID.
     :ivar hosts: the hosts of each, by the same UUID.
-    :ivar nodes: the UUIDs of the compute nodes of each host, where the host's cell answers.
+    :ivar nodes: the UUIDs of the compute nodes of each host, where the host's cell
+        answers.
     :ivar unmapped: hosts of aggregates that are in no cell.
     :ivar unread: those in cells that do not answer.
     :ivar disabled: those in disabled cells, to which no server goes.
@@ -122,7 +123,8 @@ class NovaAggregates:
 
 
 def check_aggregates(nova_conf: NovaConf) -> Findings:
-    """Ask Placement for the members of each aggregate, and for all providers where some lack."""
+    """Ask Placement for the members of each aggregate, and for all providers where some
+    lack."""
     try:
         nova = _read(nova_conf)
         http = http_adapter(nova_conf.conf, 'placement', nova_conf.service)
@@ -140,7 +142,9 @@ def check_aggregates(nova_conf: NovaConf) -> Findings:
 
 def _providers(api: PlacementApi, query: str = '') -> list[ResourceProvider]:
     """:raises PlacementUnavailable: Placement does not answer."""
-    answer = api.send('GET', f'/resource_providers{query}', microversion=READ_MICROVERSION)
+    answer = api.send(
+        'GET', f'/resource_providers{query}', microversion=READ_MICROVERSION
+    )
     return answer.decode(ResourceProviders).resource_providers
 
 
@@ -148,17 +152,25 @@ def _read(nova_conf: NovaConf) -> NovaAggregates:
     """:raises ConfigError: the URL of the API database cannot be used.
     :raises DatabaseUnavailable: the API database does not answer.
     """
-    conf, seconds = nova_conf.conf, nova_conf.timeout
+    conf = nova_conf.conf
+    seconds = nova_conf.timeout
     url = conf.api_database.connection or ''
-    with closing(connect(conf.api_database, url, 'API database', patience=seconds)) as api:
+    with closing(
+        connect(conf.api_database, url, 'API database', patience=seconds)
+    ) as api:
         state = AggregateReader(api).state()
-        cell_of = {row.host: row.cell_id for row in api.rows('host_mappings', ('host', 'cell_id'))}
+        cell_of = {
+            row.host: row.cell_id
+            for row in api.rows('host_mappings', ('host', 'cell_id'))
+        }
         with closing(Cells(api, conf.database, seconds)) as cells:
             cells.refresh()
             with futures.ThreadPoolExecutor(max(1, len(cells.enabled()))) as pool:
                 answers = scatter_gather(pool, cells.enabled(), _compute_nodes, seconds)
             disabled = {cell.id for cell in cells.all() if cell.disabled}
-    hosts: dict[str, set[str]] = {each.uuid: set() for each in state.aggregates if each.uuid}
+    hosts: dict[str, set[str]] = {
+        each.uuid: set() for each in state.aggregates if each.uuid
+    }
     for host, aggregates in state.by_host.items():
         for aggregate in aggregates:
             if aggregate.uuid:
@@ -190,7 +202,8 @@ def compare(
 ) -> Findings:
     """Tell all differences, or that there is none.
 
-    :param members: the providers in each aggregate of Placement, by the aggregate's UUID.
+    :param members: the providers in each aggregate of Placement, by the aggregate's
+        UUID.
     :param all_providers: asks for every provider, which is much in a large cloud.
     """
     host_of = {uuid: host for host, uuids in nova.nodes.items() for uuid in uuids}
@@ -201,7 +214,8 @@ def compare(
         for host in sorted(hosts):
             if nodes := nova.nodes.get(host, set()) - there:
                 lacking[uuid, host] = nodes
-        # Other roots are disks that hosts share, networks, and what former hosts have left.
+        # Other roots are disks that hosts share, networks, and what former hosts have
+        # left.
         roots = {each.root_provider_uuid for each in members[uuid]}
         computes = {host_of[root] for root in roots & host_of.keys()}
         foreign += [(uuid, host) for host in sorted(computes - hosts)]
@@ -219,24 +233,32 @@ def compare(
 
 
 def _differences(
-    nova: NovaAggregates, missing: Sequence[Member], foreign: Sequence[Member], settings: Settings
+    nova: NovaAggregates,
+    missing: Sequence[Member],
+    foreign: Sequence[Member],
+    settings: Settings,
 ) -> Findings:
     """One finding for each prefilter, and one on aggregates that none asks for."""
     enabled = [use for use in USES if getattr(settings, use.option)]
 
     def of(use: _Use, several: Sequence[Member]) -> list[Member]:
-        return [each for each in several if use in _uses(nova.aggregates[each[0]], enabled)]
+        return [
+            each for each in several if use in _uses(nova.aggregates[each[0]], enabled)
+        ]
 
     for use in (*enabled, UNUSED):
         texts = []
         if them := of(use, missing):
             named = _named(nova, them)
-            texts.append(f'missing in Placement: {named}, so that {use.missing}: run {SYNC}')
+            texts.append(
+                f'missing in Placement: {named}, so that {use.missing}: run {SYNC}'
+            )
         if them := of(use, foreign):
             named = _named(nova, them)
             texts.append(
-                f'in Placement alone: {named}, so that {use.foreign}: take the aggregate from the '
-                f'provider with {SET}, or add the host to the aggregate; {SYNC} does neither'
+                f'in Placement alone: {named}, so that {use.foreign}: take the'
+                f' aggregate from the provider with {SET}, or add the host to the'
+                f' aggregate; {SYNC} does neither'
             )
         if texts:
             subject = f'[scheduler] {use.option}' if use.option else 'other aggregates'
@@ -248,23 +270,35 @@ def _uses(aggregate: Aggregate, enabled: Iterable[_Use]) -> list[_Use]:
     return [use for use in enabled if use.asks_for(aggregate)] or [UNUSED]
 
 
-def _left_out(nova: NovaAggregates, unknown: AbstractSet[str], is_synced: bool) -> Findings:
-    """Hosts of aggregates that cannot be compared, or that keep others from being mended.
+def _left_out(
+    nova: NovaAggregates, unknown: AbstractSet[str], is_synced: bool
+) -> Findings:
+    """Hosts of aggregates that cannot be compared, or that keep others from being
+    mended.
 
     :param unknown: hosts of which Placement lacks a provider.
     :param is_synced: members are missing that the command is to add.
     """
     of_aggregates = set[str]().union(*nova.hosts.values())
-    nodeless = of_aggregates - nova.nodes.keys() - nova.unmapped - nova.unread - nova.disabled
+    nodeless = (
+        of_aggregates - nova.nodes.keys() - nova.unmapped - nova.unread - nova.disabled
+    )
     out = 'or take them out of their aggregates'
     several = {host for host in of_aggregates if len(nova.nodes.get(host, ())) > 1}
     for subject, hosts, remedy in (
-        ('hosts of no cell', nova.unmapped, f'run nova-manage cell_v2 discover_hosts, {out}'),
+        (
+            'hosts of no cell',
+            nova.unmapped,
+            f'run nova-manage cell_v2 discover_hosts, {out}',
+        ),
         ('hosts without a compute node', nodeless, f'start nova-compute there, {out}'),
         (
             'hosts without a provider',
             unknown,
-            f'restart nova-compute there, which makes one, {out}; {SYNC} ends at the first of them',
+            (
+                f'restart nova-compute there, which makes one, {out}; {SYNC} ends at'
+                ' the first of them'
+            ),
         ),
         (
             'hosts of several compute nodes',

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: the questions that they come from, which are put at once, and the report of them."""
+"""Findings: the questions that they come from, which are put at once, and the report of
+them."""
 
 import dataclasses
 import enum
@@ -54,7 +55,8 @@ def answers(questions: Sequence[Question], seconds: float) -> list[Finding]:
     """The findings of all questions, in their order.
 
     One that fails as nobody foresaw, or is not answered in time, is an error among its
-    findings; those that it had by then remain. A thread that hangs ends with the process.
+    findings; those that it had by then remain. A thread that hangs ends with the
+    process.
     """
     started = time.monotonic()
     asked: list[tuple[Question, list[Finding], threading.Thread]] = []
@@ -68,7 +70,10 @@ def answers(questions: Sequence[Question], seconds: float) -> list[Finding]:
     result: list[Finding] = []
     for question, found, thread in asked:
         late = f'no answer within {seconds * question.patience:g} s'
-        silence = [Finding(Level.ERROR, question.subject, late)] if thread.is_alive() else []
+        if thread.is_alive():
+            silence = [Finding(Level.ERROR, question.subject, late)]
+        else:
+            silence = []
         result += [replace(each, area=question.area) for each in [*found, *silence]]
     return result
 
@@ -88,7 +93,8 @@ def is_fit(findings: Sequence[Finding]) -> bool:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """``{"fit": bool, "counts": {level: int}, "findings": [{area, level, subject, text}]}``."""
+    """``{"fit": bool, "counts": {level: int}, "findings": [{area, level, subject,
+    text}]}``."""
     count = Counter(finding.level for finding in findings)
     report = {
         'fit': is_fit(findings),
@@ -102,9 +108,15 @@ def as_table(findings: Sequence[Finding]) -> str:
     """A table in the order of the findings, and the verdict below it."""
     table = PrettyTable(('area', 'level', 'subject', 'finding'))
     table.align = 'l'
-    table.max_width['subject'], table.max_width['finding'] = 40, 60
-    table.add_rows([[each.area, each.level, each.subject, each.text] for each in findings])
+    table.max_width['subject'] = 40
+    table.max_width['finding'] = 60
+    table.add_rows(
+        [[each.area, each.level, each.subject, each.text] for each in findings]
+    )
     count = Counter(finding.level for finding in findings)
     counts = f'{count[Level.ERROR]} errors, {count[Level.WARNING]} warnings'
-    verdict = 'ready for the switch' if is_fit(findings) else 'mend the errors before the switch'
+    if is_fit(findings):
+        verdict = 'ready for the switch'
+    else:
+        verdict = 'mend the errors before the switch'
     return f'{table}\n{counts}: {verdict}.'

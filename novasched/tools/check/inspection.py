@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks, in the order of the report. Each reads a ``NovaConf`` and yields findings; those
-that ask other services run at once, and are not waited for longer than the operator says."""
+"""All checks, in the order of the report. Each reads a ``NovaConf`` and yields
+findings; those that ask other services run at once, and are not waited for longer than
+the operator says."""
 
 import argparse
 import contextlib
@@ -34,7 +35,8 @@ from novasched.tools.check.options import NovaConf
 
 def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
     """Load all plugins one after another, as the daemon does."""
-    settings, prepare = nova_conf.settings, partial(share_options, nova_conf.conf)
+    settings = nova_conf.settings
+    prepare = partial(share_options, nova_conf.conf)
 
     def load(subject: str, loader: Callable[..., object], **values: Any) -> Finding:
         try:
@@ -67,7 +69,9 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
 def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
     """Nothing where it is not wanted."""
     try:
-        page = wiring.page_factory(nova_conf.conf, nova_conf.settings, nova_conf.service)
+        page = wiring.page_factory(
+            nova_conf.conf, nova_conf.settings, nova_conf.service
+        )
     except ConfigError as error:
         yield Finding(Level.ERROR, wiring.PAGE_OPTION, str(error))
         return
@@ -76,11 +80,21 @@ def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 CHECKS_OF_SERVICES = (
-    # A plugin written for nova may import the whole of it; cells, brokers and aggregates are
-    # several.
+    # A plugin written for nova may import the whole of it; cells, brokers and
+    # aggregates are several.
     ('plugins', 'plugins', check_plugins, 6),
-    ('databases', '[database] connection', partial(services.check_database, 'database'), 1),
-    ('databases', '[api_database] connection', partial(services.check_database, 'api_database'), 1),
+    (
+        'databases',
+        '[database] connection',
+        partial(services.check_database, 'database'),
+        1,
+    ),
+    (
+        'databases',
+        '[api_database] connection',
+        partial(services.check_database, 'api_database'),
+        1,
+    ),
     ('databases', 'cells', services.check_cells, 2),
     ('Placement', '[placement]', services.check_placement, 1),
     ('aggregates', 'members', check_aggregates, 6),
@@ -97,7 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f'novaschedctl check: {error}', file=sys.stderr)
         return USAGE_ERROR
     print(as_json(found) if arguments.format == 'json' else as_table(found))
-    return 0 if is_fit(found) else 1
+    if is_fit(found):
+        return 0
+    return 1
 
 
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
@@ -111,18 +127,28 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         except options.UnreadableFile as error:
             return [Finding(Level.ERROR, 'nova.conf', str(error), area='files')]
         known = options.known_options(written)
-        found = _of('files', other_files.check_nova_scheduler_files(files, written, known))
+        found = _of(
+            'files', other_files.check_nova_scheduler_files(files, written, known)
+        )
         found += _of('options', options.check_names(written, known))
         found += _of('values', options.check_values(conf, written, known))
         nova_conf = NovaConf(
-            conf, loading.settings(conf), loading.service_settings(conf), arguments.timeout
+            conf,
+            loading.settings(conf),
+            loading.service_settings(conf),
+            arguments.timeout,
         )
         found += _of('values', options.check_together(nova_conf.settings, written))
         found += _of('differences', options.check_differences(nova_conf))
-        found += _of('differences', options.check_others_options(written, nova_conf.service))
+        found += _of(
+            'differences', options.check_others_options(written, nova_conf.service)
+        )
         found += _of('page', check_page(nova_conf))
         named = arguments.placement_config
-        found += _of('placement.conf', other_files.check_placement_conf(named, nova_conf.settings))
+        found += _of(
+            'placement.conf',
+            other_files.check_placement_conf(named, nova_conf.settings),
+        )
         questions = [
             Question(subject, partial(check, nova_conf), patience, area)
             for area, subject, check, patience in CHECKS_OF_SERVICES
@@ -130,7 +156,9 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         found += answers(questions, arguments.timeout)
     secrets = Secrets(loading.secret_values(written))
     return [
-        replace(each, subject=secrets.redact(each.subject), text=secrets.redact(each.text))
+        replace(
+            each, subject=secrets.redact(each.subject), text=secrets.redact(each.text)
+        )
         for each in found
     ]
 

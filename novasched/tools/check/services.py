@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The databases (our own, the API's, and each cell's), RabbitMQ and Placement: there, new enough,
-and willing to talk to us."""
+"""The databases (our own, the API's, and each cell's), RabbitMQ and Placement: there,
+new enough, and willing to talk to us."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +37,17 @@ from novasched.tools.check.options import NovaConf
 Findings = Iterator[Finding]
 
 API_TABLES = (
-    'cell_mappings', 'host_mappings', 'instance_mappings',
-    'aggregates', 'aggregate_hosts', 'aggregate_metadata',
-)  # fmt: skip
+    'cell_mappings',
+    'host_mappings',
+    'instance_mappings',
+    'aggregates',
+    'aggregate_hosts',
+    'aggregate_metadata',
+)
 CELL_TABLES = ('compute_nodes', 'services', 'instances', 'migrations')
 SCHEMAS = (('alembic_version', 'version_num'), ('migrate_version', 'version'))
-"""Where the version of a schema is written, by today's and by older releases of nova."""
+"""Where the version of a schema is written, by today's and by older releases of
+nova."""
 PRODUCTS = {'mysql': 'MySQL', 'postgresql': 'PostgreSQL', 'sqlite': 'SQLite'}
 
 Mapped = sa.Row[tuple[object, ...]]
@@ -50,9 +55,11 @@ Mapped = sa.Row[tuple[object, ...]]
 
 
 def check_database(group: str, nova_conf: NovaConf) -> Findings:
-    """Look at our own database, in which our row of services is written, or at the API's."""
+    """Look at our own database, in which our row of services is written, or at the
+    API's."""
     probe = _look_at_own if group == 'database' else _look_at_api
-    name, url = f'[{group}] connection', nova_conf.conf[group].connection
+    name = f'[{group}] connection'
+    url = nova_conf.conf[group].connection
     if url:
         yield _look(nova_conf, group, url, name, probe)
     else:
@@ -60,7 +67,8 @@ def check_database(group: str, nova_conf: NovaConf) -> Findings:
 
 
 def check_cells(nova_conf: NovaConf) -> Findings:
-    """Every cell that the API database maps; its own troubles are told by its own check."""
+    """Every cell that the API database maps; its own troubles are told by its own
+    check."""
     try:
         cells = _mappings(nova_conf.conf)
     except NovaschedError:
@@ -84,7 +92,9 @@ def _check_cell(nova_conf: NovaConf, cell: Mapped) -> Findings:
     name = _name(cell)
     url = filled(cell.database_connection, nova_conf.conf.database.connection, name)
     if '{' in url:
-        text = 'its URL is a template, and [database] connection cannot be read to fill it'
+        text = (
+            'its URL is a template, and [database] connection cannot be read to fill it'
+        )
         yield Finding(Level.ERROR, name, text)
     else:
         yield _look(nova_conf, 'database', url, name, _look_at_cell)
@@ -96,17 +106,24 @@ def _name(cell: Mapped) -> str:
 
 def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
     """The rows of all cells but cell0."""
-    url, wanted = conf.api_database.connection, ('uuid', 'name', 'disabled', 'database_connection')
+    url = conf.api_database.connection
+    wanted = ('uuid', 'name', 'disabled', 'database_connection')
     with closing(connect(conf.api_database, url or '', 'API database')) as api:
         return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
 
 
 def _look(
-    nova_conf: NovaConf, group: str, url: str, name: str, probe: Callable[[Database, bool], str]
+    nova_conf: NovaConf,
+    group: str,
+    url: str,
+    name: str,
+    probe: Callable[[Database, bool], str],
 ) -> Finding:
     """Connect once, without the retries of a daemon that waits for its database."""
     settings = nova_conf.settings
-    maps_hosts = settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
+    maps_hosts = (
+        settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
+    )
     try:
         with closing(connect(nova_conf.conf[group], url, name)) as database:
             database.read(lambda connection: None)
@@ -119,7 +136,8 @@ def _look(
 
 def _look_at_own(database: Database, maps_hosts: bool) -> str:
     table = database.table('services')
-    change, add = _update(table, ['host']), _insert(table, table.c.keys())
+    change = _update(table, ['host'])
+    add = _insert(table, table.c.keys())
     _may_write(database, 'our row of services', change, add)
     return _schema(database)
 
@@ -148,7 +166,11 @@ def _look_at_cell(database: Database, maps_hosts: bool) -> str:
 
 def _update(table: sa.Table, columns: Sequence[str]) -> sa.Update:
     """One that changes no row."""
-    return sa.update(table).where(sa.false()).values({name: table.c[name] for name in columns})
+    return (
+        sa.update(table)
+        .where(sa.false())
+        .values({name: table.c[name] for name in columns})
+    )
 
 
 def _insert(table: sa.Table, columns: Sequence[str]) -> sa.Insert:
@@ -157,7 +179,9 @@ def _insert(table: sa.Table, columns: Sequence[str]) -> sa.Insert:
     return sa.insert(table).from_select(columns, nothing)
 
 
-def _may_write(database: Database, what: str, *statements: sa.Update | sa.Insert) -> None:
+def _may_write(
+    database: Database, what: str, *statements: sa.Update | sa.Insert
+) -> None:
     try:
         with database.engine.begin() as connection:
             for statement in statements:
@@ -198,7 +222,10 @@ def check_broker(nova_conf: NovaConf) -> Findings:
         transport.cleanup()
         url = oslo_messaging.TransportURL.parse(conf)
     except (ConfigError, ValueError) as error:
-        text = str(error) if isinstance(error, ConfigError) else 'it cannot be read as a URL'
+        if isinstance(error, ConfigError):
+            text = str(error)
+        else:
+            text = 'it cannot be read as a URL'
         yield Finding(Level.ERROR, TRANSPORT_OPTION, text)
         return
     if url.transport != 'rabbit':
@@ -223,7 +250,9 @@ def _ask_broker(transport: Any, host: Any, name: str) -> Findings:
     try:
         with broker_connection(transport, host) as link:
             said = link.connection.server_properties
-            product = ' '.join(str(said.get(key, '')) for key in ('product', 'version')).strip()
+            product = ' '.join(
+                str(said.get(key, '')) for key in ('product', 'version')
+            ).strip()
             text = f'{product or "a broker without a name"}, {_queue(link)}'
             yield Finding(Level.OK, name, text)
     except BROKER_ERRORS as error:

@@ -20,15 +20,30 @@ FLAVOR = '4,8192,40'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add('--hosts', type=whole_number, default=12, metavar='N', help='how many (%(default)s)')
-    add('--servers', type=whole_number, default=40, metavar='N', help='how many (%(default)s)')
+    add(
+        '--hosts',
+        type=whole_number,
+        default=12,
+        metavar='N',
+        help='how many (%(default)s)',
+    )
+    add(
+        '--servers',
+        type=whole_number,
+        default=40,
+        metavar='N',
+        help='how many (%(default)s)',
+    )
     add(
         '--flavor',
         dest='flavors',
         type=_flavor,
         action='append',
         metavar='VCPUS,RAM_MB,DISK_GB',
-        help=f'size of the servers ({FLAVOR}); when given several times, each request draws one',
+        help=(
+            f'size of the servers ({FLAVOR}); when given several times, each request'
+            ' draws one'
+        ),
     )
     add(
         '--az',
@@ -51,9 +66,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     text = 'servers per request (%(default)s)'
     add('--multi', type=whole_number, default=1, metavar='N', help=text)
-    add('--seed', type=int, default=0, metavar='N', help='for sizes and order (%(default)s)')
+    add(
+        '--seed',
+        type=int,
+        default=0,
+        metavar='N',
+        help='for sizes and order (%(default)s)',
+    )
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
-    add('--verbose', action='store_true', help="show the services' logs on standard error")
+    add(
+        '--verbose',
+        action='store_true',
+        help="show the services' logs on standard error",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,6 +93,15 @@ def _flavor(text: str) -> Flavor:
         raise argparse.ArgumentTypeError(f'{text!r} is not VCPUS,RAM_MB,DISK_GB')
     vcpus, memory_mb, root_gb = (
         whole_number(part, name, least)
-        for part, name, least in zip(parts, ('VCPUS', 'RAM_MB', 'DISK_GB'), (1, 1, 0), strict=True)
+        for part, name, least in zip(
+            parts, ('VCPUS', 'RAM_MB', 'DISK_GB'), (1, 1, 0), strict=True
+        )
     )
-    return Flavor(name=text, flavorid=text, id=1, vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb)
+    return Flavor(
+        name=text,
+        flavorid=text,
+        id=1,
+        vcpus=vcpus,
+        memory_mb=memory_mb,
+        root_gb=root_gb,
+    )

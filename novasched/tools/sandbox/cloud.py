@@ -50,7 +50,8 @@ from novasched.tools.sandbox.databases import Databases
 from novasched.tools.sandbox.placement import serving
 
 SANDBOX_NAME = 'novasched-sandbox'
-USER, PROJECT = 'sandbox-user', 'sandbox-project'
+USER = 'sandbox-user'
+PROJECT = 'sandbox-project'
 
 
 class NoAnswer(NovaschedError):
@@ -73,7 +74,8 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One request for instances: either all are placed, or ``fault`` says why none is."""
+    """One request for instances: either all are placed, or ``fault`` says why none
+    is."""
 
     uuids: tuple[str, ...]
     seconds: float
@@ -85,7 +87,8 @@ class Boot:
 class Sandbox:
     """A cloud of these machines, from ``with`` to its end.
 
-    :param options: what nova.conf is to say besides where things are: group to option to value
+    :param options: what nova.conf is to say besides where things are: group to option
+        to value
     :param random: source of the UUIDs of instances
     :ivar configuration: the arguments with which a command reads its nova.conf
     """
@@ -156,9 +159,12 @@ class Sandbox:
         self.computes.save_requests(spec, [server.uuid for server in boot.servers])
         return boot
 
-    def request(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> list[list[wire.Selection]]:
-        """Call the scheduler alone, for requests of any kind; nothing is written down. The value
-        has for each instance the host that was claimed for it, then its alternates.
+    def request(
+        self, spec: wire.RequestSpec, uuids: Sequence[str]
+    ) -> list[list[wire.Selection]]:
+        """Call the scheduler alone, for requests of any kind; nothing is written down.
+        The value has for each instance the host that was claimed for it, then its
+        alternates.
 
         :raises NoValidHostFault: not every instance gets a host
         :raises NoAnswer: the scheduler does not answer
@@ -180,15 +186,16 @@ class Sandbox:
         return chosen
 
     def problems(self) -> list[str]:
-        """Differences between Placement's allocations and the results so far, and the errors
-        that the services logged."""
+        """Differences between Placement's allocations and the results so far, and the
+        errors that the services logged."""
         return [*self._allocation_problems(), *self._errors.texts]
 
     def _allocation_problems(self) -> Iterator[str]:
-        """Compare Placement's allocations with the results of all requests; one line per problem.
+        """Compare Placement's allocations with the results of all requests; one line
+        per problem.
 
-        Every placed instance has its flavor's amounts on its host's provider and nothing
-        else, no refused one has anything, and each provider's usage is the sum.
+        Every placed instance has its flavor's amounts on its host's provider and
+        nothing else, no refused one has anything, and each provider's usage is the sum.
         """
         taken: dict[str, Counter[str]] = defaultdict(Counter)
         for boot in self.boots:
@@ -197,12 +204,17 @@ class Sandbox:
                 if machine is None:
                     yield f'server {server.uuid}: there is no host {server.host}'
                     continue
-                if (node := server.selection.value('compute_node_uuid')) != machine.uuid:
+                if (
+                    node := server.selection.value('compute_node_uuid')
+                ) != machine.uuid:
                     yield f'server {server.uuid}: {machine.name} is not the node {node}'
                 wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
                 taken[machine.uuid].update(wanted[machine.uuid])
                 if (held := self.placement.allocations(server.uuid)) != wanted:
-                    yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
+                    yield (
+                        f'server {server.uuid} on {machine.name} has {held}, should'
+                        f' have {wanted}'
+                    )
             placed = {server.uuid for server in boot.servers}
             for consumer in (each for each in boot.uuids if each not in placed):
                 if boot.fault is None:
@@ -218,9 +230,13 @@ class Sandbox:
         self._errors = _Errors()
         logging.getLogger().addHandler(self._errors)
         stack.callback(logging.getLogger().removeHandler, self._errors)
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix=f'{SANDBOX_NAME}-')))
+        folder = Path(
+            stack.enter_context(TemporaryDirectory(prefix=f'{SANDBOX_NAME}-'))
+        )
 
-        databases = self.databases = Databases(folder, sorted({x.cell for x in self.machines}))
+        databases = self.databases = Databases(
+            folder, sorted({x.cell for x in self.machines})
+        )
         stack.callback(databases.close)
         self.computes = SandboxComputes(databases, self.machines)
         self.computes.deploy()
@@ -233,7 +249,8 @@ class Sandbox:
         self._register()
 
         conf = self._configured(folder, databases, url, token)
-        self._settings, service = loading.settings(conf), loading.service_settings(conf)
+        self._settings = loading.settings(conf)
+        service = loading.service_settings(conf)
         self._reported = time.monotonic()
         preflight(conf, self._settings, service)
         scheduler = SchedulerService(conf, self._settings, service)
@@ -251,7 +268,9 @@ class Sandbox:
         for machine in self.machines:
             self.placement.register(machine)
 
-    def _configured(self, folder: Path, databases: Databases, url: str, token: str) -> Any:
+    def _configured(
+        self, folder: Path, databases: Databases, url: str, token: str
+    ) -> Any:
         """Write nova.conf and read it as the daemon does. Naming a folder for further
         files, an empty one, keeps those of an installed nova out."""
         further = folder / 'nova.conf.d'
@@ -294,7 +313,8 @@ class Sandbox:
             self.boots.append(boot)
 
     def _now(self, group: InstanceGroup, uuids: Sequence[str]) -> InstanceGroup:
-        """The group with all instances that were ever requested in it, and their hosts."""
+        """The group with all instances that were ever requested in it, and their
+        hosts."""
         boots = [each for each in self.boots if each.group_uuid == group.uuid]
         return replace(
             group,
@@ -334,7 +354,9 @@ def request_spec(
         'image': wire.ImageMeta(properties=properties),
         'project_id': PROJECT,
         'user_id': USER,
-        'flavor': wire.Flavor(**flavor_columns(flavor), extra_specs=dict(flavor.extra_specs)),
+        'flavor': wire.Flavor(
+            **flavor_columns(flavor), extra_specs=dict(flavor.extra_specs)
+        ),
         'num_instances': len(uuids),
         'instance_uuid': uuids[0],
     }

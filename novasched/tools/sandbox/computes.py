@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a sandbox, and the writes of nova-manage and their nova-computes to the databases
-and to Placement."""
+"""The hosts of a sandbox, and the writes of nova-manage and their nova-computes to the
+databases and to Placement."""
 
 import json
 import uuid
@@ -34,7 +34,8 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SandboxHost:
-    """A compute host with one node of the same name. ``zone`` None is the default zone."""
+    """A compute host with one node of the same name. ``zone`` None is the default
+    zone."""
 
     name: str
     vcpus: int = 16
@@ -57,7 +58,12 @@ class SandboxHost:
         """Inventories for Placement: totals, reserved amounts, allocation ratios."""
         rows = (
             (classes.VCPU, self.vcpus, 0, self.cpu_allocation_ratio),
-            (classes.MEMORY_MB, self.memory_mb, self.reserved_memory_mb, self.ram_allocation_ratio),
+            (
+                classes.MEMORY_MB,
+                self.memory_mb,
+                self.reserved_memory_mb,
+                self.ram_allocation_ratio,
+            ),
             (classes.DISK_GB, self.disk_gb, 0, self.disk_allocation_ratio),
         )
         return {
@@ -81,7 +87,15 @@ def stable_uuid(kind: str, name: str) -> str:
 
 def flavor_columns(flavor: Flavor) -> dict[str, Any]:
     """The columns of a flavor in the database; its number is 1 if it bears none."""
-    names = ('name', 'flavorid', 'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
+    names = (
+        'name',
+        'flavorid',
+        'vcpus',
+        'memory_mb',
+        'root_gb',
+        'ephemeral_gb',
+        'swap',
+    )
     return {'id': flavor.id or 1, **{name: getattr(flavor, name) for name in names}}
 
 
@@ -91,7 +105,9 @@ class SandboxComputes:
     :ivar silent: names of those that do not report any more.
     """
 
-    def __init__(self, databases: db.Databases, machines: Sequence[SandboxHost]) -> None:
+    def __init__(
+        self, databases: db.Databases, machines: Sequence[SandboxHost]
+    ) -> None:
         self.databases = databases
         self.machines = {each.name: each for each in machines}
         self.silent: set[str] = set()
@@ -104,17 +120,22 @@ class SandboxComputes:
         for cell, engine in self.databases.cells.items():
             machines = [each for each in self.machines.values() if each.cell == cell]
             with engine.begin() as connection:
-                _insert(connection, db.services, [self._service(each) for each in machines])
+                _insert(
+                    connection, db.services, [self._service(each) for each in machines]
+                )
                 nodes = [self._node(connection, each) for each in machines]
                 _insert(connection, db.compute_nodes, nodes)
 
     def report(self) -> None:
         """A heartbeat of every nova-compute that has not fallen silent."""
-        now, table = timeutils.utcnow(), db.services
+        now = timeutils.utcnow()
+        table = db.services
         statement = (
             sa.update(table)
             .where(table.c.binary == COMPUTE, table.c.host.not_in(self.silent))
-            .values(last_seen_up=now, updated_at=now, report_count=table.c.report_count + 1)
+            .values(
+                last_seen_up=now, updated_at=now, report_count=table.c.report_count + 1
+            )
         )
         for engine in self.databases.cells.values():
             with engine.begin() as connection:
@@ -128,17 +149,22 @@ class SandboxComputes:
         image_properties: Mapping[str, str],
         **values: Any,
     ) -> None:
-        """Run an instance on a machine: write its row, its image properties (as nova-api
-        does) and the host's usage.
+        """Run an instance on a machine: write its row, its image properties (as
+        nova-api does) and the host's usage.
 
         :param values: further columns of the row
         """
-        machine, columns, now = self.machines[name], flavor_columns(flavor), timeutils.utcnow()
+        machine = self.machines[name]
+        columns = flavor_columns(flavor)
+        now = timeutils.utcnow()
         row = {
             'uuid': uuid,
             'host': name,
             'node': name,
-            **{size: columns[size] for size in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')},
+            **{
+                size: columns[size]
+                for size in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')
+            },
             'instance_type_id': columns['id'],
             'vm_state': 'active',
             'created_at': now,
@@ -154,11 +180,15 @@ class SandboxComputes:
             connection.execute(sa.insert(db.instances).values(row))
             _insert(connection, db.instance_system_metadata, kept)
             usage = {**self._usage(connection, machine), 'updated_at': now}
-            connection.execute(sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage))
+            connection.execute(
+                sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
+            )
 
     def save_requests(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> None:
-        """Keep the request of each instance, and the members of its group, as nova-api does."""
-        kept, group = spec.obj_to_primitive(), spec.value('instance_group')
+        """Keep the request of each instance, and the members of its group, as nova-api
+        does."""
+        kept = spec.obj_to_primitive()
+        group = spec.value('instance_group')
         with self.databases.api.begin() as connection:
             for uuid in uuids:
                 own = {**kept, base.DATA: {**kept[base.DATA], 'instance_uuid': uuid}}
@@ -169,24 +199,44 @@ class SandboxComputes:
 
     def _map_cells(self, connection: sa.Connection) -> None:
         files = [(CELL0, 'cell0', 'main')]
-        files += [(stable_uuid('cell', name), name, name) for name in self.databases.cells]
+        files += [
+            (stable_uuid('cell', name), name, name) for name in self.databases.cells
+        ]
         cells = [
-            {'id': number, 'uuid': uuid, 'name': name, 'disabled': False, 'transport_url': 'none:',
-             'database_connection': self.databases.url(file)}
+            {
+                'id': number,
+                'uuid': uuid,
+                'name': name,
+                'disabled': False,
+                'transport_url': 'none:',
+                'database_connection': self.databases.url(file),
+            }
             for number, (uuid, name, file) in enumerate(files, start=1)
-        ]  # fmt: skip
+        ]
         _insert(connection, db.cell_mappings, cells)
         ids = {each['name']: each['id'] for each in cells}
-        hosts = [{'host': x.name, 'cell_id': ids[x.cell]} for x in self.machines.values()]
+        hosts = [
+            {'host': x.name, 'cell_id': ids[x.cell]} for x in self.machines.values()
+        ]
         _insert(connection, db.host_mappings, hosts)
 
     def _make_zones(self, connection: sa.Connection) -> None:
         """One aggregate for each zone, with the zone's name."""
         machines = self.machines.values()
-        for number, zone in enumerate(sorted({x.zone for x in machines if x.zone}), start=1):
-            aggregate = {'id': number, 'uuid': stable_uuid('aggregate', zone), 'name': zone}
+        for number, zone in enumerate(
+            sorted({x.zone for x in machines if x.zone}), start=1
+        ):
+            aggregate = {
+                'id': number,
+                'uuid': stable_uuid('aggregate', zone),
+                'name': zone,
+            }
             metadata = {'aggregate_id': number, 'key': AVAILABILITY_ZONE, 'value': zone}
-            hosts = [{'aggregate_id': number, 'host': x.name} for x in machines if x.zone == zone]
+            hosts = [
+                {'aggregate_id': number, 'host': x.name}
+                for x in machines
+                if x.zone == zone
+            ]
             _insert(connection, db.aggregates, [aggregate])
             _insert(connection, db.aggregate_metadata, [metadata])
             _insert(connection, db.aggregate_hosts, hosts)
@@ -206,13 +256,19 @@ class SandboxComputes:
         }
 
     def _node(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
-        ratios = ('cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio')
+        ratios = (
+            'cpu_allocation_ratio',
+            'ram_allocation_ratio',
+            'disk_allocation_ratio',
+        )
         return {
             'uuid': machine.uuid,
             'host': machine.name,
             'hypervisor_hostname': machine.name,
             'local_gb': machine.disk_gb,
-            **{name: getattr(machine, name) for name in ('vcpus', 'memory_mb', *ratios)},
+            **{
+                name: getattr(machine, name) for name in ('vcpus', 'memory_mb', *ratios)
+            },
             'hypervisor_type': 'QEMU',
             'hypervisor_version': 10000000,
             'cpu_info': json.dumps({'arch': 'x86_64'}),
@@ -225,9 +281,9 @@ class SandboxComputes:
         }
 
     def _usage(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
-        """Columns of compute_nodes: sums over all instances of the machine, as nova-compute's
-        audit counts them. Used memory includes what the host keeps for itself, and ``stats``
-        holds its numbers as texts."""
+        """Columns of compute_nodes: sums over all instances of the machine, as
+        nova-compute's audit counts them. Used memory includes what the host keeps for
+        itself, and ``stats`` holds its numbers as texts."""
         table = db.instances
         statement = sa.select(
             sa.func.count(),
@@ -235,9 +291,15 @@ class SandboxComputes:
             sa.func.total(table.c.memory_mb),
             sa.func.total(table.c.root_gb + table.c.ephemeral_gb),
         ).where(table.c.host == machine.name, table.c.deleted == 0)
-        servers, vcpus, memory_mb, disk_gb = map(int, connection.execute(statement).one())
+        servers, vcpus, memory_mb, disk_gb = map(
+            int, connection.execute(statement).one()
+        )
         memory_mb += machine.reserved_memory_mb
-        stats = {'num_instances': str(servers), 'io_workload': '0', 'failed_builds': '0'}
+        stats = {
+            'num_instances': str(servers),
+            'io_workload': '0',
+            'failed_builds': '0',
+        }
         return {
             'vcpus_used': vcpus,
             'memory_mb_used': memory_mb,
@@ -262,7 +324,9 @@ def _join(connection: sa.Connection, group: str, uuids: Sequence[str]) -> None:
     _insert(connection, db.instance_group_member, members)
 
 
-def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
+def _insert(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]
+) -> None:
     if rows:
         connection.execute(sa.insert(table), rows)
 
@@ -286,8 +350,8 @@ class Providers:
         self._http.close()
 
     def register(self, machine: SandboxHost) -> None:
-        """Make a machine's provider, with its inventories and nova's mark, in its zone's
-        aggregate."""
+        """Make a machine's provider, with its inventories and nova's mark, in its
+        zone's aggregate."""
         self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
         self.put(machine.uuid, inventories=machine.inventories)
         if machine.zone:
@@ -307,7 +371,9 @@ class Providers:
 
     def usages(self, provider: str) -> Amounts:
         """The amounts taken from a provider, by class of its inventory."""
-        return dict(self.call('GET', f'/resource_providers/{provider}/usages')['usages'])
+        return dict(
+            self.call('GET', f'/resource_providers/{provider}/usages')['usages']
+        )
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """One request; the answer is its JSON, None for an empty one.
@@ -315,9 +381,15 @@ class Providers:
         :raises PlacementRefused: Placement cannot be reached or answers with an error
         """
         try:
-            response = self._http.request(method, self._url + path, json=body or None, timeout=60)
+            response = self._http.request(
+                method, self._url + path, json=body or None, timeout=60
+            )
         except requests.RequestException as error:
             raise PlacementRefused(f'{method} {path}: {error}') from None
         if not response.ok:
-            raise PlacementRefused(f'{method} {path}: {response.status_code} {response.text}')
-        return response.json() if response.content else None
+            raise PlacementRefused(
+                f'{method} {path}: {response.status_code} {response.text}'
+            )
+        if response.content:
+            return response.json()
+        return None

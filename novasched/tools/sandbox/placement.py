@@ -26,8 +26,8 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def serving(connection: str, token: str, port: int = 0) -> Iterator[str]:
-    """Run Placement, with its schema, until the end; the value is its URL. One at a time in a
-    process; the database stays."""
+    """Run Placement, with its schema, until the end; the value is its URL. One at a
+    time in a process; the database stays."""
     if not _one_at_a_time.acquire(blocking=False):
         raise RuntimeError('this process already runs a Placement')
     with ExitStack() as stack:
@@ -36,9 +36,10 @@ def serving(connection: str, token: str, port: int = 0) -> Iterator[str]:
             _accept_token(_application(connection, stack), token),
             host='127.0.0.1',
             port=port,
-            # SQLite has one writer: a transaction that read before another one wrote is told
-            # 'database is locked' at once, and Placement does not repeat it. One request at a
-            # time has no such loser; connections are still many and kept alive.
+            # SQLite has one writer: a transaction that read before another one wrote is
+            # told 'database is locked' at once, and Placement does not repeat it. One
+            # request at a time has no such loser; connections are still many and kept
+            # alive.
             threads=1 if connection.startswith('sqlite') else 8,
         )
         # Requests that wait for a thread are normal here, not worth a warning each.
@@ -49,10 +50,13 @@ def serving(connection: str, token: str, port: int = 0) -> Iterator[str]:
             yield f'http://127.0.0.1:{server.effective_port}'
         finally:
             server.task_dispatcher.shutdown()
-            # The sockets belong to the loop's thread; only that thread may close them. An answer
-            # that ends at this moment wakes the loop, too. Then all is closed already.
+            # The sockets belong to the loop's thread; only that thread may close them.
+            # An answer that ends at this moment wakes the loop, too. Then all is closed
+            # already.
             with suppress(OSError):
-                server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+                server.trigger.pull_trigger(
+                    lambda: server.asyncore.close_all(server._map)
+                )
             thread.join()
 
 
@@ -61,8 +65,8 @@ def _application(connection: str, stack: ExitStack) -> Wsgi:
     placement_conf.register_opts(conf)
     for group, name, value in (
         ('api', 'auth_strategy', 'noauth2'),
-        # More than one try lets concurrent claims overfill a provider (it repeats inside a stale
-        # snapshot), so the client is the one who repeats.
+        # More than one try lets concurrent claims overfill a provider (it repeats
+        # inside a stale snapshot), so the client is the one who repeats.
         ('placement', 'allocation_conflict_retry_count', 1),
         ('placement_database', 'connection', connection),
         ('placement_database', 'sync_on_startup', True),
@@ -72,8 +76,12 @@ def _application(connection: str, stack: ExitStack) -> Wsgi:
     ):
         conf.set_override(name, value, group)
     # A project of its own: no file of an installed Placement is read.
-    conf([], project='novasched-sandbox', default_config_files=[], default_config_dirs=[])
-    database = {k: v for k, v in conf.placement_database.items() if k != 'sync_on_startup'}
+    conf(
+        [], project='novasched-sandbox', default_config_files=[], default_config_dirs=[]
+    )
+    database = {
+        k: v for k, v in conf.placement_database.items() if k != 'sync_on_startup'
+    }
     manager = enginefacade.transaction_context()
     manager.configure(**database)
     stack.callback(policy.reset)
@@ -88,15 +96,20 @@ def _application(connection: str, stack: ExitStack) -> Wsgi:
 
 
 def _accept_token(application: Wsgi, token: str) -> Wsgi:
-    """Answer 401 to any other token, as keystone's middleware would: noauth2 takes every
-    token for a user. The root document, with the versions, stays public."""
+    """Answer 401 to any other token, as keystone's middleware would: noauth2 takes
+    every token for a user. The root document, with the versions, stays public."""
 
-    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def guarded(
+        environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
         given = environ.get('HTTP_X_AUTH_TOKEN', '')
         if environ.get('PATH_INFO') in ('', '/') or given == token:
             return application(environ, start_response)
         body = b'{"error": {"code": 401, "title": "Unauthorized"}}'
-        headers = [('Content-Type', 'application/json'), ('Content-Length', str(len(body)))]
+        headers = [
+            ('Content-Type', 'application/json'),
+            ('Content-Length', str(len(body))),
+        ]
         start_response('401 Unauthorized', headers)
         return [body]
 

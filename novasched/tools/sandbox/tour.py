@@ -36,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
         handlers=[_StandardError()],
     )
     for name in ('nova', 'novasched'):
-        logging.getLogger(name).setLevel(logging.DEBUG if arguments.verbose else logging.NOTSET)
+        logging.getLogger(name).setLevel(
+            logging.DEBUG if arguments.verbose else logging.NOTSET
+        )
     console = Console()
     random = Random(arguments.seed)
     machines = varied(arguments.hosts, random)
@@ -44,8 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
     # As an exception does, so that nothing is left behind.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     with Sandbox(machines, random=random) as cloud:
-        uuids, total = _boots(cloud, arguments, random), arguments.servers
-        for _ in track(uuids, 'Booting', total, console=console, transient=True, disable=quiet):
+        uuids = _boots(cloud, arguments, random)
+        total = arguments.servers
+        for _ in track(
+            uuids, 'Booting', total, console=console, transient=True, disable=quiet
+        ):
             pass
         result = report_of(cloud.machines, cloud.boots, cloud.problems())
     if arguments.format == 'json':
@@ -76,7 +81,9 @@ def varied(count: int, random: Random) -> list[SandboxHost]:
     return machines
 
 
-def _boots(cloud: Sandbox, arguments: argparse.Namespace, random: Random) -> Iterator[str]:
+def _boots(
+    cloud: Sandbox, arguments: argparse.Namespace, random: Random
+) -> Iterator[str]:
     """Request all instances; yields the UUID of each."""
     group = cloud.group(arguments.policy) if arguments.policy else None
     left = arguments.servers
@@ -134,7 +141,10 @@ def report_of(
             }
             for server in servers
         ],
-        'refusals': [{'fault': fault, 'servers': number} for fault, number in faults.most_common()],
+        'refusals': [
+            {'fault': fault, 'servers': number}
+            for fault, number in faults.most_common()
+        ],
         'problems': list(problems),
         'summary': {
             'confirmed': not problems,
@@ -159,12 +169,18 @@ def show(report: dict[str, Any], console: Console) -> None:
     for title in SHOWN.values():
         table.add_column(title, justify='right', no_wrap=True)
     for host in report['hosts']:
-        fills = [_fill(host['used'][x], host['capacity'].get(x, 0), plain) for x in SHOWN]
+        fills = [
+            _fill(host['used'][x], host['capacity'].get(x, 0), plain) for x in SHOWN
+        ]
         zone = Text(host['zone'] or '-')
-        table.add_row(Text(host['name']), zone, Text(host['cell']), str(host['servers']), *fills)
+        table.add_row(
+            Text(host['name']), zone, Text(host['cell']), str(host['servers']), *fills
+        )
     console.print(table)
     for refusal in report['refusals']:
-        console.print(Text(f'{refusal["servers"]} refused: {refusal["fault"]}', 'yellow'))
+        console.print(
+            Text(f'{refusal["servers"]} refused: {refusal["fault"]}', 'yellow')
+        )
     for problem in report['problems']:
         console.print(Text(f'Not as it should be: {problem}', 'bold red'))
     numbers = report['summary']
@@ -173,9 +189,12 @@ def show(report: dict[str, Any], console: Console) -> None:
         verdict = (f'Confirmed by Placement: {counts}.\n', 'bold green')
     else:
         verdict = (f'NOT confirmed: {counts}.\n', 'bold red')
-    pace, middle = numbers['requests_per_second'], numbers['median_seconds'] * 1000
+    pace = numbers['requests_per_second']
+    middle = numbers['median_seconds'] * 1000
     times = f'{numbers["requests"]} requests in {numbers["seconds"]:.1f} s'
-    console.print(Text.assemble(verdict, f'{times}: {pace:.1f} a second, median {middle:.0f} ms'))
+    console.print(
+        Text.assemble(verdict, f'{times}: {pace:.1f} a second, median {middle:.0f} ms')
+    )
 
 
 def _fill(used: int, capacity: int, plain: bool) -> Text:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide a request as the daemon would, claim nothing, compare the answer with that of another
-scheduler, and report, for people and for machines."""
+"""Decide a request as the daemon would, claim nothing, compare the answer with that of
+another scheduler, and report, for people and for machines."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,12 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import Decision, DecisionTrace, HostWeight, PlacementAttempt
+from novasched.scheduler.decision import (
+    Decision,
+    DecisionTrace,
+    HostWeight,
+    PlacementAttempt,
+)
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryPlacement
@@ -43,17 +48,21 @@ class Shadow:
     def decide(self, request: Request) -> Decision:
         """The answer of the daemon now.
 
-        :raises NovaschedError: it cannot be decided: Placement or the API database is away.
+        :raises NovaschedError: it cannot be decided: Placement or the API database is
+            away.
         """
         now = self.clock()
         request = replace(request, arrived=now, read_since=now)
-        driver, line = self.driver, self.driver.pipeline.for_request()
+        driver = self.driver
+        line = driver.pipeline.for_request()
         line.explained_hosts = line.explained_instances = sys.maxsize
         placement = MemoryPlacement(source=driver.placement)
         # Each decision is made for itself: none counts for the next.
         pending = PendingClaims(line.settings, self.clock, timeout=0.0)
         offered = OfferedHosts()
-        cycle = Cycle(driver.prefilters, placement, driver.hosts, line, pending, offered, None)
+        cycle = Cycle(
+            driver.prefilters, placement, driver.hosts, line, pending, offered, None
+        )
         trace = DecisionTrace(request, self.seed, line.clock, line.clock())
         try:
             return cycle.decide(request, trace)
@@ -76,17 +85,26 @@ class Difference:
 
 def compare(recorded: tuple[str, ...], decision: Decision) -> Difference | None:
     """None for the same hosts; the instances of one request may have swapped theirs."""
-    left, right = Counter(recorded), Counter(decision.hosts)
+    left = Counter(recorded)
+    right = Counter(decision.hosts)
     if left == right:
         return None
-    theirs, ours = next(iter(left - right), NO_HOST), next(iter(right - left), NO_HOST)
-    index = decision.hosts.index(ours) if ours != NO_HOST else len(decision.attempts) - 1
+    theirs = next(iter(left - right), NO_HOST)
+    ours = next(iter(right - left), NO_HOST)
+    if ours != NO_HOST:
+        index = decision.hosts.index(ours)
+    else:
+        index = len(decision.attempts) - 1
     attempts = decision.attempts[: max(index, 0) + 1]
     server = attempts[-1].instance_uuid if attempts else None
-    return Difference(server, theirs, ours, _why(theirs, ours, attempts, decision.refusal))
+    return Difference(
+        server, theirs, ours, _why(theirs, ours, attempts, decision.refusal)
+    )
 
 
-def _why(theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: str | None) -> str:
+def _why(
+    theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: str | None
+) -> str:
     """The reason against a host for the last of these instances."""
     if theirs == NO_HOST:
         return 'the request was refused then'
@@ -114,7 +132,9 @@ def _fits(name: str, attempts: Sequence[PlacementAttempt]) -> bool:
 def _rejection(theirs: str, attempts: Sequence[PlacementAttempt]) -> str:
     """The reason against a host that is not among the ranked ones."""
     why = 'Placement offers no candidate there, or no cell has the host any more'
-    for result in (result for attempt in attempts for result in attempt.ranking.filters):
+    for result in (
+        result for attempt in attempts for result in attempt.ranking.filters
+    ):
         pairs = zip(result.rejected_hosts, result.reasons, strict=True)
         reasons = [reason for host, reason in pairs if host.host == theirs]
         if reasons and result.name in REJECTIONS:
@@ -130,11 +150,15 @@ def _outweighed(theirs: HostWeight | None, ours: HostWeight | None) -> str:
     if theirs is not None and ours is not None:
         for there, here in zip(theirs.shares, ours.shares, strict=True):
             if gain := here.added - there.added:
-                text = f'{here.weigher} {gain:+.3g} ({here.raw:g} against {there.raw:g})'
+                text = (
+                    f'{here.weigher} {gain:+.3g} ({here.raw:g} against {there.raw:g})'
+                )
                 parts.append((abs(gain), text))
     if not parts:
         return 'both weigh the same, so that their order is up to chance'
-    return 'ours weighs differently: ' + ', '.join(text for _, text in sorted(parts)[::-1])
+    return 'ours weighs differently: ' + ', '.join(
+        text for _, text in sorted(parts)[::-1]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +166,9 @@ class ComparedRequest:
     """Result of one request: the line that it stands in, or its number among those that
     were heard.
 
-    ``failure`` if it could not be read or decided; ``unknown`` says why it is not compared
-    though it was decided. ``missing_fields`` names the parts of the request that nobody told.
+    ``failure`` if it could not be read or decided; ``unknown`` says why it is not
+    compared though it was decided. ``missing_fields`` names the parts of the request
+    that nobody told.
     """
 
     line: int
@@ -162,7 +187,9 @@ def shadowing(
 ) -> Iterator[tuple[cfg.ConfigOpts, Application, Shadow]]:
     """nova.conf, the scheduler that it describes, and a shadow of that."""
     logging.getLogger().addHandler(logging.NullHandler())
-    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    conf = loading.load(
+        config_files(arguments.config_file, arguments.config_dir), 'novasched'
+    )
     with composed(conf) as (application, driver):
         yield conf, application, Shadow(driver, arguments.seed)
 
@@ -198,7 +225,9 @@ def _compared(shadow: Shadow, each: Recorded | Unread) -> ComparedRequest:
         return ComparedRequest(each.line, failure=str(error))
     if each.hosts is None:
         return ComparedRequest(each.line, decision.hosts)
-    return ComparedRequest(each.line, decision.hosts, True, compare(each.hosts, decision))
+    return ComparedRequest(
+        each.line, decision.hosts, True, compare(each.hosts, decision)
+    )
 
 
 def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
@@ -222,8 +251,8 @@ def is_same(rows: Sequence[ComparedRequest]) -> bool:
 
 
 def as_json(rows: Sequence[ComparedRequest]) -> str:
-    """``{"counts": {...}, "requests": [{line, hosts, compared, difference, failure, server,
-    unknown, untold}]}``."""
+    """``{"counts": {...}, "requests": [{line, hosts, compared, difference, failure,
+    server, unknown, untold}]}``."""
     requests = [dataclasses.asdict(row) for row in rows]
     for fields in requests:
         fields['untold'] = fields.pop('missing_fields')
@@ -231,21 +260,31 @@ def as_json(rows: Sequence[ComparedRequest]) -> str:
 
 
 def as_table(rows: Sequence[ComparedRequest]) -> str:
-    """The requests that differ, failed or cannot be compared, and the counts below them."""
+    """The requests that differ, failed or cannot be compared, and the counts below
+    them."""
     table = PrettyTable(('line', 'server', 'recorded', 'ours', 'why'))
     table.align = 'l'
     table.max_width['why'] = 60
     for row in rows:
         why = row.failure or row.unknown
         if found := row.difference:
-            cells = [found.server or row.server, found.recorded, found.ours, why or found.why]
+            cells = [
+                found.server or row.server,
+                found.recorded,
+                found.ours,
+                why or found.why,
+            ]
             table.add_row([row.line, *cells])
         elif why is not None:
             table.add_row([row.line, row.server or '', '', ' '.join(row.hosts), why])
-    counts = ', '.join(f'{number} {name}' for name, number in count_results(rows).items())
+    counts = ', '.join(
+        f'{number} {name}' for name, number in count_results(rows).items()
+    )
     lines = [*([str(table)] if table.rows else []), f'{counts}.']
     if partial := [row for row in rows if row.missing_fields]:
-        names = ', '.join(sorted({name for row in partial for name in row.missing_fields}))
+        names = ', '.join(
+            sorted({name for row in partial for name in row.missing_fields})
+        )
         some = ', '.join(str(row.line) for row in partial)
         which = 'all' if len(partial) == len(rows) else some
         lines.append(f'Not rebuilt fully, since not told: {names} (requests: {which}).')

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide the requests that a running scheduler tells of on the notification bus, and report.
+"""Decide the requests that a running scheduler tells of on the notification bus, and
+report.
 
-The listener has a queue of its own, so that no other listener misses anything. nova's services
-would fill it for ever, so it is deleted in the end.
+The listener has a queue of its own, so that no other listener misses anything. nova's
+services would fill it for ever, so it is deleted in the end.
 """
 
 import argparse
@@ -56,7 +57,9 @@ def listening(conf: cfg.ConfigOpts, receive: Callable[[Event], None]) -> Iterato
         topics = conf[sender.GROUP].topics
     targets = [oslo_messaging.Target(topic=topic) for topic in topics]
 
-    def hear(context: Any, publisher: str, name: str, payload: Any, _metadata: Any) -> None:
+    def hear(
+        context: Any, publisher: str, name: str, payload: Any, _metadata: Any
+    ) -> None:
         receive(Event(publisher, name, context, payload))
 
     # oslo.messaging calls what bears a priority's name.
@@ -85,8 +88,8 @@ def _delete(transport: Any, queue: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
-    """Listen until there are enough events or it is interrupted, then until all of it is settled or
-    it is interrupted again."""
+    """Listen until there are enough events or it is interrupted, then until all of it
+    is settled or it is interrupted again."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with (
         shadowing(arguments) as (conf, application, shadow),
@@ -100,7 +103,9 @@ def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
             pool,
         )
         with listening(conf, events.put) as name:
-            print(f'listening in the queue {name}; interrupt to report', file=sys.stderr)
+            print(
+                f'listening in the queue {name}; interrupt to report', file=sys.stderr
+            )
             try:
                 end = time.monotonic() + (arguments.seconds or math.inf)
                 most = arguments.requests_seen or math.inf
@@ -116,7 +121,9 @@ def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
     return sorted(watch.rows, key=lambda row: row.line)
 
 
-def _take(watch: LiveComparison, events: queue.SimpleQueue[Event], starts: bool) -> None:
+def _take(
+    watch: LiveComparison, events: queue.SimpleQueue[Event], starts: bool
+) -> None:
     """One event if there is one soon, and what it settles."""
     with suppress(queue.Empty):
         watch.receive(events.get(timeout=0.2), starts)
@@ -124,11 +131,13 @@ def _take(watch: LiveComparison, events: queue.SimpleQueue[Event], starts: bool)
 
 
 def _saved(api: Database, server: str) -> RequestSpec | None:
-    """The RequestSpec of an instance, without the parts that nova does not save; None if
-    there is none that can be read."""
+    """The RequestSpec of an instance, without the parts that nova does not save; None
+    if there is none that can be read."""
     try:
         rows = api.rows('request_specs', ('spec',), instance_uuid=server)
         found = loads(str(rows[0].spec)) if rows else None
     except (DatabaseUnavailable, BadObject):
         return None
-    return found if isinstance(found, RequestSpec) else None
+    if isinstance(found, RequestSpec):
+        return found
+    return None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests, read from recorded messages, or rebuilt from what a scheduler says of them on the
-notification bus.
+"""Requests, read from recorded messages, or rebuilt from what a scheduler says of them
+on the notification bus.
 
-Neither form of a notification tells everything. What is not told is named, so that nobody takes
-a decision about half a request for a different opinion. What nova-api has saved of the request
-(``request_specs`` in the API database) fills in some of it.
+Neither form of a notification tells everything. What is not told is named, so that
+nobody takes a decision about half a request for a different opinion. What nova-api has
+saved of the request (``request_specs`` in the API database) fills in some of it.
 """
 
 import json
@@ -32,8 +32,8 @@ FIELDS_IN_CLAIM = ('is_bfv', 'requested_resources', 'request_level_params')
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A request, and the host of each of its instances; none if it was refused, None if that is
-    not known."""
+    """A request, and the host of each of its instances; none if it was refused, None if
+    that is not known."""
 
     line: int
     request: Request
@@ -49,11 +49,12 @@ class Unread:
 
 
 def read(lines: Iterable[str]) -> Iterator[Recorded | Unread]:
-    """The requests in the lines of a file; empty lines and other methods are passed over.
+    """The requests in the lines of a file; empty lines and other methods are passed
+    over.
 
-    A line is ``{"request": BODY, "reply": BODY}``; ``reply`` may be left out. A body is what
-    oslo.messaging put into a message, with its envelope (``oslo.message``) or without. The token
-    in a request's context is not kept.
+    A line is ``{"request": BODY, "reply": BODY}``; ``reply`` may be left out. A body is
+    what oslo.messaging put into a message, with its envelope (``oslo.message``) or
+    without. The token in a request's context is not kept.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -67,7 +68,9 @@ def read(lines: Iterable[str]) -> Iterator[Recorded | Unread]:
         except BadRequest as error:
             yield Unread(number, str(error))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            yield Unread(number, f'no pair of request and reply ({type(error).__name__})')
+            yield Unread(
+                number, f'no pair of request and reply ({type(error).__name__})'
+            )
 
 
 def _body(body: Any) -> Mapping[str, Any]:
@@ -87,7 +90,8 @@ def _request(body: Mapping[str, Any]) -> Request:
     }
     context = reader.deserialize_context(names)
     arguments = {
-        name: reader.deserialize_entity(context, value) for name, value in body['args'].items()
+        name: reader.deserialize_entity(context, value)
+        for name, value in body['args'].items()
     }
     return decode.request(versions.read(arguments), context)
 
@@ -98,17 +102,24 @@ def _hosts(reply: Any) -> tuple[str, ...] | None:
     body = _body(reply)
     if body.get('failure'):
         failure = json.loads(body['failure'])
-        return () if failure['class'] == 'NoValidHost' else None
-    # For each instance a list of Selection objects of which the first counts; a dict before 4.5.
+        if failure['class'] == 'NoValidHost':
+            return ()
+        return None
+    # For each instance a list of Selection objects of which the first counts; a dict
+    # before 4.5.
     return tuple(
-        str(each[0]['nova_object.data']['service_host'] if isinstance(each, list) else each['host'])
+        str(
+            each[0]['nova_object.data']['service_host']
+            if isinstance(each, list)
+            else each['host']
+        )
         for each in body['result']
     )
 
 
 def instance_of(payload: Mapping[str, Any]) -> str | None:
-    """The instance that either form of a payload names: at the start the first of a request,
-    in the end the last."""
+    """The instance that either form of a payload names: at the start the first of a
+    request, in the end the last."""
     if DATA in payload:
         named: str | None = payload[DATA].get('instance_uuid')
     else:
@@ -122,12 +133,12 @@ def rebuild_request(
     saved: RequestSpec | None = None,
     routed: bool = False,
 ) -> tuple[Request, tuple[str, ...]]:
-    """The request that a ``select_destinations.start`` tells of, as far as it is known, and the
-    names of the missing fields; one that would change nothing is not named.
+    """The request that a ``select_destinations.start`` tells of, as far as it is known,
+    and the names of the missing fields; one that would change nothing is not named.
 
-    Of the instances of one request only the first is named; the others get UUIDs of their own.
-    An instance that was created with others and is moved alone says how many they were, and
-    names its cell.
+    Of the instances of one request only the first is named; the others get UUIDs of
+    their own. An instance that was created with others and is moved alone says how many
+    they were, and names its cell.
 
     :param saved: the RequestSpec in the API database, if it is there.
     :param routed: whether networks choose among hosts.
@@ -140,7 +151,9 @@ def rebuild_request(
             for name in ('is_bfv',) if versioned else ('is_bfv', *SAVED_FIELDS):
                 if (value := saved.value(name)) is not None:
                     setattr(spec, name, value)
-        request = decode.request(versions.Call(spec), Serializer().deserialize_context(context))
+        request = decode.request(
+            versions.Call(spec), Serializer().deserialize_context(context)
+        )
     except (BadObject, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f'no payload that can be read ({error})') from None
     wanted = request.requested_destination
@@ -149,7 +162,9 @@ def rebuild_request(
     uuids = (str(request.instance_uuid), *(str(uuid.uuid4()) for _ in range(others)))
     names: list[str] = []
     if not versioned:
-        names += UNSAVED_FIELDS if saved is not None else (*SAVED_FIELDS, *UNSAVED_FIELDS)
+        names += (
+            UNSAVED_FIELDS if saved is not None else (*SAVED_FIELDS, *UNSAVED_FIELDS)
+        )
     if moved:
         names.append('requested_destination.allow_cross_cell_move')
     if request.retry is not None and request.retry.hosts:
@@ -162,7 +177,8 @@ def rebuild_request(
 
 
 def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
-    """A payload is the object that it tells of under another name, but for a few fields."""
+    """A payload is the object that it tells of under another name, but for a few
+    fields."""
     told = payload[DATA]
     fields = {name: _object(value) for name, value in told.items()}
     for name in ('force_hosts', 'force_nodes'):
@@ -190,7 +206,8 @@ def _object(value: Any) -> Any:
         names = [{'hypervisor_hostname': node} for node in fields.get('hosts') or ()]
         nodes = [*map(wire.ComputeNode.from_plain, names)]
         fields['hosts'] = wire.ComputeNodeList.from_plain({'objects': nodes})
-    # A decision does not depend on objects that the wire does not know, as VirtCPUTopology.
+    # A decision does not depend on objects that the wire does not know, as
+    # VirtCPUTopology.
     kind = getattr(wire, name, None)
     return kind and kind.from_plain(fields)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of a running scheduler: each is decided when it starts, and compared once its result
-is known.
+"""Requests of a running scheduler: each is decided when it starts, and compared once
+its result is known.
 
-Sources of the result: ``end`` says that every instance has its host, and names the last one;
-Placement says which hosts these are. Of the instances between the first and the last of one
-request only their computes tell. Without an end in time, and without a claim, a request was
-refused; nova-conductor tells so at once.
+Sources of the result: ``end`` says that every instance has its host, and names the last
+one; Placement says which hosts these are. Of the instances between the first and the
+last of one request only their computes tell. Without an end in time, and without a
+claim, a request was refused; nova-conductor tells so at once.
 """
 
 from collections import Counter
@@ -22,18 +22,28 @@ from novasched.rpc.wire import RequestSpec
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.request import Request
-from novasched.tools.shadow.comparison import ComparedRequest, Difference, Shadow, compare
-from novasched.tools.shadow.messages import FIELDS_IN_CLAIM, instance_of, rebuild_request
+from novasched.tools.shadow.comparison import (
+    ComparedRequest,
+    Difference,
+    Shadow,
+    compare,
+)
+from novasched.tools.shadow.messages import (
+    FIELDS_IN_CLAIM,
+    instance_of,
+    rebuild_request,
+)
 
-START_EVENT, END_EVENT = 'scheduler.select_destinations.start', 'scheduler.select_destinations.end'
+START_EVENT = 'scheduler.select_destinations.start'
+END_EVENT = 'scheduler.select_destinations.end'
 CREATED_EVENTS = ('compute.instance.create.start', 'instance.create.start')
 REFUSED_EVENTS = 'compute_task.'
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedClaim:
-    """Names of the hosts on which an instance has allocations, by provider UUID, and the sum of
-    its allocations."""
+    """Names of the hosts on which an instance has allocations, by provider UUID, and
+    the sum of its allocations."""
 
     hosts: Mapping[str, str] = field(default_factory=dict)
     amounts: Mapping[str, int] = field(default_factory=dict)
@@ -41,16 +51,23 @@ class ObservedClaim:
     def host(self, before: 'ObservedClaim') -> str | None:
         """The host that was chosen; None if that is not known.
 
-        An instance that is evacuated keeps its allocations on its old host, so that a new one
-        counts. Without a new one it was there before us.
+        An instance that is evacuated keeps its allocations on its old host, so that a
+        new one counts. Without a new one it was there before us.
         """
-        new = {host for provider, host in self.hosts.items() if provider not in before.hosts}
+        new = {
+            host
+            for provider, host in self.hosts.items()
+            if provider not in before.hosts
+        }
         found = new or set(self.hosts.values())
-        return found.pop() if len(found) == 1 else None
+        if len(found) == 1:
+            return found.pop()
+        return None
 
 
 def requested_amounts(request: Request, settings: Settings) -> Mapping[str, int] | None:
-    """The amounts that an instance of the request needs; None if there is no query for them."""
+    """The amounts that an instance of the request needs; None if there is no query for
+    them."""
     try:
         parameters = parse_qsl(query.build(request, settings).string)
     except NovaschedError:
@@ -82,8 +99,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A request as far as it is known, our decision, and the claim of its first instance before
-    that and after."""
+    """A request as far as it is known, our decision, and the claim of its first
+    instance before that and after."""
 
     request: Request
     missing_fields: tuple[str, ...]
@@ -111,8 +128,10 @@ class PendingComparison:
 class LiveComparison:
     """Receives events, and makes rows of them.
 
-    :param allocations: reads those of an instance: provider UUID to resource class to amount.
-    :param saved: reads the parts of the request for an instance that nova-api has saved.
+    :param allocations: reads those of an instance: provider UUID to resource class to
+        amount.
+    :param saved: reads the parts of the request for an instance that nova-api has
+        saved.
     :param patience: seconds within which a request must come to its end.
     :param pool: runs what takes time.
     """
@@ -152,7 +171,9 @@ class LiveComparison:
     def settle(self) -> None:
         """Make rows of the requests of which all is known, or no more will be."""
         for pending in list(self._open):
-            asked = pending.verdict.done() and all(x.done() for x in pending.claims.values())
+            asked = pending.verdict.done() and all(
+                x.done() for x in pending.claims.values()
+            )
             row = self._settled(pending) if asked else None
             if row is not None:
                 self._open.remove(pending)
@@ -161,14 +182,18 @@ class LiveComparison:
     def _of(self, event: Event) -> list[PendingComparison]:
         """The open comparisons of an event's request."""
         id = event.context.get('request_id')
-        return [each for each in self._open if each.start.context.get('request_id') == id]
+        return [
+            each for each in self._open if each.start.context.get('request_id') == id
+        ]
 
     def _start(self, event: Event) -> None:
         server = str(instance_of(event.payload))
         self.started += 1
         deadline = self.shadow.clock() + self.patience
         verdict = self.pool.submit(self._decided, event, server)
-        self._open.append(PendingComparison(self.started, event, server, deadline, verdict))
+        self._open.append(
+            PendingComparison(self.started, event, server, deadline, verdict)
+        )
 
     def _decided(self, event: Event, server: str) -> Verdict:
         settings = self.shadow.driver.pipeline.settings
@@ -189,18 +214,25 @@ class LiveComparison:
         held = self.allocations(server)
         if not held:
             return ObservedClaim()
-        hosts = self.shadow.driver.hosts.read(list(held), request, instances=False).hosts
+        hosts = self.shadow.driver.hosts.read(
+            list(held), request, instances=False
+        ).hosts
         amounts = Counter[str]()
         for each in held.values():
             amounts.update(each)
-        names = {provider: hosts[provider].host for provider in held if provider in hosts}
+        names = {
+            provider: hosts[provider].host for provider in held if provider in hosts
+        }
         return ObservedClaim(names, _comparable(amounts))
 
     def _end(self, event: Event) -> None:
         last = str(instance_of(event.payload))
-        same = [each for each in self._of(event) if each.start.publisher == event.publisher]
+        same = [
+            each for each in self._of(event) if each.start.publisher == event.publisher
+        ]
         waiting = [each for each in same if not each.ended]
-        # One request may start several times; instances of one request have their last named.
+        # One request may start several times; instances of one request have their last
+        # named.
         named = [each for each in waiting if each.server == last]
         for pending in (named or waiting)[:1]:
             pending.ended = True
@@ -220,7 +252,9 @@ class LiveComparison:
             verdict = pending.verdict.result()
             claims = {server: each.result() for server, each in pending.claims.items()}
         except NovaschedError as error:
-            return ComparedRequest(pending.number, failure=str(error), server=pending.server)
+            return ComparedRequest(
+                pending.number, failure=str(error), server=pending.server
+            )
         late = self.shadow.clock() >= pending.deadline
         row = ComparedRequest(
             pending.number,
@@ -237,13 +271,20 @@ class LiveComparison:
         if not pending.ended and not claims[pending.server].hosts:
             return _compared(row, verdict, ())
         found = {server: each.host(verdict.before) for server, each in claims.items()}
-        hosts = {**pending.told, **{server: host for server, host in found.items() if host}}
+        hosts = {
+            **pending.told,
+            **{server: host for server, host in found.items() if host},
+        }
         count = verdict.request.count
         if count > 1 and pending.ended and len(claims) == 1:
-            return replace(row, unknown='it was for one of servers that were made together')
+            return replace(
+                row, unknown='it was for one of servers that were made together'
+            )
         if len(hosts) < count:
             why = f'the hosts of {len(hosts)} of {count} servers are known'
-            return replace(row, unknown=why) if late else None
+            if late:
+                return replace(row, unknown=why)
+            return None
         return self._answered(row, verdict, claims.values(), tuple(hosts.values()))
 
     def _answered(
@@ -259,7 +300,11 @@ class LiveComparison:
         settings = self.shadow.driver.pipeline.settings
         wanted = requested_amounts(narrowed or verdict.request, settings)
         for claim in claims:
-            if not verdict.before.hosts and wanted and claim.amounts not in ({}, wanted):
+            if (
+                not verdict.before.hosts
+                and wanted
+                and claim.amounts not in ({}, wanted)
+            ):
                 why = (
                     f'it has claimed {_text(claim.amounts)}, but what is told asks for '
                     f'{_text(wanted)}; not told: {", ".join(FIELDS_IN_CLAIM)}'
@@ -269,8 +314,11 @@ class LiveComparison:
         return _compared(row, verdict, hosts)
 
 
-def _compared(row: ComparedRequest, verdict: Verdict, answer: tuple[str, ...]) -> ComparedRequest:
-    """Both answers side by side; a difference counts only if the request is fully known."""
+def _compared(
+    row: ComparedRequest, verdict: Verdict, answer: tuple[str, ...]
+) -> ComparedRequest:
+    """Both answers side by side; a difference counts only if the request is fully
+    known."""
     difference = compare(answer, verdict.decision)
     if difference is None:
         return replace(row, compared=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host without some of its servers, and whether a request fits there then.
 
-Filters judge the host as it would be; amounts are what Placement says of the host's own provider,
-less what these servers hold."""
+Filters judge the host as it would be; amounts are what Placement says of the host's own
+provider, less what these servers hold."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ from novasched.scheduler.pipeline import Pipeline
 from novasched.tools.simulate.evacuations import Evacuee
 
 MAX_KINDS = 24
-"""Kinds of servers of a host of which sets are tried, the largest ones; servers are of one kind if
-nothing that is asked for tells them apart."""
+"""Kinds of servers of a host of which sets are tried, the largest ones; servers are of
+one kind if nothing that is asked for tells them apart."""
 NESTED = 'asked for what their own provider alone cannot give, which is not looked at'
 Why = tuple[str, str]
 """Words for the number of hosts that are rejected alike, and the reason of one."""
@@ -41,7 +41,9 @@ class _Inventory(msgspec.Struct):
     def has(self, amount: int, used: int) -> bool:
         """Tell whether one server can get this much beside what is in use."""
         fits = used + amount <= (self.total - self.reserved) * self.allocation_ratio
-        is_one = self.min_unit <= amount <= self.max_unit and not amount % self.step_size
+        is_one = (
+            self.min_unit <= amount <= self.max_unit and not amount % self.step_size
+        )
         return fits and is_one
 
 
@@ -59,7 +61,8 @@ class _HeldByConsumer(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Provider:
-    """Inventories of a resource provider by resource class, and what each consumer holds of it."""
+    """Inventories of a resource provider by resource class, and what each consumer
+    holds of it."""
 
     inventories: Mapping[str, _Inventory]
     held: Mapping[str, Mapping[str, int]]
@@ -72,7 +75,8 @@ class Provider:
         return used
 
     def lacking(self, amounts: Mapping[str, int], gone: AbstractSet[str]) -> list[str]:
-        """The resource classes of which there is too little, once some consumers are gone."""
+        """The resource classes of which there is too little, once some consumers are
+        gone."""
         found = []
         for name, amount in sorted(amounts.items()):
             free = sum(self.held.get(uuid, {}).get(name, 0) for uuid in gone)
@@ -88,7 +92,9 @@ def read_provider(api: PlacementApi, uuid: str) -> Provider:
     :raises PlacementUnavailable: Placement does not answer, or knows no such provider.
     """
     path = f'/resource_providers/{uuid}'
-    inventories = api.send('GET', f'{path}/inventories').decode(_Inventories).inventories
+    inventories = (
+        api.send('GET', f'{path}/inventories').decode(_Inventories).inventories
+    )
     held = api.send('GET', f'{path}/allocations').decode(_HeldByConsumer).allocations
     return Provider(inventories, {name: each.resources for name, each in held.items()})
 
@@ -100,8 +106,8 @@ def wanted(evacuee: Evacuee) -> Request:
 
 
 def without(host: Host, gone: Sequence[Evacuee]) -> Host:
-    """A host as it would be once servers without NUMA cells and devices have left it. Disks that
-    are volumes took nothing of it."""
+    """A host as it would be once servers without NUMA cells and devices have left it.
+    Disks that are volumes took nothing of it."""
     flavors = [wanted(each).flavor for each in gone]
     local = [0 if wanted(each).is_bfv else wanted(each).flavor.root_gb for each in gone]
     disk_gb = sum(local) + sum(each.ephemeral_gb for each in flavors)
@@ -112,7 +118,9 @@ def without(host: Host, gone: Sequence[Evacuee]) -> Host:
         free_disk_mb=host.free_disk_mb + disk_gb * 1024,
         vcpus_used=host.vcpus_used - sum(each.vcpus for each in flavors),
         num_instances=host.num_instances - len(gone),
-        instances={uuid: each for uuid, each in host.instances.items() if uuid not in uuids},
+        instances={
+            uuid: each for uuid, each in host.instances.items() if uuid not in uuids
+        },
     )
 
 
@@ -120,8 +128,10 @@ def without(host: Host, gone: Sequence[Evacuee]) -> Host:
 class Trial:
     """A host that refuses a request, and the servers that may leave it.
 
-    :ivar candidates: what Placement offers there; none where the amounts are too little.
-    :ivar amounts: in that case those that a candidate would take, if they are the host's own.
+    :ivar candidates: what Placement offers there; none where the amounts are too
+        little.
+    :ivar amounts: in that case those that a candidate would take, if they are the
+        host's own.
     :ivar provider: the host's own, in that case.
     :ivar located: the hosts of the members of the request's group, by UUID.
     """
@@ -137,20 +147,28 @@ class Trial:
 
     def why_not(self, gone: Sequence[Evacuee]) -> Why | None:
         """Why the request does not fit without these servers; None if it does."""
-        uuids, candidates = {each.uuid for each in gone}, [*self.candidates]
+        uuids = {each.uuid for each in gone}
+        candidates = [*self.candidates]
         if self.provider is not None:
             lacks = [self.provider.lacking(each, uuids) for each in self.amounts]
             if all(lacks):
                 known = self.provider.inventories.keys()
                 own = (
-                    x for x, want in zip(lacks, self.amounts, strict=True) if want.keys() <= known
+                    x
+                    for x, want in zip(lacks, self.amounts, strict=True)
+                    if want.keys() <= known
                 )
                 lack = next(own, None)
                 return f'lack {" and ".join(lack)}' if lack else NESTED, ''
-            fitting = (x for x, lack in zip(self.amounts, lacks, strict=True) if not lack)
+            fitting = (
+                x for x, lack in zip(self.amounts, lacks, strict=True) if not lack
+            )
             candidates = [candidate_of(self.host.uuid, each) for each in fitting]
-        after, request = without(self.host, gone), self._asked(uuids)
-        ranking = self.pipeline.filter([after], request, 0, {self.host.uuid: candidates})
+        after = without(self.host, gone)
+        request = self._asked(uuids)
+        ranking = self.pipeline.filter(
+            [after], request, 0, {self.host.uuid: candidates}
+        )
         if ranking.hosts:
             return None
         result = next(each for each in reversed(ranking.filters) if each.reasons)
@@ -158,8 +176,8 @@ class Trial:
 
     @property
     def unmended(self) -> Why | None:
-        """Verdict of the filters if all servers stay. Where it is the same without all that may go,
-        no set in between is judged."""
+        """Verdict of the filters if all servers stay. Where it is the same without all
+        that may go, no set in between is judged."""
         if self.provider is None:
             return self.why_not(())
         candidates = [candidate_of(self.host.uuid, each) for each in self.amounts]
@@ -179,8 +197,8 @@ class Trial:
         return replace(self.request, instance_group=group)
 
     def smallest(self, number: int) -> Sequence[Evacuee] | None:
-        """A set of so many servers without which the request fits, of the least memory, if there is
-        any."""
+        """A set of so many servers without which the request fits, of the least memory,
+        if there is any."""
         for gone in sets(self._kinds(), number):
             if self.why_not(gone) is None:
                 return gone
@@ -189,15 +207,21 @@ class Trial:
     def _kinds(self) -> list[list[Evacuee]]:
         """Servers that can stand for each other, by their memory; the largest kinds."""
         is_all, _, named, *_ = self.pipeline.needed_instances(self.request)
-        group, held = self.request.instance_group, self.provider.held if self.provider else {}
+        group = self.request.instance_group
+        held = self.provider.held if self.provider else {}
         asked_for = {*named, *(group.members if group else ())}
         kinds: dict[object, list[Evacuee]] = defaultdict(list)
         for each in sorted(self.servers, key=_size):
-            request, own = wanted(each), held.get(each.uuid, {})
+            request = wanted(each)
+            own = held.get(each.uuid, {})
             is_one = is_all or each.uuid in asked_for
             flavor = request.flavor
             sizes = flavor.vcpus, flavor.memory_mb, flavor.root_gb, flavor.ephemeral_gb
-            on_host = str(self.host.instances[each.uuid].project_id), request.is_bfv, flavor.id
+            on_host = (
+                str(self.host.instances[each.uuid].project_id),
+                request.is_bfv,
+                flavor.id,
+            )
             key = sizes, on_host, frozenset(own.items()), each.uuid if is_one else ''
             kinds[key].append(each)
         return [*kinds.values()][-MAX_KINDS:]
@@ -208,8 +232,8 @@ def _size(evacuee: Evacuee) -> tuple[int, str]:
 
 
 def sets(kinds: Sequence[Sequence[Evacuee]], number: int) -> Iterator[list[Evacuee]]:
-    """All sets of so many servers of these kinds, the least memory first; of those that differ in
-    nothing but which servers of a kind they have, one."""
+    """All sets of so many servers of these kinds, the least memory first; of those that
+    differ in nothing but which servers of a kind they have, one."""
     sizes = [_size(each[0])[0] for each in kinds]
     choices = (
         chosen
@@ -217,4 +241,6 @@ def sets(kinds: Sequence[Sequence[Evacuee]], number: int) -> Iterator[list[Evacu
         if all(times <= len(kinds[i]) for i, times in Counter(chosen).items())
     )
     for chosen in sorted(choices, key=lambda x: (sum(sizes[i] for i in x), x)):
-        yield [each for i, times in Counter(chosen).items() for each in kinds[i][:times]]
+        yield [
+            each for i, times in Counter(chosen).items() for each in kinds[i][:times]
+        ]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that are there, with the requests by which nova would evacuate them.
 
-nova keeps the RequestSpec of each instance (``request_specs`` in the API database), up to date
-through resizes and moves. For an evacuation it takes that, reloads the server group, forgets
-hosts that were forced, ignores the host that is left, and stays in the cell.
+nova keeps the RequestSpec of each instance (``request_specs`` in the API database), up
+to date through resizes and moves. For an evacuation it takes that, reloads the server
+group, forgets hosts that were forced, ignores the host that is left, and stays in the
+cell.
 """
 
 import re
@@ -26,7 +27,15 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Destination, Request
 from novasched.scheduler.requirements.pci_aliases import request_groups
 
-INSTANCE_COLUMNS = ('uuid', 'host', 'project_id', 'user_id', 'vm_state', 'created_at', 'hidden')
+INSTANCE_COLUMNS = (
+    'uuid',
+    'host',
+    'project_id',
+    'user_id',
+    'vm_state',
+    'created_at',
+    'hidden',
+)
 EVACUABLE = frozenset({'active', 'stopped', 'error'})
 """States (``vm_state``) in which nova evacuates an instance."""
 GROUP_HINT = 'group'
@@ -38,8 +47,8 @@ _CHANGES = re.compile(r'"nova_object.changes": \[[^][]*\]')
 
 @dataclass(frozen=True, slots=True)
 class Evacuee:
-    """An instance on a host. ``request`` is that for its evacuation, but for the hosts of its
-    group and those to ignore; or the reason why it is not known."""
+    """An instance on a host. ``request`` is that for its evacuation, but for the hosts
+    of its group and those to ignore; or the reason why it is not known."""
 
     uuid: str
     host: str
@@ -49,23 +58,31 @@ class Evacuee:
 
 @dataclass(frozen=True, slots=True)
 class EvacuationReader:
-    """Reads the instances of hosts from their cells, and their requests from the API database."""
+    """Reads the instances of hosts from their cells, and their requests from the API
+    database."""
 
     api: Database
     cells: Sequence[Cell]
     settings: Settings
 
     def on(self, hosts: Collection[str] | None) -> list[Evacuee]:
-        """All instances on these hosts, or on any; the newest first, as nova's API lists them.
+        """All instances on these hosts, or on any; the newest first, as nova's API
+        lists them.
 
         :raises DatabaseUnavailable: a database does not answer.
         """
-        rows = [(each, cell.uuid) for cell in self.cells for each in _instances(cell, hosts)]
-        rows.sort(key=lambda pair: (str(pair[0].created_at or ''), pair[0].uuid), reverse=True)
+        rows = [
+            (each, cell.uuid) for cell in self.cells for each in _instances(cell, hosts)
+        ]
+        rows.sort(
+            key=lambda pair: (str(pair[0].created_at or ''), pair[0].uuid), reverse=True
+        )
         found: list[Evacuee] = []
         known: dict[str, Request | str] = {}
         columns = 'instance_uuid', 'spec'
-        for chunk in progress(_chunks(rows), f'thousands of {len(rows):,} servers read'):
+        for chunk in progress(
+            _chunks(rows), f'thousands of {len(rows):,} servers read'
+        ):
             uuids = [row.uuid for row, _ in chunk]
             specs = _rows_in(self.api, 'request_specs', columns, 'instance_uuid', uuids)
             texts = {spec.instance_uuid: str(spec.spec) for spec in specs}
@@ -75,11 +92,16 @@ class EvacuationReader:
         return self._grouped(found)
 
     def _grouped(self, evacuees: Sequence[Evacuee]) -> list[Evacuee]:
-        """The same with the present members of their groups; a group that is gone is none."""
-        requests = [each.request for each in evacuees if isinstance(each.request, Request)]
+        """The same with the present members of their groups; a group that is gone is
+        none."""
+        requests = [
+            each.request for each in evacuees if isinstance(each.request, Request)
+        ]
         groups = {each.instance_group.uuid for each in requests if each.instance_group}
         members = self._members({uuid for uuid in groups if uuid})
-        return [replace(each, request=_in_group(each.request, members)) for each in evacuees]
+        return [
+            replace(each, request=_in_group(each.request, members)) for each in evacuees
+        ]
 
     def _members(self, groups: Collection[str]) -> Mapping[str, set[str]]:
         """The UUIDs of the instances in each of these groups that is there."""
@@ -87,7 +109,9 @@ class EvacuationReader:
         uuids = {row.id: row.uuid for row in rows}
         members: dict[str, set[str]] = {uuid: set() for uuid in uuids.values()}
         columns = 'group_id', 'instance_uuid'
-        for row in _rows_in(self.api, 'instance_group_member', columns, 'group_id', uuids):
+        for row in _rows_in(
+            self.api, 'instance_group_member', columns, 'group_id', uuids
+        ):
             members[uuids[row.group_id]].add(row.instance_uuid)
         return members
 
@@ -98,13 +122,18 @@ def _in_group(request: Request | str, members: Mapping[str, set[str]]) -> Reques
     if group.uuid is not None and group.uuid in members:
         present = frozenset(members[group.uuid])
         return replace(request, instance_group=replace(group, members=present))
-    hints = {name: each for name, each in request.scheduler_hints.items() if name != GROUP_HINT}
+    hints = {
+        name: each
+        for name, each in request.scheduler_hints.items()
+        if name != GROUP_HINT
+    }
     return replace(request, instance_group=None, scheduler_hints=hints)
 
 
 def _instances(cell: Cell, hosts: Collection[str] | None) -> Iterator[Any]:
     """The rows of instances, but for those that a move to another cell hides."""
-    base, columns = cell.database, INSTANCE_COLUMNS
+    base = cell.database
+    columns = INSTANCE_COLUMNS
     if hosts is None:
         rows = base.rows('instances', columns, lambda c: c.host.is_not(None))
     else:
@@ -122,19 +151,24 @@ def _rows_in(
     return found
 
 
-def _has_one_of(name: str, values: Sequence[Any], columns: Any) -> sa.ColumnElement[bool]:
+def _has_one_of(
+    name: str, values: Sequence[Any], columns: Any
+) -> sa.ColumnElement[bool]:
     return sa.ColumnElement.in_(columns[name], values)
 
 
 def _chunks(items: Sequence[Item]) -> list[Sequence[Item]]:
     return [
-        items[first : first + NAMES_PER_QUERY] for first in range(0, len(items), NAMES_PER_QUERY)
+        items[first : first + NAMES_PER_QUERY]
+        for first in range(0, len(items), NAMES_PER_QUERY)
     ]
 
 
 def progress(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """The items, with a bar on standard error that shows how far it is, if that is a terminal."""
-    width, is_shown = BAR_CHARACTERS, sys.stderr.isatty()
+    """The items, with a bar on standard error that shows how far it is, if that is a
+    terminal."""
+    width = BAR_CHARACTERS
+    is_shown = sys.stderr.isatty()
     for number, item in enumerate(items):
         if is_shown:
             done = width * number // len(items)
@@ -147,12 +181,16 @@ def progress(items: Sequence[Item], what: str) -> Iterator[Item]:
 
 
 def _request(
-    row: Any, text: str | None, cell: str, known: dict[str, Request | str], settings: Settings
+    row: Any,
+    text: str | None,
+    cell: str,
+    known: dict[str, Request | str],
+    settings: Settings,
 ) -> Request | str:
     """The request for an evacuation of an instance.
 
-    :param known: requests by the text that is kept of them. Those that differ in the instance alone
-        share what was decoded.
+    :param known: requests by the text that is kept of them. Those that differ in the
+        instance alone share what was decoded.
     """
     if text is None:
         return 'nova has no request of it (request_specs)'

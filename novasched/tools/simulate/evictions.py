@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers would have to leave a host for a request to fit there. Nothing is claimed, and no
-server leaves."""
+"""Which servers would have to leave a host for a request to fit there. Nothing is
+claimed, and no server leaves."""
 
 import json
 from collections import Counter
@@ -20,9 +20,11 @@ from novasched.tools.simulate.evacuations import EvacuationReader, Evacuee, prog
 from novasched.tools.simulate.runs import ROWS
 from novasched.tools.simulate.simulator import SimulatedDecision, Simulator
 
-MAX_SERVERS, SHOWN = 4, 5
+MAX_SERVERS = 4
+SHOWN = 5
 """Servers that leave one host together, and hosts that are shown."""
-PINNED, DEVICES = 'have pinned CPUs or NUMA cells', 'have PCI devices'
+PINNED = 'have pinned CPUs or NUMA cells'
+DEVICES = 'have PCI devices'
 OTHERS = 'do not match --evictable'
 
 
@@ -42,11 +44,13 @@ class Eviction:
 class Evictions:
     """Result for a request, of which ``decided`` says why it is refused now.
 
-    :ivar found: the hosts where few servers suffice; the fewest first, then the least memory.
+    :ivar found: the hosts where few servers suffice; the fewest first, then the least
+        memory.
     :ivar tried: no more servers of one host were tried together.
     :ivar more: the names of hosts where more would have to go.
     :ivar rejected: numbers of hosts on which none helps, by the reason.
-    :ivar kept: numbers of servers of hosts that were looked at that may not go, by the reason.
+    :ivar kept: numbers of servers of hosts that were looked at that may not go, by the
+        reason.
     """
 
     decided: SimulatedDecision
@@ -72,21 +76,24 @@ class Evictor:
     specs: Mapping[str, str]
 
     def evict(self, request: Request, enough: int = ROWS) -> Evictions:
-        """Find what has to go for a request for one server. Once ``enough`` hosts are found, no
-        more servers of the others are tried than left those.
+        """Find what has to go for a request for one server. Once ``enough`` hosts are
+        found, no more servers of the others are tried than left those.
 
         :raises BadRequest: the request is not for one new server.
         :raises NovaschedError: Placement or a database is away.
         """
         if request.is_rebuild or request.count != 1:
-            raise BadRequest('--evict needs a request for one server that is new or moves')
+            raise BadRequest(
+                '--evict needs a request for one server that is new or moves'
+            )
         simulator = self.simulator
         simulator.read_all()
         with simulator.trial():
             decided = simulator.decide(request)
         if decided.decision.hosts or decided.decision.narrowed is None:
             return Evictions(decided=decided)
-        rejected, kept = Counter[str](), Counter[str]()
+        rejected = Counter[str]()
+        kept = Counter[str]()
         trials = []
         for trial in self._trials(decided, rejected, kept):
             everything = trial.why_not(trial.servers)
@@ -119,28 +126,39 @@ class Evictor:
     def _trials(
         self, decided: SimulatedDecision, rejected: Counter[str], kept: Counter[str]
     ) -> list[Trial]:
-        """The hosts that filters reject, or that lack amounts alone; the others are counted."""
-        simulator, decision = self.simulator, decided.decision
+        """The hosts that filters reject, or that lack amounts alone; the others are
+        counted."""
+        simulator = self.simulator
+        decision = decided.decision
         request = decision.narrowed or decision.request
         lacks = self.lacks(decision)
         whole = BEYOND if decided.beyond else APART
         flats = [
             each.flat
-            for each in query.build_all(replace(request, unlimited=False), simulator.settings)
+            for each in query.build_all(
+                replace(request, unlimited=False), simulator.settings
+            )
         ]
         amounts = [each.amounts for each in flats if each]
         offered = simulator.placement.candidates(request)
         pipeline = simulator.pipeline.for_request()
-        members = request.instance_group.members if request.instance_group else frozenset()
+        if request.instance_group:
+            members = request.instance_group.members
+        else:
+            members = frozenset()
         hosts = simulator.hosts
-        located = {uuid: host for host in hosts for uuid in host.instances.keys() & members}
+        located = {
+            uuid: host for host in hosts for uuid in host.instances.keys() & members
+        }
         begun: list[Trial] = []
         for host in hosts:
             trial = Trial(host, request, pipeline, located=located)
             its = lacks.get(host.uuid)
             if its is None:
                 begun.append(replace(trial, candidates=offered[host.uuid]))
-            elif other := next((each for each in its or [whole] if not each.is_amount), None):
+            elif other := next(
+                (each for each in its or [whole] if not each.is_amount), None
+            ):
                 rejected[other.words] += 1
             elif len(amounts) < len(flats):
                 rejected[NESTED] += 1
@@ -155,7 +173,9 @@ class Evictor:
             trials.append(replace(each, servers=own, provider=provider))
         return trials
 
-    def _servers(self, hosts: Collection[str], kept: Counter[str]) -> Mapping[str, Evacuee]:
+    def _servers(
+        self, hosts: Collection[str], kept: Counter[str]
+    ) -> Mapping[str, Evacuee]:
         """The servers of these hosts that may go, by UUID; the others are counted."""
         found: dict[str, Evacuee] = {}
         for each in self.reader.on(hosts):
@@ -174,13 +194,15 @@ class Evictor:
             return OTHERS
         if request.numa_topology is not None:
             return PINNED
-        return DEVICES if request.pci_requests else None
+        if request.pci_requests:
+            return DEVICES
+        return None
 
 
 def as_json(found: Evictions) -> str:
-    """``{"headline", "host", "tried", "evictions": [{host, memory_mb, servers: [{uuid, flavor,
-    memory_mb, project}]}], "more", "rejected", "kept"}``; ``host`` is the one on which the request
-    fits at once, if it does."""
+    """``{"headline", "host", "tried", "evictions": [{host, memory_mb, servers: [{uuid,
+    flavor, memory_mb, project}]}], "more", "rejected", "kept"}``; ``host`` is the one
+    on which the request fits at once, if it does."""
     hosts = found.decided.decision.hosts
     evictions = [
         {
@@ -211,7 +233,8 @@ def as_json(found: Evictions) -> str:
 
 
 def as_text(found: Evictions) -> str:
-    """The hosts with the fewest servers that would have to go, and what is said of the others."""
+    """The hosts with the fewest servers that would have to go, and what is said of the
+    others."""
     lines = [render.headline(found.decided.record(0)), '']
     if found.decided.decision.hosts:
         return '\n'.join([*lines, 'It fits: nothing has to go.'])
@@ -222,7 +245,9 @@ def as_text(found: Evictions) -> str:
                 each.host,
                 f'{len(each.servers):,}',
                 f'{each.memory_mb:,} MiB',
-                '\n'.join(f'{x.uuid} {wanted(x).flavor.name}'.rstrip() for x in each.servers),
+                '\n'.join(
+                    f'{x.uuid} {wanted(x).flavor.name}'.rstrip() for x in each.servers
+                ),
             )
             for each in found.found[:SHOWN]
         ]
@@ -233,12 +258,14 @@ def as_text(found: Evictions) -> str:
     else:
         lines.append('On no host does it fit without a few servers.')
     if found.more:
-        count, what = len(found.more), f'more than {found.tried:,}'
-        lines.append(
-            f'{what} servers would have to leave each of {count:,} other hosts.'.capitalize()
-        )
+        count = len(found.more)
+        what = f'more than {found.tried:,}'
+        line = f'{what} servers would have to leave each of {count:,} other hosts.'
+        lines.append(line.capitalize())
     if found.rejected:
         rejected = ', '.join(f'{n:,} {why}' for why, n in found.rejected.most_common())
         lines.append(f'Hosts that no eviction helps: {rejected}')
-    lines += [f'Servers that may not go: {n:,}: {why}' for why, n in found.kept.most_common()]
+    lines += [
+        f'Servers that may not go: {n:,}: {why}' for why, n in found.kept.most_common()
+    ]
     return '\n'.join(lines)

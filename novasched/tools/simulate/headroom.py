@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headroom of zones or aggregates: how many more servers fit there once its fullest host is lost,
-as one number for whoever is to be woken."""
+"""Headroom of zones or aggregates: how many more servers fit there once its fullest
+host is lost, as one number for whoever is to be woken."""
 
 import dataclasses
 import json
@@ -26,7 +26,8 @@ HELP = (
 class Headroom:
     """State of a zone or aggregate after the loss of its fullest host.
 
-    :ivar servers: the number of servers on that host, but for those of strict affinity groups.
+    :ivar servers: the number of servers on that host, but for those of strict affinity
+        groups.
     :ivar unplaced: the number of them that find no place.
     :ivar fit: the number of servers of the reference flavor that fit there after that.
     """
@@ -39,7 +40,8 @@ class Headroom:
 
     @property
     def left(self) -> int:
-        """The one number: servers that fit, or minus the number of those that find no place."""
+        """The one number: servers that fit, or minus the number of those that find no
+        place."""
         return -self.unplaced or self.fit
 
 
@@ -51,13 +53,15 @@ def headroom(
     probe: Request,
     most: int,
 ) -> list[Headroom]:
-    """The headroom of each of several sets of hosts, each from the same beginning; the least first.
+    """The headroom of each of several sets of hosts, each from the same beginning; the
+    least first.
 
     :param probe: the request for a server of the reference flavor.
     :param most: no more of these are tried.
     :raises NovaschedError: Placement or a database is away.
     """
-    hosts, found = simulator.hosts, []
+    hosts = simulator.hosts
+    found = []
     fullest = fullest_hosts(names, hosts)
     everybody = {host.host for host in hosts}
     for name, members in progress(sorted(names.items()), 'looked at'):
@@ -72,14 +76,18 @@ def headroom(
 
 
 def _is_bound(evacuee: Evacuee) -> bool:
-    """True for a server of a strict affinity group: nova evacuates none, whatever is free."""
+    """True for a server of a strict affinity group: nova evacuates none, whatever is
+    free."""
     request = evacuee.request
     group = request.instance_group if isinstance(request, Request) else None
     return group is not None and group.policy == 'affinity'
 
 
-def fullest_hosts(names: Mapping[str, set[str]], hosts: Iterable[Host]) -> Mapping[str, str]:
-    """The host of each set of which most memory is in use; of equal ones the first by name."""
+def fullest_hosts(
+    names: Mapping[str, set[str]], hosts: Iterable[Host]
+) -> Mapping[str, str]:
+    """The host of each set of which most memory is in use; of equal ones the first by
+    name."""
     shares = {host.host: used_share(host) for host in hosts}
     return {name: max(sorted(x), key=shares.__getitem__) for name, x in names.items()}
 
@@ -87,7 +95,13 @@ def fullest_hosts(names: Mapping[str, set[str]], hosts: Iterable[Host]) -> Mappi
 def as_text(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
     """A table, the least headroom first."""
     rows = (
-        (each.name, each.fullest, f'{each.servers:,}', f'{each.unplaced:,}', f'{each.fit:,}')
+        (
+            each.name,
+            each.fullest,
+            f'{each.servers:,}',
+            f'{each.unplaced:,}',
+            f'{each.fit:,}',
+        )
         for each in found
     )
     names = kind, 'without its fullest host', 'servers there', 'without a place'
@@ -95,7 +109,8 @@ def as_text(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
 
 
 def as_json(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
-    """``{"kind", "flavor", "headroom": [{name, fullest, servers, unplaced, fit, left}]}``."""
+    """``{"kind", "flavor", "headroom": [{name, fullest, servers, unplaced, fit,
+    left}]}``."""
     rows = [{**dataclasses.asdict(each), 'left': each.left} for each in found]
     return json.dumps({'kind': kind, 'flavor': flavor, 'headroom': rows}, indent=2)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loses hosts, and looks for other places for their servers: which find none, and why."""
+"""Loses hosts, and looks for other places for their servers: which find none, and
+why."""
 
 import json
 from collections import ChainMap, Counter, defaultdict
@@ -23,8 +24,9 @@ from novasched.tools.simulate.sources import Unusable
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Fate of a server: its new host, or the reason why it finds none, with the record of the
-    decision if there was one. ``decided`` is False where its request is not known."""
+    """Fate of a server: its new host, or the reason why it finds none, with the record
+    of the decision if there was one. ``decided`` is False where its request is not
+    known."""
 
     evacuee: Evacuee
     host: str | None = None
@@ -36,7 +38,9 @@ class Outcome:
     def flavor(self) -> str:
         """The name of its flavor, if it is known."""
         request = self.evacuee.request
-        return request.flavor.name if isinstance(request, Request) else ''
+        if isinstance(request, Request):
+            return request.flavor.name
+        return ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,18 @@ class Loss:
 
     @property
     def states(self) -> Counter[str]:
-        """The states in which nova evacuates no server, with the number of servers in each."""
+        """The states in which nova evacuates no server, with the number of servers in
+        each."""
         return Counter(
-            each.evacuee.state for each in self.outcomes if each.evacuee.state not in EVACUABLE
+            each.evacuee.state
+            for each in self.outcomes
+            if each.evacuee.state not in EVACUABLE
         )
 
 
-def members(kind: str, hosts: Iterable[Host], default_zone: str | None) -> Mapping[str, set[str]]:
+def members(
+    kind: str, hosts: Iterable[Host], default_zone: str | None
+) -> Mapping[str, set[str]]:
     """The names of the hosts of each host, aggregate or zone, by its name."""
     found: dict[str, set[str]] = defaultdict(set)
     for host in hosts:
@@ -85,7 +94,9 @@ def members(kind: str, hosts: Iterable[Host], default_zone: str | None) -> Mappi
     return found
 
 
-def named(wanted: Sequence[str], hosts: Sequence[Host], default_zone: str | None) -> set[str]:
+def named(
+    wanted: Sequence[str], hosts: Sequence[Host], default_zone: str | None
+) -> set[str]:
     """The names of the hosts that are lost with all of these (``KIND=NAME``).
 
     :raises Unusable: there is no such host, aggregate or zone.
@@ -95,7 +106,9 @@ def named(wanted: Sequence[str], hosts: Sequence[Host], default_zone: str | None
         kind, _, name = text.partition('=')
         known = members(kind, hosts, default_zone)
         if name not in known:
-            raise Unusable(f'--lose {text}: there is no {kind} of that name that has hosts')
+            raise Unusable(
+                f'--lose {text}: there is no {kind} of that name that has hosts'
+            )
         lost |= known[name]
     return lost
 
@@ -125,7 +138,8 @@ def evacuate(
     :param whereabouts: the hosts of all servers, by UUID.
     :raises NovaschedError: Placement or a database is away.
     """
-    ignored, outcomes = tuple(sorted(hosts)), []
+    ignored = tuple(sorted(hosts))
+    outcomes = []
     moved: dict[str, str] = {}
     for each in evacuees:
         where = ChainMap(moved, whereabouts)  # type: ignore[arg-type]
@@ -137,7 +151,10 @@ def evacuate(
 
 
 def _evacuated(
-    simulator: Simulator, evacuee: Evacuee, ignored: tuple[str, ...], where: Mapping[str, str]
+    simulator: Simulator,
+    evacuee: Evacuee,
+    ignored: tuple[str, ...],
+    where: Mapping[str, str],
 ) -> Outcome:
     request = evacuee.request
     if isinstance(request, str):
@@ -161,25 +178,29 @@ def lose_each(
     evacuees: Sequence[Evacuee],
     whereabouts: Mapping[str, str],
 ) -> list[Loss]:
-    """Lose each of several, alone and from the same beginning; the worst first: that which leaves
-    most servers without a place, then that which has most servers."""
+    """Lose each of several, alone and from the same beginning; the worst first: that
+    which leaves most servers without a place, then that which has most servers."""
     by_host: dict[str, list[tuple[int, Evacuee]]] = defaultdict(list)
     for each in enumerate(evacuees):
         by_host[each[1].host].append(each)
     losses = []
     for name, hosts in progress(sorted(lost.items()), 'lost'):
         numbered = sorted(
-            (each for host in hosts for each in by_host.get(host, ())), key=itemgetter(0)
+            (each for host in hosts for each in by_host.get(host, ())),
+            key=itemgetter(0),
         )
-        losses.append(lose(simulator, name, hosts, [each for _, each in numbered], whereabouts))
+        losses.append(
+            lose(simulator, name, hosts, [each for _, each in numbered], whereabouts)
+        )
     losses.sort(key=lambda each: (-len(each.unplaced), -len(each.outcomes), each.name))
     return losses
 
 
 def lost_as_json(loss: Loss) -> str:
-    """``{"name", "hosts", "servers", "placed", "unplaced", "unknown", "moves": [{server, flavor,
-    state, from, to, known, why, record}]}``: counts, and the servers in the order in which they
-    move; ``why`` and the record are of those that find no place."""
+    """``{"name", "hosts", "servers", "placed", "unplaced", "unknown", "moves":
+    [{server, flavor, state, from, to, known, why, record}]}``: counts, and the servers
+    in the order in which they move; ``why`` and the record are of those that find no
+    place."""
     moves = [
         {
             'server': each.evacuee.uuid,
@@ -208,15 +229,20 @@ def _summary(loss: Loss) -> dict[str, object]:
 
 
 def lost_as_text(loss: Loss, hosts: Sequence[Host]) -> str:
-    """The servers without a place, with the reasons; where the others go; what is not known."""
-    count, unplaced = len(loss.outcomes), loss.unplaced
+    """The servers without a place, with the reasons; where the others go; what is not
+    known."""
+    count = len(loss.outcomes)
+    unplaced = loss.unplaced
     of = '' if len(loss.hosts) == 1 else f', with {len(loss.hosts):,} hosts'
     lines = [
-        f'Without {loss.name}{of}: {loss.places.total():,} of {count:,} servers find a place, '
-        f'{len(unplaced):,} {"does" if len(unplaced) == 1 else "do"} not.'
+        f'Without {loss.name}{of}: {loss.places.total():,} of {count:,} servers find a'
+        f' place, {len(unplaced):,} {"does" if len(unplaced) == 1 else "do"} not.'
     ]
     if unplaced:
-        rows = [(each.evacuee.uuid, each.flavor, each.evacuee.host, each.why) for each in unplaced]
+        rows = [
+            (each.evacuee.uuid, each.flavor, each.evacuee.host, each.why)
+            for each in unplaced
+        ]
         names = 'no place for', 'flavor', 'of host', 'why not'
         lines += ['', explain.table_of(names, rows[:ROWS], reasons='why not')]
         if len(rows) > ROWS:
@@ -227,7 +253,10 @@ def lost_as_text(loss: Loss, hosts: Sequence[Host]) -> str:
             (name, f'+{number:,}', f'{used_share(before[name]):.0%}')
             for name, number in loss.places.most_common(ROWS)
         ]
-        lines += ['', explain.table_of(('new host', 'servers', 'memory before'), places)]
+        lines += [
+            '',
+            explain.table_of(('new host', 'servers', 'memory before'), places),
+        ]
         if len(loss.places) > ROWS:
             lines.append(f'and {len(loss.places) - ROWS:,} other hosts')
     lines += [
@@ -235,16 +264,17 @@ def lost_as_text(loss: Loss, hosts: Sequence[Host]) -> str:
         for why, number in Counter(each.why for each in loss.unknown).items()
     ]
     lines += [
-        f'{number:,} servers are {state or "in no state"}: nova evacuates none in that state.'
+        f'{number:,} servers are {state or "in no state"}: nova evacuates none in that'
+        ' state.'
         for state, number in loss.states.most_common()
     ]
     return '\n'.join(lines)
 
 
 def worst_as_json(kind: str, losses: Sequence[Loss]) -> str:
-    """``{"kind", "lost", "holds", "losses": [{name, hosts, servers, placed, unplaced, unknown,
-    refusals: {why: number}}]}``, the worst first. ``holds`` is the number of those after which
-    every server finds a place."""
+    """``{"kind", "lost", "holds", "losses": [{name, hosts, servers, placed, unplaced,
+    unknown, refusals: {why: number}}]}``, the worst first. ``holds`` is the number of
+    those after which every server finds a place."""
     report = {
         'kind': kind,
         'lost': len(losses),
@@ -283,5 +313,7 @@ def worst_as_text(kind: str, losses: Sequence[Loss]) -> str:
     if len(bad) > ROWS:
         lines.append(f'and {len(bad) - ROWS:,} other {kind}s')
     unknown = Counter(x.why for each in losses for x in each.unknown)
-    lines += [f'Not known: {number:,} servers: {why}' for why, number in unknown.items()]
+    lines += [
+        f'Not known: {number:,} servers: {why}' for why, number in unknown.items()
+    ]
     return '\n'.join(lines)

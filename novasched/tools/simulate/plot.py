@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of the hosts' use: all of them side by side, from the fullest to the emptiest."""
+"""Plots of the hosts' use: all of them side by side, from the fullest to the
+emptiest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,13 @@ from novasched.tools.simulate.runs import used_share
 from novasched.tools.simulate.sources import Unusable
 
 UNDATED = {'.png': {}, '.svg': {'Date': None}, '.pdf': {'CreationDate': None}}
-"""The kinds of files; without a date, so that the same simulation draws the same picture."""
+"""The kinds of files; without a date, so that the same simulation draws the same
+picture."""
 
-SIZE, DPI = (10.0, 4.4), 150  # inches, and dots in each
-INK, FAINT = '#334155', '#e2e8f0'
+SIZE = (10.0, 4.4)
+DPI = 150  # inches, and dots in each
+INK = '#334155'
+FAINT = '#e2e8f0'
 COLOURS = ('#94a3b8', '#2563eb', '#ea580c')
 """Of what was before, and of each run."""
 
@@ -43,8 +47,14 @@ def draw(path: str, title: str, curves: Mapping[str, Sequence[Host]]) -> None:
     _panel(memory, 'memory in use', curves, used_share)
     _panel(servers, 'servers', curves, lambda host: float(host.num_instances))
     memory.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    servers.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10)))
-    legend: dict[str, Any] = {'loc': 'outside lower center', 'ncols': len(curves), 'frameon': False}
+    servers.yaxis.set_major_locator(
+        ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10))
+    )
+    legend: dict[str, Any] = {
+        'loc': 'outside lower center',
+        'ncols': len(curves),
+        'frameon': False,
+    }
     figure.legend(*memory.get_legend_handles_labels(), **legend, labelcolor=INK)
     figure.suptitle(title, color=INK, fontsize=13, fontweight='bold')
     try:
@@ -63,7 +73,9 @@ def _panel(
     for (name, hosts), colour in zip(curves.items(), COLOURS, strict=False):
         heights = sorted(map(value, hosts), reverse=True)
         places = range(len(heights) + 1)
-        axes.stairs(heights, places, baseline=None, label=name, color=colour, linewidth=1.8)
+        axes.stairs(
+            heights, places, baseline=None, label=name, color=colour, linewidth=1.8
+        )
         if colour == COLOURS[0]:
             axes.stairs(heights, places, color=colour, alpha=0.25, fill=True)
         axes.set_xlim(0, len(heights))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a simulation together from nova.conf and the arguments, and shows the results."""
+"""Puts a simulation together from nova.conf and the arguments, and shows the
+results."""
 
 import argparse
 import dataclasses
@@ -52,8 +53,8 @@ DrawFunction = Callable[[str, Mapping[str, Sequence[Host]]], None]
 def change_options(conf: cfg.ConfigOpts, texts: Sequence[str]) -> None:
     """Let options have other values, in memory.
 
-    :raises ConfigError: there is no such option, or a decision does not depend on it, or it
-        cannot have the value.
+    :raises ConfigError: there is no such option, or a decision does not depend on it,
+        or it cannot have the value.
     """
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition('='))
@@ -73,7 +74,9 @@ def change_options(conf: cfg.ConfigOpts, texts: Sequence[str]) -> None:
 def pci_aliases(conf: cfg.ConfigOpts) -> Sequence[str]:
     """``[pci] alias``, which nova-api reads."""
     old = [cfg.DeprecatedOpt('pci_alias', group='DEFAULT')]
-    conf.register_opt(cfg.MultiStrOpt('alias', default=[], deprecated_opts=old), group='pci')
+    conf.register_opt(
+        cfg.MultiStrOpt('alias', default=[], deprecated_opts=old), group='pci'
+    )
     return list(conf.pci.alias)
 
 
@@ -107,13 +110,17 @@ class Simulation:
         if arguments.flavor is not None:
             flavor = self.flavor(arguments.flavor)
         else:
-            flavor = Flavor(vcpus=arguments.vcpus, memory_mb=arguments.ram, root_gb=arguments.disk)
+            flavor = Flavor(
+                vcpus=arguments.vcpus, memory_mb=arguments.ram, root_gb=arguments.disk
+            )
         return self.new_request(flavor, arguments)
 
     def evictor(self, arguments: argparse.Namespace) -> evictions.Evictor:
         """Make what looks for servers that could go."""
-        application, settings = self.application, self.simulator.settings
-        cells, hosts = application.cells, self.simulator.simulated_hosts
+        application = self.application
+        settings = self.simulator.settings
+        cells = application.cells
+        hosts = self.simulator.simulated_hosts
         http = http_adapter(self.conf, 'placement', loading.service_settings(self.conf))
         aggregates = application.hosts.aggregates
         return evictions.Evictor(
@@ -127,7 +134,8 @@ class Simulation:
     def new_request(self, flavor: Flavor, arguments: argparse.Namespace) -> Request:
         """A request for new instances, with the parts that nova-api works out.
 
-        :raises NovaschedError: nova-api would refuse it, or know more of it than is here.
+        :raises NovaschedError: nova-api would refuse it, or know more of it than is
+            here.
         """
         specs = {**flavor.extra_specs, **dict(arguments.extra_spec)}
         if specs.get(CYBORG_SPEC):
@@ -143,7 +151,9 @@ class Simulation:
         group = None
         if policy := arguments.group_policy:
             name = f'simulated-{uuids[0]}'
-            group = InstanceGroup(uuid=name, name=name, policy=policy, members=frozenset(uuids))
+            group = InstanceGroup(
+                uuid=name, name=name, policy=policy, members=frozenset(uuids)
+            )
             hints['group'] = (name,)
         in_placement = self.simulator.settings.pci_in_placement
         return Request(
@@ -169,8 +179,11 @@ def _simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
         placement = SimulatedPlacement(application.placement.offer, settings)
         http = http_adapter(conf, 'placement', loading.service_settings(conf))
         simulator = Simulator(driver, placement, seed, time.monotonic())
-        aggregates, hosts = application.hosts.aggregates, simulator.simulated_hosts
-        simulator.diagnose = Diagnoser(settings, http, aggregates, lambda _: hosts.all())
+        aggregates = application.hosts.aggregates
+        hosts = simulator.simulated_hosts
+        simulator.diagnose = Diagnoser(
+            settings, http, aggregates, lambda _: hosts.all()
+        )
         yield Simulation(conf, application, simulator)
 
 
@@ -193,10 +206,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     is_json = arguments.format == 'json'
-    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    conf = loading.load(
+        config_files(arguments.config_file, arguments.config_dir), 'novasched'
+    )
     change_options(conf, arguments.set)
     with _simulation(conf, arguments.seed) as simulation:
-        simulator, request = simulation.simulator, simulation.request(arguments)
+        simulator = simulation.simulator
+        request = simulation.request(arguments)
         if arguments.evict:
             found = simulation.evictor(arguments).evict(request)
             print((evictions.as_json if is_json else evictions.as_text)(found))
@@ -204,7 +220,9 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
         if arguments.until_full:
             filled = until_full(simulator, request, arguments.at_most)
             name = request.flavor.name or 'servers'
-            print((runs.filled_as_json if is_json else runs.filled_as_text)(filled, name))
+            print(
+                (runs.filled_as_json if is_json else runs.filled_as_text)(filled, name)
+            )
             if draw:
                 curves = {BEFORE: filled.before, 'after': filled.after}
                 draw(f'{filled.fit:,} more {name}', curves)
@@ -220,49 +238,75 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
 
 
 def _lose(arguments: argparse.Namespace) -> int:
-    """Lose some hosts, or each host, aggregate or zone alone, or the fullest host of each."""
+    """Lose some hosts, or each host, aggregate or zone alone, or the fullest host of
+    each."""
     is_json = arguments.format == 'json'
-    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    conf = loading.load(
+        config_files(arguments.config_file, arguments.config_dir), 'novasched'
+    )
     change_options(conf, arguments.set)
     with _simulation(conf, arguments.seed) as simulation:
-        simulator, cells = simulation.simulator, simulation.application.cells
+        simulator = simulation.simulator
+        cells = simulation.application.cells
         reader = EvacuationReader(cells.api, cells.all(), simulator.settings)
-        whereabouts, hosts = simulator.read_all(), simulator.hosts
+        whereabouts = simulator.read_all()
+        hosts = simulator.hosts
         zone = simulator.settings.default_availability_zone
         if kind := arguments.headroom:
             sets = losses.members(kind, hosts, zone)
-            probe = simulation.new_request(simulation.flavor(arguments.probe), arguments)
+            probe = simulation.new_request(
+                simulation.flavor(arguments.probe), arguments
+            )
             evacuees = reader.on({*headroom.fullest_hosts(sets, hosts).values()})
-            most, name = arguments.at_most, arguments.probe
-            rooms = headroom.headroom(simulator, sets, evacuees, whereabouts, probe, most)
+            most = arguments.at_most
+            name = arguments.probe
+            rooms = headroom.headroom(
+                simulator, sets, evacuees, whereabouts, probe, most
+            )
             print(headroom.SHAPES[arguments.format](kind, name, rooms))
         elif kind := arguments.lose_any:
             lost = losses.members(kind, hosts, zone)
             found = losses.lose_each(simulator, lost, reader.on(None), whereabouts)
-            print((losses.worst_as_json if is_json else losses.worst_as_text)(kind, found))
+            print(
+                (losses.worst_as_json if is_json else losses.worst_as_text)(kind, found)
+            )
         else:
             names = losses.named(arguments.lose, hosts, zone)
-            evacuees, name = reader.on(names), ' and '.join(arguments.lose)
+            evacuees = reader.on(names)
+            name = ' and '.join(arguments.lose)
             loss = losses.lose(simulator, name, names, evacuees, whereabouts)
-            print(losses.lost_as_json(loss) if is_json else losses.lost_as_text(loss, hosts))
+            print(
+                losses.lost_as_json(loss)
+                if is_json
+                else losses.lost_as_text(loss, hosts)
+            )
     return 0
 
 
 def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     """Replay under each configuration, on hosts of its own."""
-    configurations, results = _configurations(arguments), []
+    configurations = _configurations(arguments)
+    results = []
     found = sources.entries(arguments.replay, loading.settings(configurations[0][1]))
     for name, conf in configurations:
         with _simulation(conf, arguments.seed) as simulation:
-            simulator, probe = simulation.simulator, None
+            simulator = simulation.simulator
+            probe = None
             if arguments.probe:
-                probe = simulation.new_request(simulation.flavor(arguments.probe), arguments)
-            results.append(runs.replay(name, simulator, found.requests, probe, arguments.at_most))
+                probe = simulation.new_request(
+                    simulation.flavor(arguments.probe), arguments
+                )
+            results.append(
+                runs.replay(name, simulator, found.requests, probe, arguments.at_most)
+            )
     is_json = arguments.format == 'json'
     shape = runs.replayed_as_json if is_json else runs.replayed_as_text
     print(shape(results, found, arguments.probe))
     if draw:
-        curves = {BEFORE: results[0].before, **{each.name: each.after for each in results}}
+        curves = {
+            BEFORE: results[0].before,
+            **{each.name: each.after for each in results},
+        }
         draw(f'{len(found.requests):,} requests replayed', curves)
     return int(bool(found.unread))
 
@@ -280,8 +324,8 @@ def _configurations(arguments: argparse.Namespace) -> list[tuple[str, cfg.Config
 
 
 class WarningPrinter(logging.Handler):
-    """Prints to standard error, once each, the warnings that a daemon would log: a cell that does
-    not answer, for instance, whose hosts are missing then."""
+    """Prints to standard error, once each, the warnings that a daemon would log: a cell
+    that does not answer, for instance, whose hosts are missing then."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

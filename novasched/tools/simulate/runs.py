@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of many requests: until no more fit, or all requests of a file; the use of the hosts
-afterwards; and the results, for people and for machines."""
+"""Runs of many requests: until no more fit, or all requests of a file; the use of the
+hosts afterwards; and the results, for people and for machines."""
 
 import dataclasses
 import json
@@ -29,7 +29,9 @@ def used_mb(host: Host) -> int:
 
 def used_share(host: Host) -> float:
     """The part of the memory that is in use; more than 1 where it is overcommitted."""
-    return used_mb(host) / host.total_usable_ram_mb if host.total_usable_ram_mb else 0.0
+    if host.total_usable_ram_mb:
+        return used_mb(host) / host.total_usable_ram_mb
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ class Change:
             hosts=len(self.after),
             touched=sum(host.num_instances > servers[host.uuid] for host in self.after),
             empty=sum(not host.num_instances for host in self.after),
-            servers_deviation=statistics.pstdev(host.num_instances for host in self.after),
+            servers_deviation=statistics.pstdev(
+                host.num_instances for host in self.after
+            ),
             ram_deviation_mb=statistics.pstdev(map(used_mb, self.after)),
             fullest=fullest.host,
             fullest_share=used_share(fullest),
@@ -76,8 +80,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled(Change):
-    """Number of placed instances by host, and the decision that refused the next; None where no
-    more were requested."""
+    """Number of placed instances by host, and the decision that refused the next; None
+    where no more were requested."""
 
     placed: Mapping[str, int]
     refused: SimulatedDecision | None
@@ -89,11 +93,14 @@ class Filled(Change):
     @property
     def refusal(self) -> Record | None:
         """The record of the decision that refused one."""
-        return self.refused.record(self.fit) if self.refused else None
+        if self.refused:
+            return self.refused.record(self.fit)
+        return None
 
 
 def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
-    """Place instances like those of a request until one is refused, or ``most`` are there.
+    """Place instances like those of a request until one is refused, or ``most`` are
+    there.
 
     :raises BadRequest: such a request claims nothing, so that any number of them fits.
     """
@@ -108,7 +115,9 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
         if not outcome.decision.hosts:
             refused = outcome
     after = simulator.hosts
-    return Filled(placed=dict(placed.most_common()), refused=refused, before=before, after=after)
+    return Filled(
+        placed=dict(placed.most_common()), refused=refused, before=before, after=after
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +140,11 @@ class Run(Change):
 
 
 def replay(
-    name: str, simulator: Simulator, entries: Sequence[Recorded], probe: Request | None, most: int
+    name: str,
+    simulator: Simulator,
+    entries: Sequence[Recorded],
+    probe: Request | None,
+    most: int,
 ) -> Run:
     """Decide all requests, one after the other."""
     before = simulator.hosts
@@ -152,15 +165,21 @@ def replay(
     after = simulator.hosts
     fits = until_full(simulator, probe, most).fit if probe else None
     return Run(
-        name=name, answers=answers, refusals=refusals, before=before, after=after, probe=fits
+        name=name,
+        answers=answers,
+        refusals=refusals,
+        before=before,
+        after=after,
+        probe=fits,
     )
 
 
 def without_the_past(entry: Recorded, past: dict[str, set[str]]) -> Request:
-    """The request whose group is not where earlier requests, which go elsewhere this time, put
-    it then.
+    """The request whose group is not where earlier requests, which go elsewhere this
+    time, put it then.
 
-    :param past: the hosts that earlier requests got, by the UUID of their group; added to.
+    :param past: the hosts that earlier requests got, by the UUID of their group; added
+        to.
     """
     group = entry.request.instance_group
     if group is None or group.uuid is None:
@@ -170,11 +189,14 @@ def without_the_past(entry: Recorded, past: dict[str, set[str]]) -> Request:
     return replace(entry.request, instance_group=replace(group, hosts=hosts))
 
 
-ROWS, REASONS = 10, 5
+ROWS = 10
+REASONS = 5
 """Numbers of hosts and of reasons for refusals that are shown."""
 
 
-def decided_as_text(record: Record, host: str | None, rejections: Rejections | None) -> str:
+def decided_as_text(
+    record: Record, host: str | None, rejections: Rejections | None
+) -> str:
     """As ``explain``; the hosts of several instances, too."""
     text = explain.as_text(record, 0, host, rejections)
     counts = Counter(record.result.hosts)
@@ -187,7 +209,8 @@ def decided_as_text(record: Record, host: str | None, rejections: Rejections | N
 def filled_as_json(filled: Filled, name: str) -> str:
     """``{"flavor", "fit", "placed": {host: number}, "stopped_by", "beyond", "full",
     "spread", "refusal"}``; the last is the record of the decision that refused one."""
-    refused, refusal = filled.refused, filled.refusal
+    refused = filled.refused
+    refusal = filled.refusal
     report = {
         'flavor': name,
         'fit': filled.fit,
@@ -203,7 +226,9 @@ def filled_as_json(filled: Filled, name: str) -> str:
 
 def filled_as_text(filled: Filled, name: str) -> str:
     """The number that fit, their hosts, and the reason against more."""
-    hosts, refused, refusal = len(filled.placed), filled.refused, filled.refusal
+    hosts = len(filled.placed)
+    refused = filled.refused
+    refusal = filled.refusal
     where = f', on {hosts:,} of {filled.spread.hosts:,} hosts' if hosts else ''
     least = '' if refused else 'at least '
     lines = [f'{least}{filled.fit:,} more {name} fit{where}', '']
@@ -216,8 +241,9 @@ def filled_as_text(filled: Filled, name: str) -> str:
         lines.append(f'Full by then: {number:,} candidates lack {lacks}.')
     if refused.beyond:
         lines.append(
-            f'{refused.beyond:,} more candidates were beyond [scheduler] max_placement_results. '
-            'Placement picks which; the number may be another one.'
+            f'{refused.beyond:,} more candidates were beyond [scheduler]'
+            ' max_placement_results. Placement picks which; the number may be another'
+            ' one.'
         )
     return '\n'.join(lines)
 
@@ -234,14 +260,16 @@ def _placed(filled: Filled) -> list[str]:
     return [
         explain.table_of(('host', 'servers', 'memory before', 'memory after'), rows),
         *([f'and {rest:,} other hosts'] if rest > 0 else []),
-        f'Standard deviation over all hosts: {found.servers_deviation:.2f} servers, '
-        f'{found.ram_deviation_mb:,.0f} MiB; empty hosts: {found.empty:,}.',
+        (
+            f'Standard deviation over all hosts: {found.servers_deviation:.2f} servers,'
+            f' {found.ram_deviation_mb:,.0f} MiB; empty hosts: {found.empty:,}.'
+        ),
     ]
 
 
 def replayed_as_json(runs: Sequence[Run], entries: Entries, probe: str | None) -> str:
-    """``{"requests", "skipped", "unread", "runs": [{name, placed, refused, refusals, spread,
-    probe, answers}], "elsewhere"}``."""
+    """``{"requests", "skipped", "unread", "runs": [{name, placed, refused, refusals,
+    spread, probe, answers}], "elsewhere"}``."""
     report = {
         'requests': len(entries.requests),
         'skipped': dict(entries.skipped),
@@ -274,18 +302,26 @@ def replayed_as_text(runs: Sequence[Run], entries: Entries, probe: str | None) -
         'hosts touched': [f'{each.touched:,} of {each.hosts:,}' for each in spreads],
         'empty hosts left': [f'{each.empty:,}' for each in spreads],
         'deviation of servers': [f'{each.servers_deviation:.2f}' for each in spreads],
-        'deviation of used memory': [f'{each.ram_deviation_mb:,.0f} MiB' for each in spreads],
-        'fullest host': [f'{each.fullest} ({each.fullest_share:.0%})' for each in spreads],
+        'deviation of used memory': [
+            f'{each.ram_deviation_mb:,.0f} MiB' for each in spreads
+        ],
+        'fullest host': [
+            f'{each.fullest} ({each.fullest_share:.0%})' for each in spreads
+        ],
     }
     if probe:
         rows[f'{probe} that fit then'] = [f'{each.probe or 0:,}' for each in runs]
-    lines = [explain.table_of(names, ((label, *cells) for label, cells in rows.items()))]
+    lines = [
+        explain.table_of(names, ((label, *cells) for label, cells in rows.items()))
+    ]
     if len(runs) > 1:
         lines.append(f'{_elsewhere(runs):,} requests get other hosts.')
     for each in runs:
         for reason, number in each.refusals.most_common(REASONS):
             lines.append(f'Refused {each.name}: {number:,}: {reason}')
-    lines += [f'Skipped: {number:,}: {why}' for why, number in entries.skipped.most_common()]
+    lines += [
+        f'Skipped: {number:,}: {why}' for why, number in entries.skipped.most_common()
+    ]
     lines += [f'Not read: {why}' for why in entries.unread[:REASONS]]
     return '\n'.join(lines)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler on a cloud of its own: it decides one request after the other, and each finds
-the hosts and Placement as those before it have left them. All is read once; from then on
-instances are claimed and placed in memory."""
+"""The scheduler on a cloud of its own: it decides one request after the other, and each
+finds the hosts and Placement as those before it have left them. All is read once; from
+then on instances are claimed and placed in memory."""
 
 import sys
 import uuid
@@ -22,7 +22,12 @@ from novasched.placement.client import CandidatesWithSummaries
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.memory import ANY_HOST, FreeResources, HostCache, MemoryPlacement
+from novasched.scheduler.memory import (
+    ANY_HOST,
+    FreeResources,
+    HostCache,
+    MemoryPlacement,
+)
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
@@ -32,15 +37,19 @@ from novasched.scheduler.ports import Hosts
 
 
 class SimulatedHosts(HostCache):
-    """Real hosts, read once, and once more where a plugin turns out to need their instances.
-    Instances that were placed stay, and are built at once."""
+    """Real hosts, read once, and once more where a plugin turns out to need their
+    instances. Instances that were placed stay, and are built at once."""
 
     def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
         """:param moment: nothing older is used (monotonic seconds)."""
-        super().__init__(source, settings, replace(ANY_HOST, arrived=moment, read_since=moment))
+        super().__init__(
+            source, settings, replace(ANY_HOST, arrived=moment, read_since=moment)
+        )
         self._placed: list[tuple[Request, Selection]] = []
 
-    def refresh(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+    def refresh(
+        self, instances: bool = False, images: bool = False
+    ) -> Mapping[str, Host]:
         """Read all hosts, and put the instances there again that were placed before."""
         super().refresh(instances, images)
         for request, selection in self._placed:
@@ -54,14 +63,19 @@ class SimulatedHosts(HostCache):
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Forget at the end what was placed within."""
-        hosts, detail, placed = dict(self.all()), self._detail, len(self._placed)
+        hosts = dict(self.all())
+        detail = self._detail
+        placed = len(self._placed)
         try:
             yield
         finally:
-            self.hosts, self._detail = hosts, detail
+            self.hosts = hosts
+            self._detail = detail
             del self._placed[placed:]
 
-    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
+    def _with_instance(
+        self, host: Host, request: Request, selection: Selection
+    ) -> Host:
         after = super()._with_instance(host, request, selection)
         return replace(after, num_io_ops=host.num_io_ops)
 
@@ -69,8 +83,8 @@ class SimulatedHosts(HostCache):
 class CandidatesLeft:
     """The candidates of one query, without those that do not fit any more.
 
-    A claim never makes room, and the units and steps of an inventory do not depend on its usage:
-    later answers of Placement are a part of the first one.
+    A claim never makes room, and the units and steps of an inventory do not depend on
+    its usage: later answers of Placement are a part of the first one.
     """
 
     def __init__(self, candidates: Sequence[Candidate], free: FreeResources) -> None:
@@ -86,29 +100,41 @@ class CandidatesLeft:
         self._fitting: CandidateIndex | None = None
 
     def fitting(self) -> CandidateIndex:
-        """The candidates that fit, in Placement's order; the same object as long as they stay."""
+        """The candidates that fit, in Placement's order; the same object as long as
+        they stay."""
         self._follow()
         if self._fitting is None:
             self._fitting = CandidateIndex(
-                each for index, each in enumerate(self._candidates) if index not in self._gone
+                each
+                for index, each in enumerate(self._candidates)
+                if index not in self._gone
             )
         return self._fitting
 
     def first(self, number: int) -> Sequence[Candidate]:
         """The first of them, so many."""
         self._follow()
-        fit = (each for index, each in enumerate(self._candidates) if index not in self._gone)
+        fit = (
+            each
+            for index, each in enumerate(self._candidates)
+            if index not in self._gone
+        )
         return [*islice(fit, number)]
 
     def lacking(self) -> Counter[frozenset[str]]:
-        """The numbers of candidates that are gone, by the resource classes that they lack."""
+        """The numbers of candidates that are gone, by the resource classes that they
+        lack."""
         self._follow()
         return Counter(self._gone.values())
 
     def amount(self, name: str) -> int:
-        """The least amount of a resource class that a candidate takes from one provider."""
+        """The least amount of a resource class that a candidate takes from one
+        provider."""
         return min(
-            amounts[name] for each in self._amounts for amounts in each.values() if name in amounts
+            amounts[name]
+            for each in self._amounts
+            for amounts in each.values()
+            if name in amounts
         )
 
     def _follow(self) -> None:
@@ -126,12 +152,12 @@ class CandidatesLeft:
 
 
 class SimulatedPlacement(MemoryPlacement):
-    """Placement as it would be after the claims of the simulation: each query is asked once, for
-    all candidates, and answered from memory ever after.
+    """Placement as it would be after the claims of the simulation: each query is asked
+    once, for all candidates, and answered from memory ever after.
 
     :param ask: asks Placement.
-    :ivar beyond: how many candidates the limit kept from the last request. Placement may pick
-        others than the first ones that it named.
+    :ivar beyond: how many candidates the limit kept from the last request. Placement
+        may pick others than the first ones that it named.
     """
 
     def __init__(
@@ -144,30 +170,40 @@ class SimulatedPlacement(MemoryPlacement):
         self._offers: dict[str, CandidatesLeft] = {}
 
     def candidates(self, request: Request) -> Candidates:
-        """See :class:`novasched.scheduler.ports.Placement`. The limit of the query is kept to.
+        """See :class:`novasched.scheduler.ports.Placement`. The limit of the query is
+        kept to.
 
         :raises PlacementUnavailable: it is asked, and does not answer.
         """
         most = query.limit(request, self.settings)
         offers = self._candidates(request)
         found = [offer.fitting() for offer in offers]
-        self.beyond = sum(max(0, each.count - most) for each in found) if most is not None else 0
+        if most is not None:
+            self.beyond = sum(max(0, each.count - most) for each in found)
+        else:
+            self.beyond = 0
         if len(found) == 1 and not self.beyond:
             return found[0]
         number = sys.maxsize if most is None else most
-        return CandidateIndex(chain.from_iterable(offer.first(number) for offer in offers))
+        return CandidateIndex(
+            chain.from_iterable(offer.first(number) for offer in offers)
+        )
 
     def shortage(self, request: Request) -> tuple[Diagnosis | None, Counter[str]]:
-        """The resource classes without any one of which a candidate would be left, None if there
-        was none to begin with; and the numbers of candidates that are gone, by what they lack."""
-        single, full = Counter[str](), Counter[str]()
+        """The resource classes without any one of which a candidate would be left, None
+        if there was none to begin with; and the numbers of candidates that are gone, by
+        what they lack."""
+        single = Counter[str]()
+        full = Counter[str]()
         for offer in self._candidates(request):
             for lacking, number in offer.lacking().items():
                 full[' and '.join(sorted(lacking))] += number
                 if len(lacking) == 1:
                     (name,) = lacking
                     single[f'{offer.amount(name)} {name}'] += number
-        return Diagnosis(tuple(name for name, _ in single.most_common())) if full else None, full
+        return (
+            Diagnosis(tuple(name for name, _ in single.most_common())) if full else None
+        ), full
 
     def _candidates(self, request: Request) -> list[CandidatesLeft]:
         """The candidates of each query of a request."""
@@ -180,7 +216,9 @@ class SimulatedPlacement(MemoryPlacement):
                     left = {name: stock.capacity - stock.used for name, stock in stocks}
                     # Claims have changed those that are known.
                     self.free.by_provider.setdefault(provider, left)
-                self._offers[each.string] = CandidatesLeft(answer.allocation_requests, self.free)
+                self._offers[each.string] = CandidatesLeft(
+                    answer.allocation_requests, self.free
+                )
             found.append(self._offers[each.string])
         return found
 
@@ -190,7 +228,8 @@ class SimulatedDecision:
     """Result of a request.
 
     :ivar beyond: the number of candidates beyond the limit of the query.
-    :ivar full: the numbers of candidates that are gone, by the resource classes that they lack.
+    :ivar full: the numbers of candidates that are gone, by the resource classes that
+        they lack.
     """
 
     decision: Decision
@@ -236,7 +275,9 @@ class Simulator:
                 self.simulated_hosts,
                 [each.plugin for each in real.pipeline.filters],
                 [each.plugin for each in real.pipeline.weighers],
-                PendingClaims(settings, timeout=0),  # what was decided before, hosts show
+                PendingClaims(
+                    settings, timeout=0
+                ),  # what was decided before, hosts show
             )
         )
 
@@ -255,7 +296,9 @@ class Simulator:
 
         :returns: the host of each instance, by its UUID.
         """
-        images = any(each.plugin.reads_images for each in self._driver.pipeline.weighers)
+        images = any(
+            each.plugin.reads_images for each in self._driver.pipeline.weighers
+        )
         hosts = self.simulated_hosts.all(True, images).values()
         return {uuid: host.host for host in hosts for uuid in host.instances}
 
@@ -264,7 +307,8 @@ class Simulator:
         return tuple(str(uuid.UUID(int=draw(128), version=4)) for _ in range(number))
 
     def anew(self, request: Request) -> Request:
-        """The same request for other instances; a rebuild is for the one that it names."""
+        """The same request for other instances; a rebuild is for the one that it
+        names."""
         if request.is_rebuild:
             return request
         uuids = self.new_uuids(request.count)
@@ -272,12 +316,11 @@ class Simulator:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Undo at the end what was decided within, so that the next trial begins alike."""
-        draws, groups, before = (
-            self._random.getstate(),
-            dict(self._groups),
-            {*self.placement.allocations},
-        )
+        """Undo at the end what was decided within, so that the next trial begins
+        alike."""
+        draws = self._random.getstate()
+        groups = dict(self._groups)
+        before = {*self.placement.allocations}
         try:
             with self.simulated_hosts.trial():
                 yield
@@ -330,8 +373,11 @@ class Simulator:
         return replace(request, instance_group=group)
 
     def _refused(self, decision: Decision) -> SimulatedDecision:
-        """A refusal, with the constraints without which Placement would offer a candidate."""
-        counts, asked, placement = decision.counts, decision.narrowed, self.placement
+        """A refusal, with the constraints without which Placement would offer a
+        candidate."""
+        counts = decision.counts
+        asked = decision.narrowed
+        placement = self.placement
         if asked is None or counts is None or not counts.asked:
             return SimulatedDecision(decision)
         diagnosis, full = placement.shortage(asked)

@@ -18,7 +18,9 @@ from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
-PARTS = {*RequestParts.__struct_fields__} & {each.name for each in fields(Request)} - {'image'}
+PARTS = {*RequestParts.__struct_fields__} & {each.name for each in fields(Request)} - {
+    'image'
+}
 """Fields of a request that a record keeps in the same form."""
 
 
@@ -28,8 +30,8 @@ class Unusable(NovaschedError):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The requests of a file; how many others are left out, by the reason; and what could not
-    be read at all."""
+    """The requests of a file; how many others are left out, by the reason; and what
+    could not be read at all."""
 
     requests: Sequence[Recorded]
     skipped: Counter[str] = field(default_factory=Counter)
@@ -43,7 +45,8 @@ def entries(path: str, settings: Settings) -> Entries:
     :raises UnreadableRecords: it is a file of decisions, and damaged.
     """
     found: list[Recorded] = []
-    unread, skipped = [], Counter[str]()
+    unread = []
+    skipped = Counter[str]()
     if _is_archive(path):
         with closing(RecordReader(path)) as reader:
             records = reader.newest()[::-1]
@@ -63,30 +66,36 @@ def entries(path: str, settings: Settings) -> Entries:
     if not found:
         why = [*unread, *(f'{number} {text}' for text, number in skipped.items())]
         raise Unusable(
-            f'{path}: no request that can be used: {"; ".join(why[:3]) or "it is empty"}'
+            f'{path}: no request that can be used:'
+            f' {"; ".join(why[:3]) or "it is empty"}'
         )
     return Entries(found, skipped, unread)
 
 
 def numbered(text: str) -> Request:
-    """The request of ``FILE`` or ``FILE:N``: the Nth line, by default the first that there is.
+    """The request of ``FILE`` or ``FILE:N``: the Nth line, by default the first that
+    there is.
 
     :raises Unusable: there is no such file or line, or no request in it.
     """
     path, _, number = text.rpartition(':')
     if not path or not number.isdigit():
-        path, number = text, ''
+        path = text
+        number = ''
     for each in _lines(path):
         if number and each.line != int(number):
             continue
         if isinstance(each, Unread):
             raise Unusable(f'{path}: line {each.line}: {each.why}')
         return each.request
-    raise Unusable(f'{path}: there is no request in {f"line {number}" if number else "it"}')
+    raise Unusable(
+        f'{path}: there is no request in {f"line {number}" if number else "it"}'
+    )
 
 
 def remembered(path: str, name: str, settings: Settings) -> Request:
-    """The request of the newest decision on an instance, or of a request, or of that id.
+    """The request of the newest decision on an instance, or of a request, or of that
+    id.
 
     :raises Unusable: there is none, or it is not known in full.
     :raises UnreadableRecords: the file cannot be read.
@@ -103,7 +112,8 @@ def remembered(path: str, name: str, settings: Settings) -> Request:
 
 def rebuilt(record: Record, settings: Settings) -> Request | str:
     """The request that a record is about; or why it cannot be had."""
-    kept, parts = record.asked, record.asked.parts or RequestParts()
+    kept = record.asked
+    parts = record.asked.parts or RequestParts()
     if kept.lacks is None:
         return 'not all of the request is kept by the release that wrote it'
     is_routed = settings.query_placement_for_routed_network_aggregates
@@ -120,11 +130,16 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         root_gb=kept.root_gb,
         ephemeral_gb=kept.disk_gb - (0 if kept.is_bfv else kept.root_gb),
         swap=kept.swap_mb,
-        extra_specs=kept.extra_specs if parts.extra_specs is None else parts.extra_specs,
+        extra_specs=(
+            kept.extra_specs if parts.extra_specs is None else parts.extra_specs
+        ),
     )
-    image, properties = None, kept.image_properties if parts.image is None else parts.image
+    image = None
+    properties = kept.image_properties if parts.image is None else parts.image
     if kept.image or kept.image_format or properties:
-        image = Image(id=kept.image, disk_format=kept.image_format, properties=properties)
+        image = Image(
+            id=kept.image, disk_format=kept.image_format, properties=properties
+        )
     request = Request(
         flavor=flavor,
         instance_uuids=kept.servers or None,
@@ -146,7 +161,9 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         except (BadRequest, NoValidHost) as error:
             return str(error)
     whole = {name: getattr(parts, name) for name in PARTS}
-    return replace(request, **{name: part for name, part in whole.items() if part is not None})
+    return replace(
+        request, **{name: part for name, part in whole.items() if part is not None}
+    )
 
 
 def _lines(path: str) -> Iterator[Recorded | Unread]:
@@ -154,7 +171,9 @@ def _lines(path: str) -> Iterator[Recorded | Unread]:
         with open(path, encoding='utf-8') as lines:
             yield from read(lines)
     except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f'{path}: {getattr(error, "strerror", None) or "no text"}') from None
+        raise Unusable(
+            f'{path}: {getattr(error, "strerror", None) or "no text"}'
+        ) from None
 
 
 def _is_archive(path: str) -> bool:

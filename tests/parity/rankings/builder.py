@@ -26,7 +26,8 @@ class Builder:
         self.cloud = cloud
         # Of instances, but no table that the cloud itself knows of.
         self._texts = {
-            name: Database(each.url, [SYSTEM_METADATA]) for name, each in cloud.cells.items()
+            name: Database(each.url, [SYSTEM_METADATA])
+            for name, each in cloud.cells.items()
         }
 
     def build(self, dice: Dice, world: World) -> None:
@@ -36,13 +37,17 @@ class Builder:
         self.cloud.reset()
         for cell in CELLS:
             disabled = {'disabled': cell == world.disabled_cell}
-            self.cloud.api.update('cell_mappings', disabled, uuid=self.cloud.cell_uuids[cell])
+            self.cloud.api.update(
+                'cell_mappings', disabled, uuid=self.cloud.cell_uuids[cell]
+            )
         for row in self.cloud.api.rows('cell_mappings'):
             world.cells[row['name']] = {name: row[name] for name in CELL}
         self.cloud.add_hosts(world.machines)
         for each in world.nodes:
             self._add_node(world.machines[0], each)
-        world.aggregate_uuids += [self.cloud.add_aggregate(*each) for each in world.aggregates]
+        world.aggregate_uuids += [
+            self.cloud.add_aggregate(*each) for each in world.aggregates
+        ]
         for machine in (*world.machines, *world.nodes):
             for child in machine.children:
                 self.cloud.placement.add_provider(
@@ -60,10 +65,13 @@ class Builder:
         row = {**node.node_row(), 'host': first.name}
         self.cloud.cells[first.cell].insert('compute_nodes', [row])
         traits = [*COMPUTE_TRAITS, *node.traits]
-        self.cloud.placement.add_provider(node.uuid, node.name, node.inventories(), traits)
+        self.cloud.placement.add_provider(
+            node.uuid, node.name, node.inventories(), traits
+        )
 
     def _share_disk(self, dice: Dice, world: World) -> None:
-        pool, aggregate = dice.uuid(), dice.uuid()
+        pool = dice.uuid()
+        aggregate = dice.uuid()
         inventory = {'DISK_GB': {'total': 5000}}
         self.cloud.placement.add_provider(pool, 'shared-disk', inventory, [SHARING])
         for provider in (pool, *(each.uuid for each in world.on_shared_disk)):
@@ -73,10 +81,18 @@ class Builder:
         """Let a server run, with what nova keeps of its image."""
         self.cloud.boot(server.uuid, server.host, flavor, server.project)
         texts = [
-            {'created_at': now(), 'deleted': 0, 'instance_uuid': server.uuid, 'key': f'image_{name}', 'value': str(value)}
+            {
+                'created_at': now(),
+                'deleted': 0,
+                'instance_uuid': server.uuid,
+                'key': f'image_{name}',
+                'value': str(value),
+            }
             for name, value in server.image.items()
-        ]  # fmt: skip
-        self._texts[self.cloud.computes[server.host].cell].insert(SYSTEM_METADATA, texts)
+        ]
+        self._texts[self.cloud.computes[server.host].cell].insert(
+            SYSTEM_METADATA, texts
+        )
 
     def _count(self, dice: Dice) -> None:
         """The statistics of every node, which need not be what the rows amount to."""
@@ -84,12 +100,16 @@ class Builder:
             for row in database.rows('compute_nodes'):
                 stats = {
                     **json.loads(row['stats']),
-                    'num_instances': str(dice.one(row['running_vms'], 3, dice.randint(0, 9))),
+                    'num_instances': str(
+                        dice.one(row['running_vms'], 3, dice.randint(0, 9))
+                    ),
                     'io_workload': str(dice.one(0, 0, 1, 2, 4, 6)),
                     'failed_builds': str(dice.one(0, 0, 0, 1, 5)),
                     'arch': dice.one('x86_64', 'arm'),
                 }
-                database.update('compute_nodes', {'stats': json.dumps(stats)}, id=row['id'])
+                database.update(
+                    'compute_nodes', {'stats': json.dumps(stats)}, id=row['id']
+                )
 
     def keep_or_undo(self, dice: Dice, call: Call, ours: Seen) -> None:
         """Let new servers run at times, so that the world does not stay the same."""
@@ -98,9 +118,13 @@ class Builder:
             self.undo(call, ours)
             return
         size = call.request['flavor']
-        flavor = Flavor(size['vcpus'], size['memory_mb'], size['root_gb'], size['ephemeral_gb'])
+        flavor = Flavor(
+            size['vcpus'], size['memory_mb'], size['root_gb'], size['ephemeral_gb']
+        )
         for uuid, host in zip(call.instance_uuids or (), chosen, strict=True):
-            server = Server(uuid, host, call.request['project_id'], held=ours.claims[uuid])
+            server = Server(
+                uuid, host, call.request['project_id'], held=ours.claims[uuid]
+            )
             self._boot(server, flavor)
             call.world.servers.append(server)
 
@@ -120,12 +144,15 @@ class Builder:
         """What is allocated in Placement beside what the servers hold, or is not."""
         wanted = {each.uuid: each.held for each in world.servers if each.held}
         found = self.cloud.placement.all_allocations()
-        unequal = {uuid for uuid in found | wanted if found.get(uuid) != wanted.get(uuid)}
+        unequal = {
+            uuid for uuid in found | wanted if found.get(uuid) != wanted.get(uuid)
+        }
         return {uuid: found.get(uuid) for uuid in unequal}
 
 
 def _hosts(answer: Any) -> list[str]:
-    """The hosts of an answer; none if a node has another name, as those of Ironic have."""
+    """The hosts of an answer; none if a node has another name, as those of Ironic
+    have."""
     chosen = [selections[0]['nova_object.data'] for selections in answer or ()]
     if any(each['service_host'] != each['nodename'] for each in chosen):
         return []

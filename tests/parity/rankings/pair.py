@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-scheduler and novasched, both running, each asked by its own queue, and what they do with
-the same call, side by side."""
+"""nova-scheduler and novasched, both running, each asked by its own queue, and what
+they do with the same call, side by side."""
 
 import ast
 import itertools
@@ -40,7 +40,9 @@ _RANKED = re.compile(
     r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
     r'io_ops: (?P<io_ops>-?\d+) instances: (?P<instances>-?\d+)[^]]*?, weight: (?P<weight>[^]]+)\]'
 )
-_FILTERED = re.compile(r'(?:Starting with|Filter (?P<name>\w+) returned) (?P<left>\d+) host')
+_FILTERED = re.compile(
+    r'(?:Starting with|Filter (?P<name>\w+) returned) (?P<left>\d+) host'
+)
 _RAW = re.compile(r'nova\.weights .* (?P<name>\w+): raw weights (?P<weights>\{.*\})')
 
 
@@ -50,7 +52,8 @@ Ranked = dict[str, Any]
 
 @dataclass
 class Seen:
-    """What a scheduler did with a call: an answer or a fault, and what could be watched."""
+    """What a scheduler did with a call: an answer or a fault, and what could be
+    watched."""
 
     answer: Any = None
     fault: str | None = None
@@ -62,7 +65,8 @@ class Seen:
     written: list[tuple[str, Any]] = field(default_factory=list)
     """Each claim that stands: its path, and all that is written."""
     began_again: bool = False
-    """Claiming for all servers at once was refused, so that they were ranked once more."""
+    """Claiming for all servers at once was refused, so that they were ranked once
+    more."""
     tried: list[tuple[str, Any]] = field(default_factory=list)
     """With those that were given back, since not every server found a host."""
     queries: list[str] = field(default_factory=list)
@@ -86,8 +90,8 @@ class Seen:
 
     @property
     def left(self) -> list[tuple[str | None, int]]:
-        """What the filters left, but for those that had no host to judge: the log of none
-        begins with the first filter, or says nothing of filters."""
+        """What the filters left, but for those that had no host to judge: the log of
+        none begins with the first filter, or says nothing of filters."""
         before = [0, *(count for _, count in self.filtered)]
         return [
             (name, count)
@@ -99,7 +103,9 @@ class Seen:
     def outcome(self) -> str:
         if self.fault is None:
             return 'answers'
-        return 'fails' if self.failed else 'refuses'
+        if self.failed:
+            return 'fails'
+        return 'refuses'
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,10 @@ class Scheduler:
         seen = Seen()
         try:
             seen.answer = self._client.raw_call(
-                'select_destinations', call.arguments, server=self.daemon.host, timeout=PATIENCE
+                'select_destinations',
+                call.arguments,
+                server=self.daemon.host,
+                timeout=PATIENCE,
             )
         except Refused as error:
             if error.name == 'MessagingTimeout':
@@ -144,9 +153,13 @@ class Scheduler:
             seen.fault = f'{error.module}.{error.name}: {line}'
             seen.failed = not error.no_valid_host
         exchanges = [*self._exchanges]
-        seen.queries = [x.target.partition('?')[2] for x in exchanges if x.path == QUERY]
+        seen.queries = [
+            x.target.partition('?')[2] for x in exchanges if x.path == QUERY
+        ]
         seen.tried = list(_written(exchanges))
-        seen.began_again = any(x.method == 'POST' and x.status == 409 for x in exchanges)
+        seen.began_again = any(
+            x.method == 'POST' and x.status == 409 for x in exchanges
+        )
         undone = {x.path for x in exchanges if x.status == 204 and _gives_back(x)}
         seen.written = [claim for claim in seen.tried if claim[0] not in undone]
         allocations = self._cloud.placement.allocations
@@ -156,7 +169,8 @@ class Scheduler:
 
     def _log(self) -> str:
         text = self.daemon.text()
-        new, self._read = text[self._read :], len(text)
+        new = text[self._read :]
+        self._read = len(text)
         return new
 
 
@@ -178,21 +192,29 @@ def _gives_back(exchange: Exchange) -> bool:
 
 
 def _ranked(match: re.Match[str]) -> Ranked:
-    numbers = {name: float(text) for name, text in match.groupdict().items() if name not in NAMES}
+    numbers = {
+        name: float(text)
+        for name, text in match.groupdict().items()
+        if name not in NAMES
+    }
     return {**numbers, **{name: match[name] for name in NAMES}}
 
 
-LIKE_NOVA = {'candidates_max_age': 0, 'decisions_questions': 0, 'traits_weight_multiplier': 0}
-"""Each request has its own query, a refusal is not asked about, and traits that a flavor prefers
-count for nothing."""
+LIKE_NOVA = {
+    'candidates_max_age': 0,
+    'decisions_questions': 0,
+    'traits_weight_multiplier': 0,
+}
+"""Each request has its own query, a refusal is not asked about, and traits that a
+flavor prefers count for nothing."""
 
 
 @contextmanager
 def running(
     cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Scheduler, Scheduler]]:
-    """nova-scheduler and novasched on the same cloud with the same configuration, ready for calls;
-    both ask Placement for each, and for nothing else."""
+    """nova-scheduler and novasched on the same cloud with the same configuration, ready
+    for calls; both ask Placement for each, and for nothing else."""
     reference = cloud.nova.script('nova-scheduler')
     with ExitStack() as stack:
         # A process is told to end when the thread that started it ends.
@@ -214,11 +236,13 @@ def running(
 
 
 def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
-    """What the two sides do differently with a call; the earliest matter in a decision comes
-    first, since the others may follow from it."""
-    theirs, mine = _matters(nova), _matters(ours)
+    """What the two sides do differently with a call; the earliest matter in a decision
+    comes first, since the others may follow from it."""
+    theirs = _matters(nova)
+    mine = _matters(ours)
     if ours.began_again:
-        # We claimed for all servers at once in vain, and then, as nova, for one after the other.
+        # We claimed for all servers at once in vain, and then, as nova, for one after
+        # the other.
         for matter in ('left by filters', 'rankings'):
             mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
     parts = list(itertools.islice(_parts(theirs, mine), PARTS))
@@ -243,12 +267,16 @@ def _matters(seen: Seen) -> dict[str, Any]:
 
 
 def _but_for_providers(matters: dict[str, Any]) -> dict[str, Any]:
-    """The same with what each server holds in sum, whichever providers of a host it is of."""
+    """The same with what each server holds in sum, whichever providers of a host it is
+    of."""
     held = {
         uuid: sum((Counter(each) for each in of_server.values()), Counter())
         for uuid, of_server in matters['claims'].items()
     }
-    own = {'claims': held, 'written claims': _without(CANDIDATE, matters['written claims'])}
+    own = {
+        'claims': held,
+        'written claims': _without(CANDIDATE, matters['written claims']),
+    }
     return {**matters, **own, 'answer': _without(CANDIDATE, matters['answer'])}
 
 
@@ -257,7 +285,11 @@ def _without(names: Collection[str], value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without(names, each) for each in value]
     if isinstance(value, dict):
-        return {key: _without(names, each) for key, each in value.items() if key not in names}
+        return {
+            key: _without(names, each)
+            for key, each in value.items()
+            if key not in names
+        }
     return value
 
 
@@ -275,14 +307,15 @@ def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, An
 
 
 def readable(answer: Any) -> Any:
-    """An answer with its objects as dicts, the JSON texts in them decoded, and sets, which
-    travel as lists, in order."""
+    """An answer with its objects as dicts, the JSON texts in them decoded, and sets,
+    which travel as lists, in order."""
     if isinstance(answer, list):
         return [readable(each) for each in answer]
     if not isinstance(answer, dict):
         return answer
     fields = {
-        name: readable(value) for name, value in answer.get('nova_object.data', answer).items()
+        name: readable(value)
+        for name, value in answer.get('nova_object.data', answer).items()
     }
     if 'nova_object.data' in answer:
         fields['object'] = answer['nova_object.name'], answer['nova_object.version']

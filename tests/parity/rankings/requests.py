@@ -57,15 +57,26 @@ class Call(Draft):
 
     @property
     def claims(self) -> bool:
-        """Whether anything is claimed; callers that want nothing claimed know no groups."""
+        """Whether anything is claimed; callers that want nothing claimed know no
+        groups."""
         rebuilt = self.request['scheduler_hints'].get('_nova_check_type') == ['rebuild']
         return self.instance_uuids is not None and not rebuilt
 
     def case(self, config: Case) -> Case:
         """What a failure tells of it, and what reasons of known.yaml look at."""
-        names = ('request', 'themes', 'instance_uuids', 'return_objects', 'return_alternates')
+        names = (
+            'request',
+            'themes',
+            'instance_uuids',
+            'return_objects',
+            'return_alternates',
+        )
         moved = self.moved and self.moved.uuid
-        return {'config': config, 'moved': moved, **{name: getattr(self, name) for name in names}}
+        return {
+            'config': config,
+            'moved': moved,
+            **{name: getattr(self, name) for name in names},
+        }
 
 
 def a_call(dice: Dice, world: World) -> Call:
@@ -77,18 +88,25 @@ def a_call(dice: Dice, world: World) -> Call:
         'root_gb': (0, 1, 10, 20), 'ephemeral_gb': (0, 0, 5), 'swap': (0, 0, 512, 1024),
     }))  # fmt: skip
     call.ask(
-        project_id=dice.choice(PROJECTS), instance_uuid=uuids[0], num_instances=len(uuids),
-        is_bfv=dice.maybe(0.15), scheduler_hints={},
-        image={'id': dice.choice(IMAGES), 'disk_format': dice.one('qcow2', 'qcow2', 'raw')},
-    )  # fmt: skip
+        project_id=dice.choice(PROJECTS),
+        instance_uuid=uuids[0],
+        num_instances=len(uuids),
+        is_bfv=dice.maybe(0.15),
+        scheduler_hints={},
+        image={
+            'id': dice.choice(IMAGES),
+            'disk_format': dice.one('qcow2', 'qcow2', 'raw'),
+        },
+    )
     call.image(**dice.few(PROPERTIES, 2))
     for theme in dict.fromkeys(dice.sample(THEMES, dice.one(0, 1, 1, 1, 2, 2, 3))):
         theme(dice, call)
         call.themes.append(theme.__name__)
     flavor = call.request['flavor']
-    guest, specs = guest_of(flavor), flavor['extra_specs']
-    # One cell where nova-api refuses several, and where CPUs are mixed: nova takes cells that are
-    # not alike for each other.
+    guest = guest_of(flavor)
+    specs = flavor['extra_specs']
+    # One cell where nova-api refuses several, and where CPUs are mixed: nova takes
+    # cells that are not alike for each other.
     if isinstance(guest, str) or specs.get('hw:cpu_policy') == 'mixed':
         guest = guest_of({**flavor, 'extra_specs': {**specs, 'hw:numa_nodes': '1'}})
     call.ask(numa_topology=guest)
@@ -130,18 +148,27 @@ def address(dice: Dice, call: Call) -> None:
 
 def query(dice: Dice, call: Call) -> None:
     terms: list[Any] = [
-        ['>=', '$free_ram_mb', dice.one(1024, 20000, 40000)], ['<', '$num_instances', 8],
-        ['>', '$free_disk_mb', 100 * 1024], ['=', '$hypervisor_type', 'QEMU'], ['<=', '$vcpus_used', 5],
-        ['in', '$host', *call.world.hosts[::2]], ['not', ['=', '$service.disabled', True]],
-        ['=', '$stats.arch', 'x86_64'], ['>', '$vcpus_total', '$num_io_ops'],
-    ]  # fmt: skip
+        ['>=', '$free_ram_mb', dice.one(1024, 20000, 40000)],
+        ['<', '$num_instances', 8],
+        ['>', '$free_disk_mb', 100 * 1024],
+        ['=', '$hypervisor_type', 'QEMU'],
+        ['<=', '$vcpus_used', 5],
+        ['in', '$host', *call.world.hosts[::2]],
+        ['not', ['=', '$service.disabled', True]],
+        ['=', '$stats.arch', 'x86_64'],
+        ['>', '$vcpus_total', '$num_io_ops'],
+    ]
     chosen = dice.some(terms, 3, 1)
     call.hint(query=[json.dumps([dice.one('and', 'or'), *chosen])])
 
 
 def aggregate(dice: Dice, call: Call) -> None:
     """Extra specs about aggregates, whose hosts alone can have them."""
-    specs = {'ssd': ('true',), 'rack': ('>= 3', '<= 4', '<or> 1 <or> 7'), 'cpu': ('<in> avx',)}
+    specs = {
+        'ssd': ('true',),
+        'rack': ('>= 3', '<= 4', '<or> 1 <or> 7'),
+        'cpu': ('<in> avx',),
+    }
     for name, value in dice.few(specs, 1, 1).items():
         call.extra_specs({f'aggregate_instance_extra_specs:{name}': value})
 
@@ -149,7 +176,11 @@ def aggregate(dice: Dice, call: Call) -> None:
 def forced(dice: Dice, call: Call) -> None:
     """One host, whatever filters say."""
     host = dice.one(call.world.hosts[0], *call.world.hosts, NOBODY)
-    fields = {'force_hosts': [host]}, {'force_nodes': [host]}, {'force_hosts': [host.upper()]}
+    fields = (
+        {'force_hosts': [host]},
+        {'force_nodes': [host]},
+        {'force_hosts': [host.upper()]},
+    )
     call.ask(**dice.choice(fields))
     if dice.maybe(0.2):
         call.hint(_nova_check_type=['something else'])
@@ -163,28 +194,51 @@ def ignored(dice: Dice, call: Call) -> None:
 
 def destination(dice: Dice, call: Call) -> None:
     """A host, a node, a cell, or some aggregates."""
-    hosts, aggregates = call.world.hosts, call.world.aggregate_uuids
+    hosts = call.world.hosts
+    aggregates = call.world.aggregate_uuids
     cell = call.world.cells[dice.one('cell1', 'cell2')]
-    call.ask(requested_destination=dice.one(
-        {'host': dice.choice(hosts), 'node': None}, {'node': dice.choice([*hosts, NOBODY])}, {'cell': cell},
-        *[{'cell': cell, 'allow_cross_cell_move': True}] * 6,
-        {'cell': cell, 'host': dice.choice(hosts), 'node': None},
-        {'host': dice.choice(hosts), 'node': dice.choice(hosts[:2])},
-        {'aggregates': [','.join(dice.some(aggregates, 3, 1))]},
-        {'forbidden_aggregates': dice.some(aggregates, 2, 1)},
-    ))  # fmt: skip
+    call.ask(
+        requested_destination=dice.one(
+            {'host': dice.choice(hosts), 'node': None},
+            {'node': dice.choice([*hosts, NOBODY])},
+            {'cell': cell},
+            *[{'cell': cell, 'allow_cross_cell_move': True}] * 6,
+            {'cell': cell, 'host': dice.choice(hosts), 'node': None},
+            {'host': dice.choice(hosts), 'node': dice.choice(hosts[:2])},
+            {'aggregates': [','.join(dice.some(aggregates, 3, 1))]},
+            {'forbidden_aggregates': dice.some(aggregates, 2, 1)},
+        )
+    )
 
 
 def capability(dice: Dice, call: Call) -> None:
-    call.extra_specs(dice.few({
-        'capabilities:cpu_info:vendor': ('Intel', 's== Intel', '<or> Intel <or> AMD'),
-        'capabilities:cpu_info:features': ('<in> avx', '<all-in> aes sse'),
-        'capabilities:hypervisor_version': ('>= 8002000', '<= 8002000', '!= 6002000'),
-        'capabilities:free_ram_mb': ('>= 16384',), 'hypervisor_type': ('QEMU', 's!= VMware'),
-        'capabilities:num_instances': ('<= 8',), 'capabilities:cpu_info:topology:cores': ('= 8',),
-        'capabilities:arch': ('x86_64',), 'capabilities:stats:arch': ('x86_64',),
-        'capabilities:unknown': ('1',), 'hw:maxphysaddr_bits': ('39', '42'),
-    }, 2, 1))  # fmt: skip
+    call.extra_specs(
+        dice.few(
+            {
+                'capabilities:cpu_info:vendor': (
+                    'Intel',
+                    's== Intel',
+                    '<or> Intel <or> AMD',
+                ),
+                'capabilities:cpu_info:features': ('<in> avx', '<all-in> aes sse'),
+                'capabilities:hypervisor_version': (
+                    '>= 8002000',
+                    '<= 8002000',
+                    '!= 6002000',
+                ),
+                'capabilities:free_ram_mb': ('>= 16384',),
+                'hypervisor_type': ('QEMU', 's!= VMware'),
+                'capabilities:num_instances': ('<= 8',),
+                'capabilities:cpu_info:topology:cores': ('= 8',),
+                'capabilities:arch': ('x86_64',),
+                'capabilities:stats:arch': ('x86_64',),
+                'capabilities:unknown': ('1',),
+                'hw:maxphysaddr_bits': ('39', '42'),
+            },
+            2,
+            1,
+        )
+    )
 
 
 def image(dice: Dice, call: Call) -> None:
@@ -219,7 +273,8 @@ def pinning(dice: Dice, call: Call) -> None:
     if policy == 'dedicated' and dice.maybe(0.4):
         specs['hw:cpu_thread_policy'] = dice.one('prefer', 'isolate', 'require')
     elif policy != 'shared' and dice.maybe(0.3):
-        # Not beside isolated cores, of which nova loses count then; see tests/parity/test_numa.py.
+        # Not beside isolated cores, of which nova loses count then; see
+        # tests/parity/test_numa.py.
         specs['hw:emulator_threads_policy'] = dice.one('isolate', 'share')
     if dice.maybe(0.3):
         call.image(hw_cpu_policy=policy)
@@ -231,7 +286,9 @@ def pinning(dice: Dice, call: Call) -> None:
 def cells(dice: Dice, call: Call) -> None:
     """NUMA cells, pages of a size, networks that are near."""
     call.extra_specs({'hw:numa_nodes': dice.one('1', '2', '2')})
-    call.extra_specs(dice.each({'hw:mem_page_size': ('small', '4', '2048', '1048576')}, 0.3))
+    call.extra_specs(
+        dice.each({'hw:mem_page_size': ('small', '4', '2048', '1048576')}, 0.3)
+    )
     if dice.maybe(0.2):
         call.ask(network_metadata=near_networks(dice))
 
@@ -240,20 +297,38 @@ def feature(dice: Dice, call: Call) -> None:
     """What some hypervisors can do."""
     features: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({'hw:tpm_version': '2.0', 'hw:tpm_model': dice.one('tpm-crb', 'tpm-tis')}, {}),
-        ({'hw:tpm_version': '2.0', 'hw:tpm_secret_security': dice.one('host', 'user', 'deployment')}, {}),
+        (
+            {
+                'hw:tpm_version': '2.0',
+                'hw:tpm_secret_security': dice.one('host', 'user', 'deployment'),
+            },
+            {},
+        ),
         ({}, {'hw_tpm_version': '2.0'}),
-        ({'hw:mem_encryption': 'true'}, {'hw_firmware_type': 'uefi', 'hw_machine_type': 'q35'}),
-        ({'os:secure_boot': dice.one('required', 'optional')}, {'hw_firmware_type': 'uefi'}),
+        (
+            {'hw:mem_encryption': 'true'},
+            {'hw_firmware_type': 'uefi', 'hw_machine_type': 'q35'},
+        ),
+        (
+            {'os:secure_boot': dice.one('required', 'optional')},
+            {'hw_firmware_type': 'uefi'},
+        ),
         ({'hw:virtio_packed_ring': dice.one('true', 'false')}, {}),
         ({'hw:sound_model': dice.one('virtio', 'usb')}, {}),
         ({'hw:maxphysaddr_mode': 'emulate', 'hw:maxphysaddr_bits': '42'}, {}),
         ({'hw:pci_numa_affinity_policy': dice.one('socket', 'preferred')}, {}),
-        ({'hw:ephemeral_encryption': 'true', 'hw:ephemeral_encryption_format': dice.one('luks', 'plain')}, {}),
+        (
+            {
+                'hw:ephemeral_encryption': 'true',
+                'hw:ephemeral_encryption_format': dice.one('luks', 'plain'),
+            },
+            {},
+        ),
         ({}, {'hw_ephemeral_encryption': True}),
         ({}, {'hw_firmware_type': 'uefi', 'hw_firmware_stateless': True}),
         ({'accel:device_profile': 'profile'}, {}),
         ({'hw:pmem': 'small,large'}, {}),
-    ]  # fmt: skip
+    ]
     specs, properties = dice.choice(features)
     call.extra_specs(specs)
     call.image(**properties)
@@ -266,12 +341,17 @@ def groups_of_flavor(dice: Dice, call: Call) -> None:
         kind = dice.one('required', 'forbidden')
         specs[f'trait1:{dice.one("CUSTOM_GOLD", "CUSTOM_SILVER")}'] = kind
     if dice.maybe(0.4):
-        specs |= {f'resources_b:{DEVICE}': '1', 'group_policy': dice.one('none', 'isolate')}
+        specs |= {
+            f'resources_b:{DEVICE}': '1',
+            'group_policy': dice.one('none', 'isolate'),
+        }
         if dice.maybe(0.3):
             del specs['group_policy']
     if dice.maybe(0.2):
         amount = dice.one('0', '3', 'x')
-        specs[f'resources:{dice.one("VCPU", "MEMORY_MB", "DISK_GB", "CUSTOM_UNKNOWN")}'] = amount
+        specs[
+            f'resources:{dice.one("VCPU", "MEMORY_MB", "DISK_GB", "CUSTOM_UNKNOWN")}'
+        ] = amount
     call.extra_specs(specs)
 
 
@@ -281,15 +361,21 @@ def groups_of_ports(dice: Dice, call: Call) -> None:
     for _ in range(dice.one(1, 1, 2)):
         names.append(dice.uuid())
         resources = dice.one({BANDWIDTH: 1000}, {DEVICE: 1})
-        traits = dice.each({
-            'required_traits': ([], [], ['OWNER_NOVA']), 'forbidden_traits': ([], [], ['CUSTOM_GOLD']),
-        })  # fmt: skip
+        traits = dice.each(
+            {
+                'required_traits': ([], [], ['OWNER_NOVA']),
+                'forbidden_traits': ([], [], ['CUSTOM_GOLD']),
+            }
+        )
         _add_group(call, names[-1], resources, **traits)
     if dice.maybe(0.4):
-        call.ask(request_level_params={
-            'root_required': dice.some(TRAITS, 1), 'root_forbidden': dice.some(TRAITS[-3:], 1),
-            'same_subtree': [names] if dice.maybe() else [],
-        })  # fmt: skip
+        call.ask(
+            request_level_params={
+                'root_required': dice.some(TRAITS, 1),
+                'root_forbidden': dice.some(TRAITS[-3:], 1),
+                'same_subtree': [names] if dice.maybe() else [],
+            }
+        )
 
 
 def devices(dice: Dice, call: Call) -> None:
@@ -297,7 +383,9 @@ def devices(dice: Dice, call: Call) -> None:
     requests = []
     in_placement = dice.maybe(0.7)
     for _ in range(dice.one(1, 1, 2)):
-        name, product, count = dice.uuid(), dice.one(*PCI_CLASSES), dice.one(1, 1, 2)
+        name = dice.uuid()
+        product = dice.one(*PCI_CLASSES)
+        count = dice.one(1, 1, 2)
         spec = {'vendor_id': PCI_VENDOR, 'product_id': product}
         spec |= dice.each({'dev_type': ('type-PCI', 'type-VF')}, 0.2)
         requests.append({
@@ -307,11 +395,18 @@ def devices(dice: Dice, call: Call) -> None:
         traits = dice.one([], [], ['CUSTOM_GOLD'])
         # One group for each device, named after the request.
         for number in range(count if in_placement else 0):
-            _add_group(call, f'{name}-{number}', {PCI_CLASSES[product]: 1}, required_traits=traits)
+            _add_group(
+                call,
+                f'{name}-{number}',
+                {PCI_CLASSES[product]: 1},
+                required_traits=traits,
+            )
     call.ask(pci_requests={'requests': requests})
 
 
-def _add_group(call: Call, name: str, resources: dict[str, int], **traits: list[str]) -> None:
+def _add_group(
+    call: Call, name: str, resources: dict[str, int], **traits: list[str]
+) -> None:
     groups = call.request.setdefault('requested_resources', [])
     groups.append(a_group(name, resources, **traits))
 
@@ -323,20 +418,24 @@ def too_much(dice: Dice, call: Call) -> None:
 
 
 def otherwise(dice: Dice, call: Call) -> None:
-    """As moves and older conductors ask: no alternates, dicts for an answer, no UUIDs and so
-    no claims."""
+    """As moves and older conductors ask: no alternates, dicts for an answer, no UUIDs
+    and so no claims."""
     call.return_alternates = False
     if dice.maybe(0.7):
-        call.return_objects, call.return_alternates = False, dice.maybe()
+        call.return_objects = False
+        call.return_alternates = dice.maybe()
         call.instance_uuids = dice.one(call.instance_uuids, None)
 
 
 def rebuild(dice: Dice, call: Call) -> None:
     """A server that stays where it is."""
     server = call.moved = dice.choice(call.world.servers)
-    call.instance_uuids, call.return_alternates = [server.uuid], False
+    call.instance_uuids = [server.uuid]
+    call.return_alternates = False
     host = [server.host]
-    call.ask(instance_uuid=server.uuid, num_instances=1, force_hosts=host, force_nodes=host)
+    call.ask(
+        instance_uuid=server.uuid, num_instances=1, force_hosts=host, force_nodes=host
+    )
     call.hint(_nova_check_type=['rebuild'])
 
 
@@ -344,16 +443,46 @@ def evacuation(dice: Dice, call: Call) -> None:
     """A server that has to leave its host, with what it has there."""
     servers = [each for each in call.world.servers if len(each.held) == 1]
     server = call.moved = dice.choice(servers)
-    call.instance_uuids, call.return_alternates = [server.uuid], dice.maybe()
-    call.ask(instance_uuid=server.uuid, project_id=server.project, num_instances=dice.one(1, 4))
+    call.instance_uuids = [server.uuid]
+    call.return_alternates = dice.maybe()
+    call.ask(
+        instance_uuid=server.uuid,
+        project_id=server.project,
+        num_instances=dice.one(1, 4),
+    )
     call.ask(ignore_hosts=[server.host])
 
 
 THEMES: list[Theme] = [
-    zone, group, group, group, neighbours, neighbours, address, query, aggregate, forced, ignored,
-    destination, destination,
-    capability, image, devices_of_image, traits, pinning, pinning, cells, cells, feature,
-    groups_of_flavor, groups_of_ports, devices, devices,
-    too_much, otherwise, rebuild, evacuation,
-]  # fmt: skip
+    zone,
+    group,
+    group,
+    group,
+    neighbours,
+    neighbours,
+    address,
+    query,
+    aggregate,
+    forced,
+    ignored,
+    destination,
+    destination,
+    capability,
+    image,
+    devices_of_image,
+    traits,
+    pinning,
+    pinning,
+    cells,
+    cells,
+    feature,
+    groups_of_flavor,
+    groups_of_ports,
+    devices,
+    devices,
+    too_much,
+    otherwise,
+    rebuild,
+    evacuation,
+]
 """Those that stand here more often come more often."""

@@ -14,14 +14,20 @@ from tests.parity.rankings.pair import difference, running, ties
 from tests.parity.rankings.requests import a_call
 from tests.parity.rankings.world import a_config, a_world
 
-WORLDS, REQUESTS, HOSTS = 12, 50, 24
-CASES, QUERIES, CLAIMS, RANKED = 500, 300, 300, 300
-"""So many requests at least are compared, so many of them come to Placement, so many servers
-are claimed, and so many times there are several hosts to rank."""
+WORLDS = 12
+REQUESTS = 50
+HOSTS = 24
+CASES = 500
+QUERIES = 300
+CLAIMS = 300
+RANKED = 300
+"""So many requests at least are compared, so many of them come to Placement, so many
+servers are claimed, and so many times there are several hosts to rank."""
 DIFFERENCES = 5
 """So many are told; more follow from the same mistakes."""
 OFTEN = 3
-"""So many times at least each filter rejects a host, and each weigher tells hosts apart."""
+"""So many times at least each filter rejects a host, and each weigher tells hosts
+apart."""
 
 
 class Tally:
@@ -68,8 +74,10 @@ def tally():
 
 @pytest.mark.parametrize('number', range(WORLDS))
 def test_world(builder, client, tally, number):
-    """The same queries to Placement, hosts that are left, ranking, answer, claims and fault."""
-    figures, different = Figures(f'rankings: world {number}'), list[Difference]()
+    """The same queries to Placement, hosts that are left, ranking, answer, claims and
+    fault."""
+    figures = Figures(f'rankings: world {number}')
+    different = list[Difference]()
     for again in range(TIMES):
         dice = Dice(f'{SEED} {number} {again}')
         world = a_world(dice, HOSTS)
@@ -94,8 +102,10 @@ def test_world(builder, client, tally, number):
 
 
 def test_they_tell(tally):
-    """The requests reached every filter and weigher, and no two hosts weighed the same."""
-    totals, counters = tally.totals, tally.counters
+    """The requests reached every filter and weigher, and no two hosts weighed the
+    same."""
+    totals = tally.totals
+    counters = tally.counters
     if totals['worlds'] < WORLDS:
         pytest.skip('not all worlds ran, or not to their end')
     for name, counter in counters.items():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A random cloud: hosts with NUMA cells, PCI devices and other resource providers, aggregates
-and servers, and a random configuration.
+"""A random cloud: hosts with NUMA cells, PCI devices and other resource providers,
+aggregates and servers, and a random configuration.
 
-Sizes are such that two hosts practically never weigh the same: nova's order of equals is
-that of a set, another one in each process.
+Sizes are such that two hosts practically never weigh the same: nova's order of equals
+is that of a set, another one in each process.
 """
 
 import json
@@ -23,26 +23,44 @@ from tests.parity.themes.aggregates import MULTIPLIERS
 
 DOWN_TIME = 900  # seconds
 ATTEMPTS = (200, 200, 200, 3)
-"""[scheduler] max_attempts: mostly more than there are hosts, so that alternates show them all."""
+"""[scheduler] max_attempts: mostly more than there are hosts, so that alternates show
+them all."""
 
 PROJECTS = ('project-a', 'project-b', 'project-c')
 CELLS = ('cell1', 'cell2')
 ZONES = ('az1', 'az2')
 FLAVORS = ('small', 'large', 'gpu')
 IMAGES = [a_uuid(f'image{i}') for i in range(4)]
-DEVICE, BANDWIDTH = 'VGPU', 'NET_BW_EGR_KILOBIT_PER_SEC'
+DEVICE = 'VGPU'
+BANDWIDTH = 'NET_BW_EGR_KILOBIT_PER_SEC'
 PCI_VENDOR = '8086'
 TRAITS = (
-    'COMPUTE_ACCELERATORS', 'COMPUTE_ADDRESS_SPACE_EMULATED', 'COMPUTE_EPHEMERAL_ENCRYPTION',
-    'COMPUTE_EPHEMERAL_ENCRYPTION_LUKS', 'COMPUTE_GRAPHICS_MODEL_VIRTIO',
-    'COMPUTE_IMAGE_TYPE_QCOW2', 'COMPUTE_IMAGE_TYPE_RAW', 'COMPUTE_NET_VIF_MODEL_VIRTIO',
-    'COMPUTE_NET_VIRTIO_PACKED', 'COMPUTE_SECURITY_STATELESS_FIRMWARE',
-    'COMPUTE_SECURITY_TPM_2_0', 'COMPUTE_SECURITY_TPM_CRB', 'COMPUTE_SECURITY_TPM_TIS',
-    'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST', 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER',
-    'COMPUTE_SECURITY_UEFI_SECURE_BOOT', 'COMPUTE_SOCKET_PCI_NUMA_AFFINITY',
-    'COMPUTE_SOUND_MODEL_VIRTIO', 'COMPUTE_STORAGE_BUS_VIRTIO', 'CUSTOM_GOLD', 'CUSTOM_SILVER',
-    'HW_ARCH_X86_64', 'HW_CPU_HYPERTHREADING', 'HW_CPU_X86_AMD_SEV', 'HW_CPU_X86_AVX2',
-)  # fmt: skip
+    'COMPUTE_ACCELERATORS',
+    'COMPUTE_ADDRESS_SPACE_EMULATED',
+    'COMPUTE_EPHEMERAL_ENCRYPTION',
+    'COMPUTE_EPHEMERAL_ENCRYPTION_LUKS',
+    'COMPUTE_GRAPHICS_MODEL_VIRTIO',
+    'COMPUTE_IMAGE_TYPE_QCOW2',
+    'COMPUTE_IMAGE_TYPE_RAW',
+    'COMPUTE_NET_VIF_MODEL_VIRTIO',
+    'COMPUTE_NET_VIRTIO_PACKED',
+    'COMPUTE_SECURITY_STATELESS_FIRMWARE',
+    'COMPUTE_SECURITY_TPM_2_0',
+    'COMPUTE_SECURITY_TPM_CRB',
+    'COMPUTE_SECURITY_TPM_TIS',
+    'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST',
+    'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER',
+    'COMPUTE_SECURITY_UEFI_SECURE_BOOT',
+    'COMPUTE_SOCKET_PCI_NUMA_AFFINITY',
+    'COMPUTE_SOUND_MODEL_VIRTIO',
+    'COMPUTE_STORAGE_BUS_VIRTIO',
+    'CUSTOM_GOLD',
+    'CUSTOM_SILVER',
+    'HW_ARCH_X86_64',
+    'HW_CPU_HYPERTHREADING',
+    'HW_CPU_X86_AMD_SEV',
+    'HW_CPU_X86_AVX2',
+)
 """Each is on most hosts."""
 
 PROPERTIES: dict[str, tuple[Any, ...]] = {
@@ -54,8 +72,11 @@ PROPERTIES: dict[str, tuple[Any, ...]] = {
 """Image properties that servers and requests have, as they travel."""
 
 
-PCI_CLASSES = {product: f'CUSTOM_PCI_{PCI_VENDOR}_{product}' for product in ('1520', 'ABCD')}
-"""The resource classes of PCI devices by product, as nova-compute calls them by default."""
+PCI_CLASSES = {
+    product: f'CUSTOM_PCI_{PCI_VENDOR}_{product}' for product in ('1520', 'ABCD')
+}
+"""The resource classes of PCI devices by product, as nova-compute calls them by
+default."""
 
 OLD_VERSION = 72
 """Of a nova-compute that does not mark its providers as nova's."""
@@ -80,7 +101,9 @@ class Machine(Compute):
 
     def inventories(self) -> dict[str, dict[str, Any]]:
         """What Placement knows of it; an inventory of None is not there."""
-        return {k: v for k, v in {**super().inventories(), **self.inventory}.items() if v}
+        return {
+            k: v for k, v in {**super().inventories(), **self.inventory}.items() if v
+        }
 
     def service_row(self, version: int) -> Row:
         """The row in services of its nova-compute."""
@@ -132,7 +155,8 @@ def a_world(dice: Dice, size: int) -> World:
         nodes=nodes,
         aggregates=_aggregates(dice, [each.name for each in machines]),
         servers=[
-            _server(dice, dice.choice(machines)) for _ in range(dice.randint(size // 2, size))
+            _server(dice, dice.choice(machines))
+            for _ in range(dice.randint(size // 2, size))
         ],
         on_shared_disk=[each for each in machines if 'DISK_GB' in each.inventory],
         disabled_cell=dice.choice(CELLS) if dice.maybe(0.15) else None,
@@ -154,7 +178,9 @@ def _aggregates(dice: Dice, hosts: list[str]) -> list[Aggregate]:
         ('more of zone1', dice.some(in_zones[:half], 3, 1), ZONES[0], {'rack': '2'}),
     ]
     for each in PROJECTS[:2]:
-        found.append((f'of {each}', dice.some(hosts, 9, 5), None, {'filter_tenant_id': each}))
+        found.append(
+            (f'of {each}', dice.some(hosts, 9, 5), None, {'filter_tenant_id': each})
+        )
     racks = {'ssd': 'true', 'rack': dice.one('1', '4', '9')}
     found.append(('racks', dice.some(hosts, 16, 8), None, racks))
     for number in range(dice.randint(4, 8)):
@@ -168,21 +194,29 @@ METADATA = (
     lambda dice: {'filter_tenant_id2': dice.choice(PROJECTS)},
     lambda dice: {'os_distro': dice.joined(('ubuntu', 'rhel')), 'os_type': 'linux'},
     lambda dice: {
-        'rack': dice.one('3', '7'), 'ssd': dice.one('true', 'false,true'), 'cpu': dice.joined(('avx', 'sse')),
+        'rack': dice.one('3', '7'),
+        'ssd': dice.one('true', 'false,true'),
+        'cpu': dice.joined(('avx', 'sse')),
     },
     lambda dice: {'instance_type': dice.joined(FLAVORS)},
-    lambda dice: dice.each({'max_io_ops_per_host': LIMITS, 'max_instances_per_host': LIMITS}),
+    lambda dice: dice.each(
+        {'max_io_ops_per_host': LIMITS, 'max_instances_per_host': LIMITS}
+    ),
     lambda dice: {'trait:CUSTOM_GOLD': 'required'},
-    lambda dice: {'trait:CUSTOM_SILVER': dice.one('required', 'forbidden'), 'trait:X': 'no'},
+    lambda dice: {
+        'trait:CUSTOM_SILVER': dice.one('required', 'forbidden'),
+        'trait:X': 'no',
+    },
     lambda dice: dice.few(
         dict.fromkeys(MULTIPLIERS, ('2.0', '0.25', '-1.5', '1', 'x', '1e1', '')), 3, 1
     ),
-)  # fmt: skip
+)
 
 
 def a_machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
     """One of any size, with a few faults."""
-    disk_gb, used_gb = dice.randint(60, 900), dice.randint(0, 40)
+    disk_gb = dice.randint(60, 900)
+    used_gb = dice.randint(0, 40)
     traits = tuple(trait for trait in TRAITS if dice.maybe(0.93))
     service = _service(dice)
     if service.get('disabled') and dice.maybe():
@@ -235,31 +269,41 @@ def _service(dice: Dice) -> Row:
     silent = heard - timedelta(seconds=DOWN_TIME + 100)
     return dice.one(
         *[{}] * 40,
-        {'disabled': True, 'disabled_reason': 'maintenance'}, {'disabled': True, 'disabled_reason': 'AUTO: x'},
-        {'forced_down': True}, {'last_seen_up': silent}, {'deleted': 1}, {'version': OLD_VERSION},
+        {'disabled': True, 'disabled_reason': 'maintenance'},
+        {'disabled': True, 'disabled_reason': 'AUTO: x'},
+        {'forced_down': True},
+        {'last_seen_up': silent},
+        {'deleted': 1},
+        {'version': OLD_VERSION},
         {'last_seen_up': None, 'updated_at': heard},
         {'last_seen_up': None, 'updated_at': None, 'created_at': silent},
-    )  # fmt: skip
+    )
 
 
 def _cpu_info(dice: Dice) -> Row:
     return {
-        'arch': 'x86_64', 'model': 'Broadwell', 'vendor': dice.one('Intel', 'Intel', 'AMD'),
+        'arch': 'x86_64',
+        'model': 'Broadwell',
+        'vendor': dice.one('Intel', 'Intel', 'AMD'),
         'topology': {'sockets': 2, 'cores': dice.one(4, 8), 'threads': 1},
         'features': dice.some(('sse', 'avx', 'aes', 'vmx'), 4, 2),
         'maxphysaddr': dice.one({'mode': 'emulate', 'bits': dice.one(39, 42, 46)}, {}),
-    }  # fmt: skip
+    }
 
 
 def _supported(dice: Dice) -> list[list[str]]:
     kinds = (['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm'], ['x86_64', 'xen', 'xen'])
-    return dice.some(kinds, 3, 1) if dice.maybe(0.95) else []
+    if dice.maybe(0.95):
+        return dice.some(kinds, 3, 1)
+    return []
 
 
 def _metrics(dice: Dice) -> list[Row]:
     names = [name for name in METRICS if dice.maybe(0.97)]
     return [
-        a_metric(name, dice.random() if name.endswith('percent') else dice.randint(1, 999))
+        a_metric(
+            name, dice.random() if name.endswith('percent') else dice.randint(1, 999)
+        )
         for name in names
     ]
 
@@ -272,7 +316,9 @@ def _devices(dice: Dice) -> list[Child]:
         inventory = {DEVICE: {'total': dice.randint(1, 4)}}
         found.append(Child(dice.uuid(), inventory, traits))
     if dice.maybe(0.25):
-        found.append(Child(dice.uuid(), {BANDWIDTH: {'total': 10000}}, ['CUSTOM_PHYSNET_A']))
+        found.append(
+            Child(dice.uuid(), {BANDWIDTH: {'total': 10000}}, ['CUSTOM_PHYSNET_A'])
+        )
     return found
 
 
@@ -282,22 +328,30 @@ def _colours(dice: Dice) -> list[str]:
 
 def _cells(dice: Dice) -> str:
     """NUMA cells. Where pages are not counted nova cannot keep account of a guest."""
-    return as_text(host_topology(dice, dice.one(1, 2, 2, 4), networks=dice.maybe(), counted=1.0))
+    return as_text(
+        host_topology(dice, dice.one(1, 2, 2, 4), networks=dice.maybe(), counted=1.0)
+    )
 
 
 def _cards(dice: Dice, number: int, reported: bool) -> tuple[str, list[Child]]:
-    """PCI devices of so many cards: what compute_nodes.pci_stats holds, and their providers
-    where nova-compute reports them."""
-    pools, providers = [], []
+    """PCI devices of so many cards: what compute_nodes.pci_stats holds, and their
+    providers where nova-compute reports them."""
+    pools = []
+    providers = []
     for _ in range(number):
-        product, count = dice.one(*PCI_CLASSES), dice.one(1, 1, 2, 3)
+        product = dice.one(*PCI_CLASSES)
+        count = dice.one(1, 1, 2, 3)
         tags = {'dev_type': dice.one('type-PCI', 'type-VF')}
         if reported:
             traits = _colours(dice)
             card = Child(dice.uuid(), {PCI_CLASSES[product]: {'total': count}}, traits)
             providers.append(card)
             tags['rp_uuid'] = card.uuid
-        pool = {'vendor_id': PCI_VENDOR, 'product_id': product, 'numa_node': dice.one(None, 0, 1)}
+        pool = {
+            'vendor_id': PCI_VENDOR,
+            'product_id': product,
+            'numa_node': dice.one(None, 0, 1),
+        }
         pools.append({**pool, 'count': count, 'tags': tags})
     return json.dumps(wire('PciDevicePoolList', {'objects': pools})), providers
 
@@ -337,13 +391,15 @@ CONFIG: dict[str, dict[str, Sequence[Any]]] = {
     'metrics': {
         'weight_multiplier': (1.0, -0.5),
         'weight_setting': (
-            'cpu.frequency=1.0', 'cpu.user.percent=0.2,cpu.frequency=-1.0,bad', 'cpu.percent=-1',
+            'cpu.frequency=1.0',
+            'cpu.user.percent=0.2,cpu.frequency=-1.0,bad',
+            'cpu.percent=-1',
         ),
         'required': (True, False),
         'weight_of_unavailable': (-10000.0, 0.0),
     },
     'workarounds': {'disable_fallback_pcpu_query': (False, True)},
-}  # fmt: skip
+}
 
 
 IN_TURN = (
@@ -352,12 +408,15 @@ IN_TURN = (
     ('filter_scheduler', 'image_props_weight_multiplier'),
     ('metrics', 'required'),
 )
-"""Options without which some filter or weigher says nothing; each world has the next value."""
+"""Options without which some filter or weigher says nothing; each world has the next
+value."""
 
 
-def a_config(dice: Dice, hosts: Sequence[str], number: int) -> dict[str, dict[str, Any]]:
-    """A nova.conf with every filter in any order, and now and then without MetricsFilter,
-    so that MetricsWeigher meets hosts that lack a metric."""
+def a_config(
+    dice: Dice, hosts: Sequence[str], number: int
+) -> dict[str, dict[str, Any]]:
+    """A nova.conf with every filter in any order, and now and then without
+    MetricsFilter, so that MetricsWeigher meets hosts that lack a metric."""
     config = {group: dice.each(options) for group, options in CONFIG.items()}
     for group, option in IN_TURN:
         values = CONFIG[group][option]

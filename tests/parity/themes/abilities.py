@@ -7,33 +7,127 @@ from typing import Any
 from tests.parity.dice import Dice, Draft
 
 PATHS = (
-    'free_ram_mb', 'vcpus_total', 'hypervisor_type', 'hypervisor_version', 'host', 'nodename',
-    'arch', 'free', 'io_workload', 'nested', 'none', 'unknown', 'num_instances', 'host_ip',
-    'disk_mb_used', 'cpu_allocation_ratio', 'stats', 'failed_builds', 'supported_instances',
-    'cpu_info:vendor', 'cpu_info:features', 'cpu_info:topology:cores', 'cpu_info:topology',
-    'cpu_info:unknown', 'cpu_info', 'nested:a', 'nested:a:b', 'stats:arch', 'stats:nested:a',
-    'unknown:x', 'free_ram_mb:x', 'supported_instances:0', '', 'cpu_info:', ':',
-)  # fmt: skip
+    'free_ram_mb',
+    'vcpus_total',
+    'hypervisor_type',
+    'hypervisor_version',
+    'host',
+    'nodename',
+    'arch',
+    'free',
+    'io_workload',
+    'nested',
+    'none',
+    'unknown',
+    'num_instances',
+    'host_ip',
+    'disk_mb_used',
+    'cpu_allocation_ratio',
+    'stats',
+    'failed_builds',
+    'supported_instances',
+    'cpu_info:vendor',
+    'cpu_info:features',
+    'cpu_info:topology:cores',
+    'cpu_info:topology',
+    'cpu_info:unknown',
+    'cpu_info',
+    'nested:a',
+    'nested:a:b',
+    'stats:arch',
+    'stats:nested:a',
+    'unknown:x',
+    'free_ram_mb:x',
+    'supported_instances:0',
+    '',
+    'cpu_info:',
+    ':',
+)
 INTERNAL_PATHS = (
-    'updated', 'limits', 'aggregates', 'instances', 'service', 'metrics', 'numa_topology',
-    'pci_stats', 'cell_uuid', 'uuid', 'allocation_candidates', 'update', '__class__', '_lock_name',
-)  # fmt: skip
+    'updated',
+    'limits',
+    'aggregates',
+    'instances',
+    'service',
+    'metrics',
+    'numa_topology',
+    'pci_stats',
+    'cell_uuid',
+    'uuid',
+    'allocation_candidates',
+    'update',
+    '__class__',
+    '_lock_name',
+)
 SCOPES = (
-    'capabilities:', 'capabilities:', '', '', 'trait:', 'hw:', 'aggregate_instance_extra_specs:',
-)  # fmt: skip
+    'capabilities:',
+    'capabilities:',
+    '',
+    '',
+    'trait:',
+    'hw:',
+    'aggregate_instance_extra_specs:',
+)
 OPERATORS = (
-    '=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=', '<in>', '<all-in>', '<or>',
-)  # fmt: skip
+    '=',
+    '==',
+    '!=',
+    '>=',
+    '<=',
+    's==',
+    's!=',
+    's<',
+    's<=',
+    's>',
+    's>=',
+    '<in>',
+    '<all-in>',
+    '<or>',
+)
 WORDS = (
-    'avx', 'avx2', 'Intel', 'x86_64', 'QEMU', 'host1', 'x', '8192', '8', '4', '1', '7', '0',
+    'avx',
+    'avx2',
+    'Intel',
+    'x86_64',
+    'QEMU',
+    'host1',
+    'x',
+    '8192',
+    '8',
+    '4',
+    '1',
+    '7',
+    '0',
     "['avx']",
-)  # fmt: skip
+)
 METRICS = (
-    'cpu.frequency', 'cpu.user.percent', 'cpu.percent', 'numa.membw.current', 'cpu.idle.time',
-)  # fmt: skip
+    'cpu.frequency',
+    'cpu.user.percent',
+    'cpu.percent',
+    'numa.membw.current',
+    'cpu.idle.time',
+)
 KINDS = {
-    'hw_architecture': ('x86_64', 'i686', 'aarch64', 'i386', 'amd64', 'X86_64', 'x86_32'),
-    'img_hv_type': ('kvm', 'qemu', 'xen', 'KVM', 'xapi', 'vmware', 'baremetal', 'ironic', 'hyperv'),
+    'hw_architecture': (
+        'x86_64',
+        'i686',
+        'aarch64',
+        'i386',
+        'amd64',
+        'X86_64',
+        'x86_32',
+    ),
+    'img_hv_type': (
+        'kvm',
+        'qemu',
+        'xen',
+        'KVM',
+        'xapi',
+        'vmware',
+        'baremetal',
+        'ironic',
+        'hyperv',
+    ),
     'hw_vm_mode': ('hvm', 'xen', 'exe', 'HVM', 'pv', 'hv', 'uml', 'baremetal'),
 }
 """The first three of each are usual."""
@@ -42,28 +136,50 @@ KINDS = {
 def capabilities(dice: Dice, draft: Draft) -> None:
     """Extra specs against what hosts can do."""
     for host in draft.hosts:
-        cpu_info = {'arch': 'x86_64', **dice.each({
-            'vendor': ('Intel', 'AMD', ''), 'features': (['avx', 'avx2', 'vmx'], ['avx'], [], 'avx'),
-            'topology': ({'cores': 4, 'sockets': 2}, {'cores': '8'}, None),
-        })}  # fmt: skip
+        cpu_info = {
+            'arch': 'x86_64',
+            **dice.each(
+                {
+                    'vendor': ('Intel', 'AMD', ''),
+                    'features': (['avx', 'avx2', 'vmx'], ['avx'], [], 'avx'),
+                    'topology': ({'cores': 4, 'sockets': 2}, {'cores': '8'}, None),
+                }
+            ),
+        }
         if dice.maybe(0.6):
             bits = {'mode': 'emulate', 'bits': dice.one(39, 42, 46)}
             cpu_info['maxphysaddr'] = dice.one(bits, {}, 'x', None, {'bits': None})
         stats = {
-            'io_workload': 1, 'arch': dice.one('x86_64', 'arm'), 'free': dice.number_text(0.3), 'none': None,
+            'io_workload': 1,
+            'arch': dice.one('x86_64', 'arm'),
+            'free': dice.number_text(0.3),
+            'none': None,
             'nested': json.dumps({'a': dice.one(1, '2', None, {'b': 3}, [1, 2])}),
-        }  # fmt: skip
-        host['row'] |= dice.each({
-            'cpu_info': (*[cpu_info] * 3, '', None, '{}', 'no JSON', '[1]', '5', '"x"'),
-            'stats': (*[stats] * 3, {}, {'free_ram_mb': '7', 'arch': 'shadow'}),
-            'hypervisor_version': (8002000, 1, 0), 'hypervisor_type': ('QEMU', 'VMware', ''),
-            'host_ip': ('192.0.2.1', None),
-        })  # fmt: skip
+        }
+        host['row'] |= dice.each(
+            {
+                'cpu_info': (
+                    *[cpu_info] * 3,
+                    '',
+                    None,
+                    '{}',
+                    'no JSON',
+                    '[1]',
+                    '5',
+                    '"x"',
+                ),
+                'stats': (*[stats] * 3, {}, {'free_ram_mb': '7', 'arch': 'shadow'}),
+                'hypervisor_version': (8002000, 1, 0),
+                'hypervisor_type': ('QEMU', 'VMware', ''),
+                'host_ip': ('192.0.2.1', None),
+            }
+        )
     for _ in range(dice.one(1, 1, 1, 2, 3)):
         path = dice.one(*INTERNAL_PATHS) if dice.maybe(0.05) else dice.one(*PATHS)
         draft.extra_specs({dice.one(*SCOPES) + path: requirement(dice)})
     if dice.maybe(0.02):
-        name, wanted = dice.one('metrics', 'service'), dice.one('[]', 's== []', '<in> (', '<in> {')
+        name = dice.one('metrics', 'service')
+        wanted = dice.one('[]', 's== []', '<in> (', '<in> {')
         draft.flavor(extra_specs={f'capabilities:{name}': wanted})
     if dice.maybe(0.3):
         bits = dice.one('39', '42', '43', '46', 'x', '', '= 42', ' 42')
@@ -75,7 +191,18 @@ def requirement(dice: Dice) -> str:
     word = lambda: dice.one(*WORDS) if dice.maybe(0.75) else dice.number_text(0.4)  # noqa: E731
     operator = dice.one(*OPERATORS)
     if dice.maybe(0.15):
-        odd = ('', ' ', '> 5', '< 5', '<>', '=5', '>=5', 'a b', operator, f' {operator} ')
+        odd = (
+            '',
+            ' ',
+            '> 5',
+            '< 5',
+            '<>',
+            '=5',
+            '>=5',
+            'a b',
+            operator,
+            f' {operator} ',
+        )
         return dice.one(word(), *odd)
     if operator == '<or>':
         parts = ' <or> '.join(word() for _ in range(dice.randint(1, 3)))
@@ -92,19 +219,44 @@ def image_kind(dice: Dice, draft: Draft) -> None:
         kinds = [[dice.one(*each[:3]) for each in KINDS.values()] for _ in range(usual)]
         if dice.maybe(0.1):
             kinds.append([dice.one(*each) for each in KINDS.values()])
-        bits = dice.one({'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'}, {'bits': 'x'})
-        host['row'] |= {'supported_instances': kinds} | dice.each({
-            'hypervisor_version': (0, 6000000, 6000001, 8002000, 7000, 10002000000),
-            'cpu_info': ('', None, {}, {'maxphysaddr': bits}, {'maxphysaddr': bits}, 'x'),
-        })  # fmt: skip
+        bits = dice.one(
+            {'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'}, {'bits': 'x'}
+        )
+        host['row'] |= {'supported_instances': kinds} | dice.each(
+            {
+                'hypervisor_version': (0, 6000000, 6000001, 8002000, 7000, 10002000000),
+                'cpu_info': (
+                    '',
+                    None,
+                    {},
+                    {'maxphysaddr': bits},
+                    {'maxphysaddr': bits},
+                    'x',
+                ),
+            }
+        )
     properties = {
         name: dice.one(*values[:3]) if dice.maybe(0.7) else dice.one(*values)
         for name, values in KINDS.items()
         if dice.maybe(0.6)
     }
-    properties |= dice.each({'img_hv_requested_version': (
-        '>=6.0', '>=6.0,<7', '==8.2.0', '!=8.2', '<7', '> 6.0.0 , <= 8.2', '<=10', '>=6.0.1', '>=8.2', '<6.0.1,>5',
-    )}, 0.5)  # fmt: skip
+    properties |= dice.each(
+        {
+            'img_hv_requested_version': (
+                '>=6.0',
+                '>=6.0,<7',
+                '==8.2.0',
+                '!=8.2',
+                '<7',
+                '> 6.0.0 , <= 8.2',
+                '<=10',
+                '>=6.0.1',
+                '>=8.2',
+                '<6.0.1,>5',
+            )
+        },
+        0.5,
+    )
     properties |= dice.each({'hw_maxphysaddr_bits': (39, 42, 46, 47)}, 0.3)
     if dice.maybe(0.9):
         draft.ask(image={'properties': properties})
@@ -132,8 +284,14 @@ def metrics(dice: Dice, draft: Draft) -> None:
     ]
     if dice.maybe(0.2):
         setting += dice.some(['=1.0', 'x', ''], 1)
-    required, weight = dice.maybe(0.3), dice.one(-10000.0, 0.0, 5.0)
-    draft.set('metrics', weight_setting=setting, required=required, weight_of_unavailable=weight)
+    required = dice.maybe(0.3)
+    weight = dice.one(-10000.0, 0.0, 5.0)
+    draft.set(
+        'metrics',
+        weight_setting=setting,
+        required=required,
+        weight_of_unavailable=weight,
+    )
 
 
 def _metric(dice: Dice, name: str) -> dict[str, Any]:
@@ -144,4 +302,9 @@ def _metric(dice: Dice, name: str) -> dict[str, Any]:
 
 def a_metric(name: str, value: float | str) -> dict[str, Any]:
     """A metric as nova-compute reports it."""
-    return {'name': name, 'value': value, 'timestamp': '2026-11-21T12:00:00', 'source': 'libvirt'}
+    return {
+        'name': name,
+        'value': value,
+        'timestamp': '2026-11-21T12:00:00',
+        'source': 'libvirt',
+    }

@@ -12,21 +12,38 @@ from tests.parity.themes.neighbours import TENANTS
 IMAGES = [a_uuid('image'), a_uuid('image2'), a_uuid('image3')]
 ZONES = ['nova', 'az1', 'az2', 'internal']
 MULTIPLIERS = [
-    f'{name}_weight_multiplier' for name in (
-        'ram', 'cpu', 'disk', 'io_ops', 'num_instances', 'hypervisor_version', 'build_failure', 'pci',
-        'soft_affinity', 'soft_anti_affinity', 'cross_cell_move', 'metrics', 'image_props',
+    f'{name}_weight_multiplier'
+    for name in (
+        'ram',
+        'cpu',
+        'disk',
+        'io_ops',
+        'num_instances',
+        'hypervisor_version',
+        'build_failure',
+        'pci',
+        'soft_affinity',
+        'soft_anti_affinity',
+        'cross_cell_move',
+        'metrics',
+        'image_props',
     )
-]  # fmt: skip
+]
 AT_LEAST_0 = ('pci', 'soft_affinity', 'soft_anti')
 
 
 def metadata(
-    dice: Dice, draft: Draft, values: Mapping[str, Callable[[], str]], chance: float = 0.6
+    dice: Dice,
+    draft: Draft,
+    values: Mapping[str, Callable[[], str]],
+    chance: float = 0.6,
 ) -> None:
     """Put hosts into aggregates whose metadata has some of the keys."""
     for host in draft.hosts:
         for _ in range(dice.one(0, 1, 1, 2, 3)):
-            chosen = {key: value() for key, value in values.items() if dice.maybe(chance)}
+            chosen = {
+                key: value() for key, value in values.items() if dice.maybe(chance)
+            }
             host['aggregates'].append(chosen)
 
 
@@ -55,12 +72,17 @@ def image_properties_of_aggregates(dice: Dice, draft: Draft) -> None:
     """Aggregates for images with certain properties."""
     prefix = dice.one('', '', 'ns.', 'os_')
     values = {
-        'os_distro': ('ubuntu', 'rhel', 'Ubuntu'), 'hw_architecture': ('x86_64', 'aarch64'),
-        'hw_qemu_guest_agent': ('True', 'true', 'False', 'yes'), 'hw_cpu_cores': ('1', '2', '02'),
-        'os_type': ('linux', 'windows'), 'hw_video_ram': ('0', '16'), 'img_owner_id': ('a', 'b'),
-        'unknown_property': ('1', '2'), 'trait:HW_CPU_X86_AVX': ('required',),
+        'os_distro': ('ubuntu', 'rhel', 'Ubuntu'),
+        'hw_architecture': ('x86_64', 'aarch64'),
+        'hw_qemu_guest_agent': ('True', 'true', 'False', 'yes'),
+        'hw_cpu_cores': ('1', '2', '02'),
+        'os_type': ('linux', 'windows'),
+        'hw_video_ram': ('0', '16'),
+        'img_owner_id': ('a', 'b'),
+        'unknown_property': ('1', '2'),
+        'trait:HW_CPU_X86_AVX': ('required',),
         'ns.os_distro': ('ubuntu', 'rhel'),
-    }  # fmt: skip
+    }
     texts = {key: partial(dice.joined, options, 2) for key, options in values.items()}
     metadata(dice, draft, texts, 0.3)
     properties = dice.each({
@@ -75,7 +97,9 @@ def image_properties_of_aggregates(dice: Dice, draft: Draft) -> None:
         draft.set(
             'filter_scheduler',
             aggregate_image_properties_isolation_namespace=prefix[:-1],
-            aggregate_image_properties_isolation_separator=dice.one(*[prefix[-1:]] * 2, '.', ''),
+            aggregate_image_properties_isolation_separator=dice.one(
+                *[prefix[-1:]] * 2, '.', ''
+            ),
         )
 
 
@@ -85,7 +109,9 @@ def extra_specs_of_aggregates(dice: Dice, draft: Draft) -> None:
     words = ('true', 'false', '1', '4', '8', 'avx', 'x', 'a', '<or>', 'avx2', '')
     metadata(dice, draft, dict.fromkeys(keys, lambda: dice.joined(words)))
     for _ in range(dice.one(0, 1, 1, 2)):
-        scope = dice.one('aggregate_instance_extra_specs:', '', '', 'capabilities:', 'trait:')
+        scope = dice.one(
+            'aggregate_instance_extra_specs:', '', '', 'capabilities:', 'trait:'
+        )
         wanted = dice.one(*words) if dice.maybe() else requirement(dice)
         draft.extra_specs({scope + dice.one(*keys, 'lacking'): wanted})
 
@@ -100,7 +126,9 @@ def zones(dice: Dice, draft: Draft) -> None:
     metadata(dice, draft, {'availability_zone': lambda: dice.joined([*ZONES, ''], 2)})
     draft.ask(availability_zone=dice.one(*ZONES, 'AZ1', '', None))
     if dice.maybe(0.3):
-        draft.set('DEFAULT', default_availability_zone=dice.one('az1', 'default', 'az2'))
+        draft.set(
+            'DEFAULT', default_availability_zone=dice.one('az1', 'default', 'az2')
+        )
     draft.set('scheduler', query_placement_for_availability_zone=dice.maybe())
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where other servers are (groups, hints, earlier attempts, cells), and hints that are small
-languages: addresses and JSON queries."""
+"""Where other servers are (groups, hints, earlier attempts, cells), and hints that are
+small languages: addresses and JSON queries."""
 
 import json
 from typing import Any
@@ -29,11 +29,14 @@ def group(dice: Dice, draft: Draft) -> None:
         return
     policy = dice.one(*POLICIES) if dice.maybe(0.9) else dice.one(None, 'legacy', '')
     fields: Case = {
-        'policy': policy, 'policies': [policy] if policy else [], 'members': dice.some(SERVERS, 6, 2),
+        'policy': policy,
+        'policies': [policy] if policy else [],
+        'members': dice.some(SERVERS, 6, 2),
         'hosts': dice.some(['host1', 'host2', 'host3', 'HOST1'], 2),
-    }  # fmt: skip
+    }
     if dice.maybe(0.5):
-        usual, odd = ('0', '1', '2', '3', '3', ' 2', '-1'), ('x', '1.5', '')
+        usual = ('0', '1', '2', '3', '3', ' 2', '-1')
+        odd = ('x', '1.5', '')
         rules = {'max_server_per_host': dice.choice(usual if dice.maybe(0.95) else odd)}
         fields['_rules'] = dice.one(rules, rules, {}, {'x': 'y'})
     fields |= dice.each({name: (None, []) for name in ('members', 'hosts')}, 0.05)
@@ -41,11 +44,18 @@ def group(dice: Dice, draft: Draft) -> None:
 
 
 IMAGES_OF_SERVERS = {
-    'os_distro': ('ubuntu', 'rhel'), 'hw_architecture': ('x86_64', 'aarch64', 'amd64'),
-    'hw_qemu_guest_agent': ('yes', 'True', 'no'), 'hw_cpu_cores': ('1', '2', '02'),
-    'hw_vif_model': ('virtio', 'e1000'), 'trait:HW_CPU_X86_AVX': ('required',), 'vm_mode': ('hvm', 'xen'),
-    'hw_numa_cpus.0': ('0-1',), 'os_type': ('linux', 'windows'), 'base_image_ref': ('x',), 'owner_id': ('a',),
-}  # fmt: skip
+    'os_distro': ('ubuntu', 'rhel'),
+    'hw_architecture': ('x86_64', 'aarch64', 'amd64'),
+    'hw_qemu_guest_agent': ('yes', 'True', 'no'),
+    'hw_cpu_cores': ('1', '2', '02'),
+    'hw_vif_model': ('virtio', 'e1000'),
+    'trait:HW_CPU_X86_AVX': ('required',),
+    'vm_mode': ('hvm', 'xen'),
+    'hw_numa_cpus.0': ('0-1',),
+    'os_type': ('linux', 'windows'),
+    'base_image_ref': ('x',),
+    'owner_id': ('a',),
+}
 """As texts, which is how they are kept."""
 
 
@@ -55,15 +65,23 @@ def images_of_servers(dice: Dice, draft: Draft) -> None:
         for server in host.get('instances', ()):
             server['image'] = dice.few(IMAGES_OF_SERVERS, 4)
     like = {
-        'os_distro': ('ubuntu', 'rhel'), 'hw_architecture': ('x86_64', 'aarch64'),
-        'hw_qemu_guest_agent': (True, False), 'hw_cpu_cores': (1, 2), 'hw_vif_model': ('virtio',),
-        'traits_required': (['HW_CPU_X86_AVX'],), 'hw_vm_mode': ('hvm',),
-        'hw_numa_cpus': ([[0, 1]],), 'os_type': ('linux',), 'img_owner_id': ('a',),
-    }  # fmt: skip
+        'os_distro': ('ubuntu', 'rhel'),
+        'hw_architecture': ('x86_64', 'aarch64'),
+        'hw_qemu_guest_agent': (True, False),
+        'hw_cpu_cores': (1, 2),
+        'hw_vif_model': ('virtio',),
+        'traits_required': (['HW_CPU_X86_AVX'],),
+        'hw_vm_mode': ('hvm',),
+        'hw_numa_cpus': ([[0, 1]],),
+        'os_type': ('linux',),
+        'img_owner_id': ('a',),
+    }
     if dice.maybe(0.95):
         draft.ask(image={'properties': dice.few(like, 5)})
     ratios = ('1.0', '-1.0', '0', '2.5', 'x', '')
-    setting = [f'{dice.one(*like)}={dice.one(*ratios)}' for _ in range(dice.one(0, 0, 2, 4))]
+    setting = [
+        f'{dice.one(*like)}={dice.one(*ratios)}' for _ in range(dice.one(0, 0, 2, 4))
+    ]
     multiplier = {'image_props_weight_multiplier': dice.one(0.0, 1.0, 1.0, -1.0, 2.5)}
     draft.set('filter_scheduler', image_props_weight_setting=setting, **multiplier)
 
@@ -72,7 +90,9 @@ def hints_of_servers(dice: Dice, draft: Draft) -> None:
     """same_host and different_host, with servers that are somewhere or nowhere."""
     for name in ('same_host', 'different_host'):
         if dice.maybe(0.6):
-            draft.hint(**{name: dice.some([*SERVERS, a_uuid('nowhere'), '', 'no uuid'], 3)})
+            draft.hint(
+                **{name: dice.some([*SERVERS, a_uuid('nowhere'), '', 'no uuid'], 3)}
+            )
 
 
 def retries(dice: Dice, draft: Draft) -> None:
@@ -95,7 +115,10 @@ def narrowed(dice: Dice, draft: Draft) -> None:
         if dice.maybe(0.3):
             draft.ask(**{field: dice.some(names, 2)})
     if dice.maybe(0.3):
-        table = {'host': ('host1', 'host2', 'HOST1'), 'node': ('host1', 'host2', 'node1', None)}
+        table = {
+            'host': ('host1', 'host2', 'HOST1'),
+            'node': ('host1', 'host2', 'node1', None),
+        }
         draft.ask(requested_destination=dice.each(table))
     if dice.maybe(0.2):
         draft.hint(_nova_check_type=dice.one(['rebuild'], ['live_migrate'], []))
@@ -112,48 +135,138 @@ def cells(dice: Dice, draft: Draft) -> None:
 
 
 ADDRESSES = (
-    '192.0.2.1', '192.0.2.130', '192.0.3.1', '2001:db8::1', '2001:db8::ff', '10.0.0.1', None,
-)  # fmt: skip
+    '192.0.2.1',
+    '192.0.2.130',
+    '192.0.3.1',
+    '2001:db8::1',
+    '2001:db8::ff',
+    '10.0.0.1',
+    None,
+)
 NEAR = ('192.0.2.1', '192.0.2.200', '2001:db8::1', '2001:db8::ffff', '192.0.3.77')
 ODD_NEAR = (
-    ['10.0.0.1', '10.0.0.2'], [], ['x'], ['300.0.0.1'], ['10'], ['192.0.2.1/25'], [''], ['192.0.2'],
-    ['192.0.2.1 '], ['::ffff:192.0.2.1'], ['1'],
-)  # fmt: skip
+    ['10.0.0.1', '10.0.0.2'],
+    [],
+    ['x'],
+    ['300.0.0.1'],
+    ['10'],
+    ['192.0.2.1/25'],
+    [''],
+    ['192.0.2'],
+    ['192.0.2.1 '],
+    ['::ffff:192.0.2.1'],
+    ['1'],
+)
 CIDRS = ('/24', '/25', '/32', '/0', '/16', '/64', '/120', '/255.255.255.0')
 ODD_CIDRS = (
     ['24'], ['x'], [], ['/24', '/25'], [''], ['/33'], ['/-1'], ['/0.0.0.255'], ['/'],
     ['/ffff:ffff::'], ['/ffff:0:ffff::'], ['/255.0.255.0'], ['/024'],
 )  # fmt: skip
 ODD_HINTS = (
-    'x', SERVERS[0], '', '["="]', 5, None, True, {}, {'a': 1}, [None], [5], [0], [1.5], [False], [['x']],
-    [['=', '$host', 'host1']], [{}], [{'a': 1}], ['', None], [SERVERS[0], 5], [SERVERS[0], ['x']],
-)  # fmt: skip
+    'x',
+    SERVERS[0],
+    '',
+    '["="]',
+    5,
+    None,
+    True,
+    {},
+    {'a': 1},
+    [None],
+    [5],
+    [0],
+    [1.5],
+    [False],
+    [['x']],
+    [['=', '$host', 'host1']],
+    [{}],
+    [{'a': 1}],
+    ['', None],
+    [SERVERS[0], 5],
+    [SERVERS[0], ['x']],
+)
 ODD_QUERIES = (
-    [], [''], ['no JSON'], ['[]'], ['{}'], ['5'], ['"x"'], ['null'], ['[1]'], ['["unknown", 1]'],
-    ['["="]'], ['[["="]]'], ['{"a": 1}'], ['[[]]'], ['[null]'], ['true'],
-)  # fmt: skip
+    [],
+    [''],
+    ['no JSON'],
+    ['[]'],
+    ['{}'],
+    ['5'],
+    ['"x"'],
+    ['null'],
+    ['[1]'],
+    ['["unknown", 1]'],
+    ['["="]'],
+    ['[["="]]'],
+    ['{"a": 1}'],
+    ['[[]]'],
+    ['[null]'],
+    ['true'],
+)
 ODD_TERMS: tuple[list[Any], ...] = (
     [], ['bogus', 1], ['not', 0, 1], ['or', '$unknown'], ['and', 'text'], ['='], [5, 5],
 )  # fmt: skip
 VARIABLES = (
-    '$free_ram_mb', '$free_disk_mb', '$vcpus_total', '$vcpus_used', '$total_usable_ram_mb', '$num_instances',
-    '$num_io_ops', '$hypervisor_type', '$hypervisor_hostname', '$host', '$stats.num_instances', '$stats.unknown',
-    '$unknown', '$', '$stats', '$free_ram_mb.x', '$service.disabled', '$cpu_info', '$host_ip', '$service.host',
-    '$service.version', '$service.disabled_reason', '$service.unknown', '$service', '$uuid', '$cell_uuid',
-    '$aggregates', '$instances', '$metrics', '$supported_instances', '$failed_builds', '$disk_mb_used',
-    '$cpu_allocation_ratio', '$nodename', '$hypervisor_version', '$instances.x', '$aggregates.x', '$metrics.x',
-)  # fmt: skip
+    '$free_ram_mb',
+    '$free_disk_mb',
+    '$vcpus_total',
+    '$vcpus_used',
+    '$total_usable_ram_mb',
+    '$num_instances',
+    '$num_io_ops',
+    '$hypervisor_type',
+    '$hypervisor_hostname',
+    '$host',
+    '$stats.num_instances',
+    '$stats.unknown',
+    '$unknown',
+    '$',
+    '$stats',
+    '$free_ram_mb.x',
+    '$service.disabled',
+    '$cpu_info',
+    '$host_ip',
+    '$service.host',
+    '$service.version',
+    '$service.disabled_reason',
+    '$service.unknown',
+    '$service',
+    '$uuid',
+    '$cell_uuid',
+    '$aggregates',
+    '$instances',
+    '$metrics',
+    '$supported_instances',
+    '$failed_builds',
+    '$disk_mb_used',
+    '$cpu_allocation_ratio',
+    '$nodename',
+    '$hypervisor_version',
+    '$instances.x',
+    '$aggregates.x',
+    '$metrics.x',
+)
 """The first ten are the usual ones."""
 INTERNAL_VARIABLES = (
-    '$service.up', '$service.binary', '$service.forced_down', '$service.id', '$limits', '$updated', '$update',
-    '$numa_topology', '$pci_stats', '$__class__', '$allocation_candidates',
-)  # fmt: skip
+    '$service.up',
+    '$service.binary',
+    '$service.forced_down',
+    '$service.id',
+    '$limits',
+    '$updated',
+    '$update',
+    '$numa_topology',
+    '$pci_stats',
+    '$__class__',
+    '$allocation_candidates',
+)
 
 
 def addresses(dice: Dice, draft: Draft) -> None:
     for host in draft.hosts:
         host['row']['host_ip'] = dice.one(*ADDRESSES)
-    near, cidr = [dice.one(*NEAR)], [dice.one(*CIDRS)]
+    near = [dice.one(*NEAR)]
+    cidr = [dice.one(*CIDRS)]
     if dice.maybe(0.2):
         near = dice.one(*ODD_NEAR)
     if dice.maybe(0.2):
@@ -200,7 +313,9 @@ def _operand(dice: Dice) -> Any:
     if dice.maybe(0.01):
         return dice.one(*INTERNAL_VARIABLES)
     if dice.maybe(0.55):
-        return dice.one(*VARIABLES) if dice.maybe(0.4) else dice.one(*VARIABLES[:10])
+        if dice.maybe(0.4):
+            return dice.one(*VARIABLES)
+        return dice.one(*VARIABLES[:10])
     if dice.maybe(0.8):
         return dice.one(0, 1, 8, 512, 8192, 4.5, 'QEMU', 'host1', -1)
     return dice.one(None, '', True, False, 'x', '8', {'a': 1}, [], [1, 2])

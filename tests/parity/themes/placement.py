@@ -8,16 +8,29 @@ from tests.parity.dice import Dice, Draft
 from tests.parity.world import AGGREGATES, HOSTS, NETWORKS, PORTS
 
 CLASSES = (
-    'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'VGPU', 'CUSTOM_GOLD', 'SRIOV_NET_VF', 'BOGUS', 'custom_x',
+    'VCPU',
+    'PCPU',
+    'MEMORY_MB',
+    'DISK_GB',
+    'VGPU',
+    'CUSTOM_GOLD',
+    'SRIOV_NET_VF',
+    'BOGUS',
+    'custom_x',
     'MEM_ENCRYPTION_CONTEXT',
-)  # fmt: skip
+)
 TRAITS = (
-    'HW_CPU_X86_AVX', 'HW_CPU_X86_AVX2', 'CUSTOM_FAST', 'COMPUTE_ACCELERATORS', 'HW_CPU_HYPERTHREADING',
-)  # fmt: skip
+    'HW_CPU_X86_AVX',
+    'HW_CPU_X86_AVX2',
+    'CUSTOM_FAST',
+    'COMPUTE_ACCELERATORS',
+    'HW_CPU_HYPERTHREADING',
+)
 SUFFIXES = ('', '', '1', '2', '_a', '-b', 'A1', 'x' * 64, 'x' * 65, 'a.b')
 AMOUNTS = ('0', '1', '2', '4', '4096', '-1', 'x', ' 2', '1.5', '', '+3', '1_0')
 REFUSED = ('bogus', 'maybe', 'x', '3.0', 'nowhere')
-"""What the API lets nobody ask for; rare, so that requests with many themes are served."""
+"""What the API lets nobody ask for; rare, so that requests with many themes are
+served."""
 
 YES_OR_NO = ('true', 'True', 'yes', '1', 'false', 'no', '0', 'maybe', '')
 ENCRYPTION = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
@@ -43,7 +56,9 @@ def resources_and_traits(dice: Dice, draft: Draft) -> None:
     """Extra specs that are part of the query, well or badly written."""
     specs = {}
     for _ in range(dice.one(0, 0, 1, 2, 3)):
-        specs[f'resources{dice.one(*SUFFIXES)}:{dice.one(*CLASSES)}'] = dice.one(*AMOUNTS)
+        specs[f'resources{dice.one(*SUFFIXES)}:{dice.one(*CLASSES)}'] = dice.one(
+            *AMOUNTS
+        )
     for _ in range(dice.one(0, 0, 1, 2)):
         kind = dice.one('required', 'required', 'forbidden', 'optional', '')
         specs[f'trait{dice.one(*SUFFIXES)}:{dice.one(*TRAITS, "not a trait")}'] = kind
@@ -61,10 +76,16 @@ def pinning(dice: Dice, draft: Draft) -> None:
         'hw:cpu_dedicated_mask': ('0', '0-1', '^0', '1-3', '^0-1', 'x', ''),
         'hw:cpu_realtime': YES_OR_NO, 'hw:cpu_realtime_mask': ('^0', '0-1', '1', 'x'),
     })  # fmt: skip
-    _image(dice, draft, 0.3, {
-        'hw_cpu_policy': ('dedicated', 'shared', 'mixed'),
-        'hw_cpu_thread_policy': ('prefer', 'isolate', 'require'), 'hw_cpu_realtime_mask': ('^0', '0-1'),
-    })  # fmt: skip
+    _image(
+        dice,
+        draft,
+        0.3,
+        {
+            'hw_cpu_policy': ('dedicated', 'shared', 'mixed'),
+            'hw_cpu_thread_policy': ('prefer', 'isolate', 'require'),
+            'hw_cpu_realtime_mask': ('^0', '0-1'),
+        },
+    )
 
 
 def mixed(dice: Dice, draft: Draft) -> None:
@@ -81,7 +102,8 @@ def mixed(dice: Dice, draft: Draft) -> None:
 
 def tpm(dice: Dice, draft: Draft) -> None:
     """An emulated TPM, and who may know its secret."""
-    versions, models = ('1.2', '2.0', '2.0'), ('tpm-tis', 'tpm-crb')
+    versions = ('1.2', '2.0', '2.0')
+    models = ('tpm-tis', 'tpm-crb')
     _specs(dice, draft, 0.6, {
         'hw:tpm_version': (*versions, ''), 'hw:tpm_model': (*models, 'bogus', ''),
     })  # fmt: skip
@@ -100,78 +122,145 @@ def encryption(dice: Dice, draft: Draft) -> None:
         'hw_mem_encryption': (True, True, False), 'hw_mem_encryption_model': ENCRYPTION,
     })  # fmt: skip
     _image(dice, draft, 0.9, {'hw_firmware_type': ('uefi', 'uefi', 'uefi', 'bios')})
-    _image(dice, draft, 0.6, {
-        'hw_machine_type': ('q35', 'pc-q35-2.1', 'pc'), 'hw_firmware_stateless': (True, True, False),
-        'hw_video_model': ('none', 'none', 'vga'),
-    })  # fmt: skip
+    _image(
+        dice,
+        draft,
+        0.6,
+        {
+            'hw_machine_type': ('q35', 'pc-q35-2.1', 'pc'),
+            'hw_firmware_stateless': (True, True, False),
+            'hw_video_model': ('none', 'none', 'vga'),
+        },
+    )
 
 
 def features(dice: Dice, draft: Draft) -> None:
     """Devices and protections that some hosts can give."""
-    _specs(dice, draft, 0.15, {
-        'hw:tpm_version': ('1.2', '2.0', '3.0', ''), 'hw:tpm_model': ('tpm-tis', 'tpm-crb', 'bogus'),
-        'hw:mem_encryption': YES_OR_NO, 'hw:mem_encryption_model': ('amd-sev', 'amd-sev-es', 'bogus'),
-        'hw:pmem': ('4GB', '4GB,4GB', '4GB, small', ''),
-        'os:secure_boot': ('required', 'disabled', 'optional', 'bogus', ''),
-        'hw:maxphysaddr_mode': ('passthrough', 'emulate', 'bogus', ''), 'hw:maxphysaddr_bits': ('42',),
-        'hw:pci_numa_affinity_policy': ('required', 'socket', 'legacy', 'bogus', ''),
-        'hw:virtio_packed_ring': YES_OR_NO, 'hw:ephemeral_encryption': YES_OR_NO,
-        'hw:ephemeral_encryption_format': ('luks', 'plain', 'bogus', ''),
-        'hw:sound_model': ('virtio', 'ich6', 'bogus', ''),
-        'hw:tpm_secret_security': ('user', 'host', 'deployment', 'bogus'),
-        'accel:device_profile': ('gpu', ''),
-    })  # fmt: skip
-    _image(dice, draft, 0.15, {
-        'hw_tpm_version': ('1.2', '2.0'), 'hw_tpm_model': ('tpm-tis', 'tpm-crb'),
-        'hw_mem_encryption': (True, False), 'hw_mem_encryption_model': ('amd-sev', 'amd-sev-es'),
-        'hw_firmware_type': ('uefi', 'bios'), 'hw_machine_type': ('q35', 'pc-q35-2.1', 'pc'),
-        'hw_firmware_stateless': (True, False), 'os_secure_boot': ('required', 'disabled', 'optional'),
-        'hw_maxphysaddr_mode': ('passthrough', 'emulate'),
-        'hw_pci_numa_affinity_policy': ('required', 'socket'),
-        'hw_virtio_packed_ring': (True, False), 'hw_ephemeral_encryption': (True, False),
-        'hw_ephemeral_encryption_format': ('luks', 'plain'), 'hw_sound_model': ('virtio', 'ich6'),
-    })  # fmt: skip
+    _specs(
+        dice,
+        draft,
+        0.15,
+        {
+            'hw:tpm_version': ('1.2', '2.0', '3.0', ''),
+            'hw:tpm_model': ('tpm-tis', 'tpm-crb', 'bogus'),
+            'hw:mem_encryption': YES_OR_NO,
+            'hw:mem_encryption_model': ('amd-sev', 'amd-sev-es', 'bogus'),
+            'hw:pmem': ('4GB', '4GB,4GB', '4GB, small', ''),
+            'os:secure_boot': ('required', 'disabled', 'optional', 'bogus', ''),
+            'hw:maxphysaddr_mode': ('passthrough', 'emulate', 'bogus', ''),
+            'hw:maxphysaddr_bits': ('42',),
+            'hw:pci_numa_affinity_policy': (
+                'required',
+                'socket',
+                'legacy',
+                'bogus',
+                '',
+            ),
+            'hw:virtio_packed_ring': YES_OR_NO,
+            'hw:ephemeral_encryption': YES_OR_NO,
+            'hw:ephemeral_encryption_format': ('luks', 'plain', 'bogus', ''),
+            'hw:sound_model': ('virtio', 'ich6', 'bogus', ''),
+            'hw:tpm_secret_security': ('user', 'host', 'deployment', 'bogus'),
+            'accel:device_profile': ('gpu', ''),
+        },
+    )
+    _image(
+        dice,
+        draft,
+        0.15,
+        {
+            'hw_tpm_version': ('1.2', '2.0'),
+            'hw_tpm_model': ('tpm-tis', 'tpm-crb'),
+            'hw_mem_encryption': (True, False),
+            'hw_mem_encryption_model': ('amd-sev', 'amd-sev-es'),
+            'hw_firmware_type': ('uefi', 'bios'),
+            'hw_machine_type': ('q35', 'pc-q35-2.1', 'pc'),
+            'hw_firmware_stateless': (True, False),
+            'os_secure_boot': ('required', 'disabled', 'optional'),
+            'hw_maxphysaddr_mode': ('passthrough', 'emulate'),
+            'hw_pci_numa_affinity_policy': ('required', 'socket'),
+            'hw_virtio_packed_ring': (True, False),
+            'hw_ephemeral_encryption': (True, False),
+            'hw_ephemeral_encryption_format': ('luks', 'plain'),
+            'hw_sound_model': ('virtio', 'ich6'),
+        },
+    )
 
 
 def image_devices(dice: Dice, draft: Draft) -> None:
     """Traits and devices that the image names, and its format."""
-    _image(dice, draft, 0.25, {
-        'traits_required': (['HW_CPU_X86_AVX'], ['CUSTOM_FAST', 'HW_CPU_X86_AVX2'], []),
-        'hw_cdrom_bus': ('ide', 'sata'), 'hw_disk_bus': ('virtio', 'scsi', 'lxc'),
-        'hw_video_model': ('vga', 'none'), 'hw_vif_model': ('virtio', 'e1000', 'vmxnet3'), 'hw_architecture': ('x86_64', 'aarch64', 'cris'),
-        'hw_emulation_architecture': ('aarch64',), 'hw_viommu_model': ('intel', 'auto', 'smmuv3'),
-    })  # fmt: skip
+    _image(
+        dice,
+        draft,
+        0.25,
+        {
+            'traits_required': (
+                ['HW_CPU_X86_AVX'],
+                ['CUSTOM_FAST', 'HW_CPU_X86_AVX2'],
+                [],
+            ),
+            'hw_cdrom_bus': ('ide', 'sata'),
+            'hw_disk_bus': ('virtio', 'scsi', 'lxc'),
+            'hw_video_model': ('vga', 'none'),
+            'hw_vif_model': ('virtio', 'e1000', 'vmxnet3'),
+            'hw_architecture': ('x86_64', 'aarch64', 'cris'),
+            'hw_emulation_architecture': ('aarch64',),
+            'hw_viommu_model': ('intel', 'auto', 'smmuv3'),
+        },
+    )
     if image := draft.request.get('image'):
         formats = ('qcow2', 'qcow2', 'raw', 'raw', 'vhdx', 'ami', 'bogus', '', None)
         image['disk_format'] = dice.one(*formats)
         if dice.maybe(0.1):
             del image['disk_format']
     _options(
-        dice, draft, 'scheduler', 'query_placement_for_image_type_support', 'image_metadata_prefilter'
-    )  # fmt: skip
+        dice,
+        draft,
+        'scheduler',
+        'query_placement_for_image_type_support',
+        'image_metadata_prefilter',
+    )
 
 
 def outside_groups(dice: Dice, draft: Draft) -> None:
-    """Groups of ports and devices, request-level parameters, and PCI requests of these."""
+    """Groups of ports and devices, request-level parameters, and PCI requests of
+    these."""
     groups = []
     for number in range(dice.one(0, 0, 1, 2, 3)):
         name = a_uuid(f'port{number}')
         odd = dice.one(name, f'{a_uuid("pci")}-{number}', '1', '', None)
-        groups.append(a_group(
-            odd if dice.maybe(0.2) else name,
-            dice.one({'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, {'VCPU': 1}, {'CUSTOM_X': 0}, {}),
-            required_traits=dice.some(TRAITS, 2), forbidden_traits=dice.some(TRAITS[2:], 1),
-            aggregates=dice.one([], [], [[AGGREGATES[0], AGGREGATES[1]], [AGGREGATES[2]]]),
-            forbidden_aggregates=dice.one([], [], [AGGREGATES[3]]),
-            in_tree=dice.one(None, None, a_uuid('tree')),
-        ))  # fmt: skip
+        groups.append(
+            a_group(
+                odd if dice.maybe(0.2) else name,
+                dice.one(
+                    {'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+                    {'VCPU': 1},
+                    {'CUSTOM_X': 0},
+                    {},
+                ),
+                required_traits=dice.some(TRAITS, 2),
+                forbidden_traits=dice.some(TRAITS[2:], 1),
+                aggregates=dice.one(
+                    [], [], [[AGGREGATES[0], AGGREGATES[1]], [AGGREGATES[2]]]
+                ),
+                forbidden_aggregates=dice.one([], [], [AGGREGATES[3]]),
+                in_tree=dice.one(None, None, a_uuid('tree')),
+            )
+        )
     draft.ask(requested_resources=groups or dice.one([], None))
     if dice.maybe(0.4):
         names = [group['requester_id'] or 'x' for group in groups]
-        draft.ask(request_level_params={
-            'root_required': dice.some([*TRAITS, 'OWNER_NOVA'], 2), 'root_forbidden': dice.some(TRAITS, 1),
-            'same_subtree': [dice.some(names, 3, 1) for _ in range(dice.one(0, 1, 2))] if names else [],
-        })  # fmt: skip
+        draft.ask(
+            request_level_params={
+                'root_required': dice.some([*TRAITS, 'OWNER_NOVA'], 2),
+                'root_forbidden': dice.some(TRAITS, 1),
+                'same_subtree': [
+                    dice.some(names, 3, 1) for _ in range(dice.one(0, 1, 2))
+                ]
+                if names
+                else [],
+            }
+        )
     if dice.maybe(0.2):
         device = {'request_id': a_uuid(dice.one('pci', 'pci2')), **dice.each({
             'alias_name': ('gpu', None), 'requester_id': (None, a_uuid('port1')),
@@ -179,34 +268,65 @@ def outside_groups(dice: Dice, draft: Draft) -> None:
         draft.ask(pci_requests={'requests': [device]})
 
 
-def a_group(name: str | None, resources: Mapping[str, int], **fields: object) -> dict[str, object]:
+def a_group(
+    name: str | None, resources: Mapping[str, int], **fields: object
+) -> dict[str, object]:
     """A group of resources that a port or a device profile wants of one provider."""
     return {
-        'requester_id': name, 'resources': resources, 'use_same_provider': True,
-        'required_traits': [], 'forbidden_traits': [], 'aggregates': [], 'forbidden_aggregates': [],
-        'in_tree': None, 'provider_uuids': [], **fields,
-    }  # fmt: skip
+        'requester_id': name,
+        'resources': resources,
+        'use_same_provider': True,
+        'required_traits': [],
+        'forbidden_traits': [],
+        'aggregates': [],
+        'forbidden_aggregates': [],
+        'in_tree': None,
+        'provider_uuids': [],
+        **fields,
+    }
 
 
 def isolated(dice: Dice, draft: Draft) -> None:
     """Aggregates that are for servers with certain traits alone."""
     draft.set('scheduler', enable_isolated_aggregate_filtering=True)
     traits = dice.some(TRAITS, 2)
-    draft.extra_specs({f'trait{dice.one("", "", "1")}:{trait}': 'required' for trait in traits})
+    draft.extra_specs(
+        {f'trait{dice.one("", "", "1")}:{trait}': 'required' for trait in traits}
+    )
     _image(dice, draft, 0.3, {
         'traits_required': (['HW_CPU_X86_AVX'], ['CUSTOM_FAST', 'HW_CPU_X86_AVX2']),
     })  # fmt: skip
 
 
 def aim(dice: Dice, draft: Draft) -> None:
-    """Destinations: hosts, nodes, cells, aggregates, zones, hints that lift the limit."""
+    """Destinations: hosts, nodes, cells, aggregates, zones, hints that lift the
+    limit."""
     if dice.maybe(0.4):
-        draft.ask(requested_destination=dice.each({
-            'aggregates': ([AGGREGATES[0]], [f'{AGGREGATES[1]},{AGGREGATES[0]}', AGGREGATES[2]], []),
-            'forbidden_aggregates': ([AGGREGATES[3]], [AGGREGATES[0], AGGREGATES[3]], []),
-            'host': (*HOSTS, 'nowhere'), 'node': ('host1', 'node1', 'nowhere', None, None),
-            'cell': ({'uuid': a_uuid('cell1')}, {'uuid': a_uuid('cell2')}, None),
-        }, 0.3, REFUSED))  # fmt: skip
+        draft.ask(
+            requested_destination=dice.each(
+                {
+                    'aggregates': (
+                        [AGGREGATES[0]],
+                        [f'{AGGREGATES[1]},{AGGREGATES[0]}', AGGREGATES[2]],
+                        [],
+                    ),
+                    'forbidden_aggregates': (
+                        [AGGREGATES[3]],
+                        [AGGREGATES[0], AGGREGATES[3]],
+                        [],
+                    ),
+                    'host': (*HOSTS, 'nowhere'),
+                    'node': ('host1', 'node1', 'nowhere', None, None),
+                    'cell': (
+                        {'uuid': a_uuid('cell1')},
+                        {'uuid': a_uuid('cell2')},
+                        None,
+                    ),
+                },
+                0.3,
+                REFUSED,
+            )
+        )
     if dice.maybe(0.15):
         draft.ask(force_hosts=[dice.one(*HOSTS, *HOSTS, 'nowhere')])
     if dice.maybe(0.1):
@@ -216,12 +336,22 @@ def aim(dice: Dice, draft: Draft) -> None:
         'project_id': ('project', 'other', 'third', None),
     }))  # fmt: skip
     _options(
-        dice, draft, 'scheduler', 'limit_tenants_to_placement_aggregate',
-        'enable_isolated_aggregate_filtering', 'placement_aggregate_required_for_tenants',
-    )  # fmt: skip
-    draft.hint(**dice.each(
-        {hint: (['x'], []) for hint in ('group', 'same_host', 'different_host', 'query')}, 0.1
-    ))  # fmt: skip
+        dice,
+        draft,
+        'scheduler',
+        'limit_tenants_to_placement_aggregate',
+        'enable_isolated_aggregate_filtering',
+        'placement_aggregate_required_for_tenants',
+    )
+    draft.hint(
+        **dice.each(
+            {
+                hint: (['x'], [])
+                for hint in ('group', 'same_host', 'different_host', 'query')
+            },
+            0.1,
+        )
+    )
     if dice.maybe(0.2):
         draft.set('scheduler', max_placement_results=dice.one(1, 500))
     _options(dice, draft, 'workarounds', 'disable_fallback_pcpu_query')
@@ -232,7 +362,9 @@ def networks(dice: Dice, draft: Draft) -> None:
     if dice.maybe(0.5):
         lost = a_uuid('no port')
         wanted = [
-            dice.each({'network_id': (None, *NETWORKS), 'port_id': (None, *PORTS, lost)})
+            dice.each(
+                {'network_id': (None, *NETWORKS), 'port_id': (None, *PORTS, lost)}
+            )
             for _ in range(dice.one(1, 1, 2))
         ]
         for each in wanted:
@@ -249,10 +381,14 @@ def _options(dice: Dice, draft: Draft, group: str, *names: str) -> None:
     draft.set(group, **{name: True for name in names if dice.maybe(0.3)})
 
 
-def _specs(dice: Dice, draft: Draft, chance: float, table: Mapping[str, Sequence[object]]) -> None:
+def _specs(
+    dice: Dice, draft: Draft, chance: float, table: Mapping[str, Sequence[object]]
+) -> None:
     draft.extra_specs(dice.each(table, chance, REFUSED))
 
 
-def _image(dice: Dice, draft: Draft, chance: float, table: Mapping[str, Sequence[object]]) -> None:
+def _image(
+    dice: Dice, draft: Draft, chance: float, table: Mapping[str, Sequence[object]]
+) -> None:
     if 'image' in draft.request:
         draft.image(**dice.each(table, chance, REFUSED))

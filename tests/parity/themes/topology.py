@@ -6,7 +6,12 @@ from typing import Any
 from tests.lab.builders import a_uuid
 from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, Draft
-from tests.parity.numa_cases import PHYSNETS, guest_topology, host_topology, near_networks
+from tests.parity.numa_cases import (
+    PHYSNETS,
+    guest_topology,
+    host_topology,
+    near_networks,
+)
 
 DEVICES = [a_uuid(f'device provider{i}') for i in range(3)]
 REQUESTS = [a_uuid(f'pci request{i}') for i in range(2)]
@@ -24,21 +29,39 @@ def devices(dice: Dice, draft: Draft) -> None:
     if dice.maybe(0.01):
         _two_providers(draft)
         return
-    wanted = [_device_request(dice, number) for number in range(dice.one(0, 1, 1, 1, 2))]
+    wanted = [
+        _device_request(dice, number) for number in range(dice.one(0, 1, 1, 1, 2))
+    ]
     draft.ask(pci_requests={'requests': wanted})
     in_placement = dice.maybe(0.4)
     for host in draft.hosts:
         host['candidates'] = [
-            {'mappings': _mappings(dice, wanted) if in_placement else {'': [a_uuid('root')]}}
+            {
+                'mappings': _mappings(dice, wanted)
+                if in_placement
+                else {'': [a_uuid('root')]}
+            }
             for _ in range(dice.one(1, 1, 1, 2, 3))
         ]
 
 
 def _two_providers(draft: Draft) -> None:
-    """A candidate takes a device of each of two providers, and the host has two of one."""
+    """A candidate takes a device of each of two providers, and the host has two of
+    one."""
     spec = {'vendor_id': '8086', 'product_id': '1520'}
-    pool = {**spec, 'dev_type': 'type-PCI', 'numa_node': 0, 'count': 2, 'rp_uuid': DEVICES[0]}
-    wanted = {'count': 2, 'spec': [spec], 'alias_name': 'gpu', 'request_id': REQUESTS[0]}
+    pool = {
+        **spec,
+        'dev_type': 'type-PCI',
+        'numa_node': 0,
+        'count': 2,
+        'rp_uuid': DEVICES[0],
+    }
+    wanted = {
+        'count': 2,
+        'spec': [spec],
+        'alias_name': 'gpu',
+        'request_id': REQUESTS[0],
+    }
     draft.ask(pci_requests={'requests': [wanted]})
     for host in draft.hosts:
         host['row']['pci_stats'] = [pool]
@@ -57,18 +80,28 @@ def _pool(dice: Dice) -> dict[str, Any]:
 
 def _device_request(dice: Dice, number: int) -> Case:
     spec = {'vendor_id': dice.one('8086', '15b3')}
-    spec |= dice.each({'product_id': ('1520', 'abcd')}, 0.5) | dice.each({'dev_type': KINDS}, 0.3)
+    spec |= dice.each({'product_id': ('1520', 'abcd')}, 0.5) | dice.each(
+        {'dev_type': KINDS}, 0.3
+    )
     alias = dice.one('gpu', None)
     return {
-        'count': dice.one(1, 1, 1, 2), 'spec': [spec], 'alias_name': alias,
-        'request_id': REQUESTS[number], 'requester_id': None if alias else a_uuid('port'),
+        'count': dice.one(1, 1, 1, 2),
+        'spec': [spec],
+        'alias_name': alias,
+        'request_id': REQUESTS[number],
+        'requester_id': None if alias else a_uuid('port'),
         'numa_policy': dice.one(*NUMA_POLICIES),
-    }  # fmt: skip
+    }
 
 
 def _mappings(dice: Dice, wanted: list[Case]) -> dict[str, list[str]]:
-    suffixes = [f'{each["request_id"]}-{i}' for each in wanted for i in range(each['count'])]
-    return {'': [a_uuid('root')], **{suffix: [dice.one(*DEVICES)] for suffix in suffixes}}
+    suffixes = [
+        f'{each["request_id"]}-{i}' for each in wanted for i in range(each['count'])
+    ]
+    return {
+        '': [a_uuid('root')],
+        **{suffix: [dice.one(*DEVICES)] for suffix in suffixes},
+    }
 
 
 def cells(dice: Dice, draft: Draft) -> None:
@@ -77,7 +110,10 @@ def cells(dice: Dice, draft: Draft) -> None:
         if dice.maybe(0.1):
             for cell in topology['cells']:
                 cell['siblings'] = []
-        ratios = {'cpu_allocation_ratio': (1.0, 2.0, 16.0), 'ram_allocation_ratio': (1.0, 1.5)}
+        ratios = {
+            'cpu_allocation_ratio': (1.0, 2.0, 16.0),
+            'ram_allocation_ratio': (1.0, 1.5),
+        }
         host['row'] |= dice.each(ratios)
         host['row']['numa_topology'] = topology if dice.maybe(0.9) else None
     if dice.maybe(0.2):
@@ -100,28 +136,39 @@ def cells(dice: Dice, draft: Draft) -> None:
 
 
 def hard_guests(dice: Dice, draft: Draft) -> None:
-    """Now and then a guest that nova fits in a way of its own: one that takes pages of any
-    size, where one host cell has the pages and another one the CPUs, or one that isolates
-    cores, where few are free."""
+    """Now and then a guest that nova fits in a way of its own: one that takes pages of
+    any size, where one host cell has the pages and another one the CPUs, or one that
+    isolates cores, where few are free."""
     if dice.maybe(0.95):
         return
     of_any_size = dice.maybe()
     sizes = dice.one((2048, 4), (1048576, 2048), (4, 2048)) if of_any_size else (4, 4)
     pinned = dice.one((3, 0), (0, 3), (0, 0)) if of_any_size else (dice.one(0, 1, 2), 1)
     cells = [
-        {'id': i, 'cpuset': [4 * i + n for n in range(4)], 'pcpuset': [4 * i + n for n in range(4)],
-         'siblings': [[4 * i, 4 * i + 1], [4 * i + 2, 4 * i + 3]], 'memory': 2048,
-         'pinned_cpus': [4 * i + n for n in range(pinned[i])],
-         'mempages': [{'size_kb': size, 'total': 2**21 // size, 'used': 0, 'reserved': 0}]}
+        {
+            'id': i,
+            'cpuset': [4 * i + n for n in range(4)],
+            'pcpuset': [4 * i + n for n in range(4)],
+            'siblings': [[4 * i, 4 * i + 1], [4 * i + 2, 4 * i + 3]],
+            'memory': 2048,
+            'pinned_cpus': [4 * i + n for n in range(pinned[i])],
+            'mempages': [
+                {'size_kb': size, 'total': 2**21 // size, 'used': 0, 'reserved': 0}
+            ],
+        }
         for i, size in enumerate(sizes)
-    ]  # fmt: skip
+    ]
     for host in draft.hosts:
         host['row']['numa_topology'] = {'cells': cells}
     guest = {
-        'id': 0, 'cpuset': [], 'pcpuset': list(range(dice.one(1, 2))), 'memory': 1024,
+        'id': 0,
+        'cpuset': [],
+        'pcpuset': list(range(dice.one(1, 2))),
+        'memory': 1024,
         'pagesize': dice.one(-1, -2, -3) if of_any_size else None,
-        'cpu_policy': 'dedicated', 'cpu_thread_policy': None if of_any_size else 'isolate',
-    }  # fmt: skip
+        'cpu_policy': 'dedicated',
+        'cpu_thread_policy': None if of_any_size else 'isolate',
+    }
     emulator = None if of_any_size else 'isolate'
     topology = {'cells': [guest], 'emulator_threads_policy': emulator}
     draft.ask(image={}, numa_topology=topology, pci_requests=None)

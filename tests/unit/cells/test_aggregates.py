@@ -8,29 +8,38 @@ from tests.lab.builders import a_uuid
 @pytest.mark.parametrize(
     ('metadata', 'told'),
     [
-        ({'cpu_allocation_ratio': '1.5', 'max_io_ops_per_host': ' 8 ', 'other': 'x'}, []),
+        (
+            {'cpu_allocation_ratio': '1.5', 'max_io_ops_per_host': ' 8 ', 'other': 'x'},
+            [],
+        ),
         ({'cpu_allocation_ratio': 'much'}, ["cpu_allocation_ratio: 'much'"]),
         ({'max_instances_per_host': '1.5'}, ["max_instances_per_host: '1.5'"]),
         ({'max_io_ops_per_host': ''}, ["max_io_ops_per_host: ''"]),
     ],
 )
 def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
-    """What cannot override an option, since it is no number of the kind, is told once."""
+    """What cannot override an option, since it is no number of the kind, is told
+    once."""
     cloud.add_aggregate(1, ['h1'], **metadata)
     aggregates = cloud.reader().aggregates
     for _ in range(2):
         aggregates.all()
-    assert caplog.messages == [f'Could not decode {each} of aggregate 1' for each in told]
+    assert caplog.messages == [
+        f'Could not decode {each} of aggregate 1' for each in told
+    ]
 
 
 def test_the_api_database_fails(cloud, caplog):
-    """What was read last counts, which is all of them with their metadata, with one warning until
-    that is over."""
+    """What was read last counts, which is all of them with their metadata, with one
+    warning until that is over."""
     caplog.set_level('INFO')
     cloud.add_aggregate(1, ['h1'], zone='a', filter_tenant_id='p')
     aggregates = cloud.reader().aggregates
     [known] = aggregates.all()
-    assert (known.uuid, known.metadata) == (a_uuid('agg1'), {'zone': 'a', 'filter_tenant_id': 'p'})
+    assert (known.uuid, known.metadata) == (
+        a_uuid('agg1'),
+        {'zone': 'a', 'filter_tenant_id': 'p'},
+    )
     cloud.sql('api', 'ALTER TABLE aggregate_hosts RENAME TO lost')
     cloud.add_aggregate(2, [], zone='b')
     for _ in range(2):

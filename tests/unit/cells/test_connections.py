@@ -17,7 +17,9 @@ from novasched.cells.database import Database
 from novasched.scheduler.errors import DatabaseUnavailable
 
 SECONDS = 10
-MYSQL, PSYCOPG2, PSYCOPG = 'mysql+pymysql', 'postgresql+psycopg2', 'postgresql+psycopg'
+MYSQL = 'mysql+pymysql'
+PSYCOPG2 = 'postgresql+psycopg2'
+PSYCOPG = 'postgresql+psycopg'
 
 
 @pytest.fixture
@@ -71,10 +73,15 @@ GREETING = said(b'R', bytes(4)) + b''.join(
 
 @pytest.mark.parametrize('driver', [PSYCOPG2, PSYCOPG])
 def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
-    """The time limit that libpq has for a connection may be less than that of a probe. While they
-    wait for an answer PostgreSQL's drivers know of none."""
-    asked = engine(server, driver, '?sslmode=disable&gssencmode=disable&connect_timeout=2')
-    with closing(Database(asked, 'cell1', patience=2)) as base, ThreadPoolExecutor(1) as pool:
+    """The time limit that libpq has for a connection may be less than that of a probe.
+    While they wait for an answer PostgreSQL's drivers know of none."""
+    asked = engine(
+        server, driver, '?sslmode=disable&gssencmode=disable&connect_timeout=2'
+    )
+    with (
+        closing(Database(asked, 'cell1', patience=2)) as base,
+        ThreadPoolExecutor(1) as pool,
+    ):
         waiting = pool.submit(base.read, lambda connection: None)
         connection, _ = server.accept()
         with closing(connection):
@@ -97,19 +104,24 @@ def test_nobody_begins_anew_whose_time_is_over(server, driver):
 
 
 def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
-    """MySQL 8 has PyMySQL encrypt passwords on connections without TLS. Where the package for that
-    is not installed, the error says what to do."""
+    """MySQL 8 has PyMySQL encrypt passwords on connections without TLS. Where the
+    package for that is not installed, the error says what to do."""
     monkeypatch.setattr(pymysql._auth, '_have_cryptography', False)
     encrypt = pymysql._auth.sha2_rsa_encrypt
-    monkeypatch.setattr(pymysql.Connection, 'connect', lambda self: encrypt(b'', b'', b''))
+    monkeypatch.setattr(
+        pymysql.Connection, 'connect', lambda self: encrypt(b'', b'', b'')
+    )
     asked = engine(server)
     _connections = tracked(asked)
-    with pytest.raises(sa_exc.OperationalError, match=r'2059.*install PyMySQL\[rsa\], or have'):
+    with pytest.raises(
+        sa_exc.OperationalError, match=r'2059.*install PyMySQL\[rsa\], or have'
+    ):
         asked.connect()
 
 
 def test_nothing_is_left_of_a_failure():
-    """What a connection needs is free when it could not be made, not with the next garbage."""
+    """What a connection needs is free when it could not be made, not with the next
+    garbage."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         asked = engine(away)
     _connections = tracked(asked)
@@ -118,7 +130,9 @@ def test_nothing_is_left_of_a_failure():
     try:
         with pytest.raises(sa_exc.OperationalError):
             asked.connect()
-        left = [each for each in gc.get_objects() if isinstance(each, pymysql.Connection)]
+        left = [
+            each for each in gc.get_objects() if isinstance(each, pymysql.Connection)
+        ]
     finally:
         gc.enable()
     assert left == []
@@ -135,7 +149,8 @@ def test_what_tls_needs_is_made_once():
 
 
 def test_what_is_asked_meanwhile():
-    """It belongs to what the same thread asked first, and to nothing of another thread."""
+    """It belongs to what the same thread asked first, and to nothing of another
+    thread."""
     connections = TrackedConnections(60)
     seen = []
 

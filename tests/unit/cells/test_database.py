@@ -76,26 +76,43 @@ DENIED = postgresql(errors.InsufficientPrivilege('permission denied'))
 DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
 
 
-@pytest.mark.parametrize(('operation', 'errors', 'begun', 'why'), [
-    ('read', [], 1, None),
-    *(('read', [error], 2, None) for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
-    ('read', [LOST, DROPPED], 3, None),
-    ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
-    ('read', [DENIED], 1, 'permission denied'),
-    ('read', [LOST, LOST], 2, 'Lost connection'),
-    ('read', [FULL], 1, 'Too many connections'),
-    ('read', [DEADLOCK], 1, 'Deadlock found'),
-    ('write', [], 1, None),
-    ('write', [DEADLOCK, DEADLOCK], 3, None),
-    ('write', [DEADLOCK] * 3, 3, 'Deadlock found'),
-    ('write', [DROPPED], 2, None),
-    ('write', [LOST], 1, 'Lost connection'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('operation', 'errors', 'begun', 'why'),
+    [
+        ('read', [], 1, None),
+        *(
+            ('read', [error], 2, None)
+            for error in (
+                LOST,
+                KILLED,
+                STOPS,
+                ENDED,
+                DROPPED,
+                RENAMED,
+                ALTERED,
+                COLUMNLESS,
+                TABLELESS,
+            )
+        ),
+        ('read', [LOST, DROPPED], 3, None),
+        ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
+        ('read', [DENIED], 1, 'permission denied'),
+        ('read', [LOST, LOST], 2, 'Lost connection'),
+        ('read', [FULL], 1, 'Too many connections'),
+        ('read', [DEADLOCK], 1, 'Deadlock found'),
+        ('write', [], 1, None),
+        ('write', [DEADLOCK, DEADLOCK], 3, None),
+        ('write', [DEADLOCK] * 3, 3, 'Deadlock found'),
+        ('write', [DROPPED], 2, None),
+        ('write', [LOST], 1, 'Lost connection'),
+    ],
+)
 def test_what_is_done_again(database, operation, errors, begun, why):
-    """A read is done once more if a new connection, or another look at the columns, may help. A
-    write that is lost may have been done, so that only what the server has refused is tried
-    again."""
-    work, ask = Troubled(*errors), getattr(database, operation)
+    """A read is done once more if a new connection, or another look at the columns, may
+    help. A write that is lost may have been done, so that only what the server has
+    refused is tried again."""
+    work = Troubled(*errors)
+    ask = getattr(database, operation)
     if why is None:
         assert ask(work) == 'done'
     else:
@@ -106,7 +123,8 @@ def test_what_is_done_again(database, operation, errors, begun, why):
 
 def test_what_has_been_given_up(database, monkeypatch):
     """Nobody asks it, and each is told why; what has begun may end."""
-    work, probed = Troubled(), threading.Event()
+    work = Troubled()
+    probed = threading.Event()
     monkeypatch.setattr(database.breaker, '_probe', lambda: probed.wait(10))
 
     def give_up(connection):
@@ -114,7 +132,9 @@ def test_what_has_been_given_up(database, monkeypatch):
         return database.read(work)
 
     assert database.read(give_up) == 'done'
-    with pytest.raises(DatabaseUnavailable, match=r'^cell1: no answer within 60 s$') as error:
+    with pytest.raises(
+        DatabaseUnavailable, match=r'^cell1: no answer within 60 s$'
+    ) as error:
         database.read(work)
     assert work.begun == 1
     assert not error.value.is_over(0)

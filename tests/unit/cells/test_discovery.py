@@ -18,8 +18,8 @@ from tests.lab.nova_databases import NOW
 
 @pytest.fixture
 def cloud(cloud):
-    """Controllers ctl1 and ctl2, whose services are in the first cell's database, which is
-    as good as any."""
+    """Controllers ctl1 and ctl2, whose services are in the first cell's database, which
+    is as good as any."""
     for host in ('ctl2', 'ctl1'):
         values = {'binary': 'nova-scheduler', 'disabled': False, 'forced_down': False}
         cloud.add_service(host, cloud.engines['cell1'], **values)
@@ -28,7 +28,9 @@ def cloud(cloud):
 
 def scheduler(cloud, host='ctl1'):
     own = Database(cloud.engines['cell1'], '[database] connection')
-    cells = Cells(connect(cloud.options, cloud.urls['api'], 'API database'), cloud.options)
+    cells = Cells(
+        connect(cloud.options, cloud.urls['api'], 'API database'), cloud.options
+    )
     return Discovery(cells, own, DatabaseServiceGroup(60), host, lambda: cloud.now)
 
 
@@ -50,7 +52,9 @@ def mappings(cloud):
 
 def marked(cloud, cell='cell1'):
     """The nodes that are marked as mapped."""
-    return dict(cloud.sql(cell, 'SELECT hypervisor_hostname, mapped FROM compute_nodes'))
+    return dict(
+        cloud.sql(cell, 'SELECT hypervisor_hostname, mapped FROM compute_nodes')
+    )
 
 
 @pytest.fixture
@@ -62,8 +66,9 @@ def said(caplog):
 
 
 def test_new_computes_are_mapped(cloud, said):
-    """Each goes to the cell that it is in, is marked, and is named in one line. A mapping has the
-    time at which it was made, and a node that of its change. Requests find the host at once."""
+    """Each goes to the cell that it is in, is marked, and is named in one line. A
+    mapping has the time at which it was made, and a node that of its change. Requests
+    find the host at once."""
     for host, cell in (('h2', 'cell2'), ('h1', 'cell1'), ('h0', 'cell1')):
         add(cloud, host, cell)
     reader = cloud.reader()
@@ -109,8 +114,8 @@ def test_cells_are_looked_up_each_time(cloud):
     ],
 )
 def test_one_scheduler_leads(cloud, said, change, leader):
-    """The first host by name whose scheduler is up and enabled; others do nothing, nor does
-    anybody once all are down."""
+    """The first host by name whose scheduler is up and enabled; others do nothing, nor
+    does anybody once all are down."""
     cloud.sql('cell1', f"UPDATE services SET {change} WHERE host = 'ctl1'")
     add(cloud, 'h1')
     (follower,) = {'ctl1', 'ctl2'} - {leader}
@@ -143,11 +148,18 @@ def test_somebody_else_is_faster(cloud, said):
     assert said() == ['Discovered 1 new hosts: cell1:h2']
 
 
-@pytest.mark.parametrize(('where', 'table', 'why'), [
-    ('api', 'cell_mappings', ': API database has no table cell_mappings'),
-    ('cell1', 'services', ': [database] connection has no table services'),
-    ('cell1', 'compute_nodes', f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('where', 'table', 'why'),
+    [
+        ('api', 'cell_mappings', ': API database has no table cell_mappings'),
+        ('cell1', 'services', ': [database] connection has no table services'),
+        (
+            'cell1',
+            'compute_nodes',
+            f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes',
+        ),
+    ],
+)
 def test_a_database_that_fails(cloud, said, where, table, why):
     """One line says why nothing is discovered, or in which cell."""
     cloud.sql(where, f'DROP TABLE {table}')

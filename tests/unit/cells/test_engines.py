@@ -15,54 +15,132 @@ OWN = 'mysql+pymysql://nova:s3cret@db.example:3307/nova?charset=utf8'
 TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
 
 
-@pytest.mark.parametrize(('template', 'own', 'url', 'why'), [
-    ('{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}', OWN, 'mysql+pymysql://nova:s3cret@db.example:3307/cell1?charset=utf8', None),
-    ('{hostname1}:{port1},{username2}:{password2}@[{hostname2}]:{port2}', TWO, 'h1:5672,u2:p2@[fd00::2]:5673', None),
-    ('plain', None, 'plain', None),
-    ('{hostname}', None, '{hostname}', 'is a template, and [database] connection is not set'),
-    ('{unknown}:{password}', OWN, '{unknown}:{password}', 'cannot be filled: KeyError'),
-    *(
-        (template, own, template, 'cannot be filled: ValueError')
-        for template, own in [
-            ('{}', OWN), ('{', OWN), ('{scheme.__class__}', OWN), ('{scheme[0]}', OWN),
-            ('{password!r}', OWN), ('{port:999999999}', OWN), ('{scheme:{port}}', OWN),
-            ('{hostname}', 'mysql://u:s3cret@h1:1,h2:2,/db'),
-        ]
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('template', 'own', 'url', 'why'),
+    [
+        (
+            '{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}',
+            OWN,
+            'mysql+pymysql://nova:s3cret@db.example:3307/cell1?charset=utf8',
+            None,
+        ),
+        (
+            '{hostname1}:{port1},{username2}:{password2}@[{hostname2}]:{port2}',
+            TWO,
+            'h1:5672,u2:p2@[fd00::2]:5673',
+            None,
+        ),
+        ('plain', None, 'plain', None),
+        (
+            '{hostname}',
+            None,
+            '{hostname}',
+            'is a template, and [database] connection is not set',
+        ),
+        (
+            '{unknown}:{password}',
+            OWN,
+            '{unknown}:{password}',
+            'cannot be filled: KeyError',
+        ),
+        *(
+            (template, own, template, 'cannot be filled: ValueError')
+            for template, own in [
+                ('{}', OWN),
+                ('{', OWN),
+                ('{scheme.__class__}', OWN),
+                ('{scheme[0]}', OWN),
+                ('{password!r}', OWN),
+                ('{port:999999999}', OWN),
+                ('{scheme:{port}}', OWN),
+                ('{hostname}', 'mysql://u:s3cret@h1:1,h2:2,/db'),
+            ]
+        ),
+    ],
+)
 def test_templates_are_filled_from_our_own_connection(template, own, url, why, caplog):
-    """As nova does, with which ``functional/test_cells.py`` compares it. One that cannot be filled
-    stays: the log names the cell and the mistake, and tells no secret."""
+    """As nova does, with which ``functional/test_cells.py`` compares it. One that
+    cannot be filled stays: the log names the cell and the mistake, and tells no
+    secret."""
     assert filled(template, own, 'cell c1') == url
     assert caplog.messages == ([f'The URL of cell c1 {why}'] if why else [])
 
 
-@pytest.mark.parametrize(('url', 'patience', 'query'), [
-    ('mysql+pymysql://u:p%40@h/db', 2.5, {'connect_timeout': '3', 'read_timeout': '3', 'write_timeout': '3'}),
-    ('mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_cipher=AES', 0.1, {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_cipher': 'AES'}),
-    ('mysql+pymysql://u:p%40@h/db', 60.0, {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}),
-    ('mysql+pymysql://u:p%40@h/db', math.inf, {}),
-    ('postgresql+psycopg2://u:p%40@h/db', 2.5,
-     {'connect_timeout': '3', 'options': '-c statement_timeout=3000', 'tcp_user_timeout': '3000',
-      'keepalives_idle': '1', 'keepalives_interval': '1', 'keepalives_count': '3'}),
-    ('postgresql+psycopg://u:p%40@h/db?options=-c%20lock_timeout%3D5&keepalives_idle=7', 60.0,
-     {'connect_timeout': '10', 'options': '-c lock_timeout=5 -c statement_timeout=60000',
-      'tcp_user_timeout': '60000', 'keepalives_idle': '7', 'keepalives_interval': '10',
-      'keepalives_count': '3'}),
-    ('postgresql+psycopg2://u:p%40@h/db?options=-cstatement_timeout%3D9&connect_timeout=1', 60.0,
-     {'connect_timeout': '1', 'options': '-cstatement_timeout=9', 'tcp_user_timeout': '60000',
-      'keepalives_idle': '30', 'keepalives_interval': '10', 'keepalives_count': '3'}),
-    ('postgresql+psycopg2://u:p%40@h/db', math.inf, {}),
-    ('sqlite:///db', 2.5, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('url', 'patience', 'query'),
+    [
+        (
+            'mysql+pymysql://u:p%40@h/db',
+            2.5,
+            {'connect_timeout': '3', 'read_timeout': '3', 'write_timeout': '3'},
+        ),
+        (
+            'mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_cipher=AES',
+            0.1,
+            {
+                'connect_timeout': '1',
+                'read_timeout': '7',
+                'write_timeout': '1',
+                'ssl_cipher': 'AES',
+            },
+        ),
+        (
+            'mysql+pymysql://u:p%40@h/db',
+            60.0,
+            {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'},
+        ),
+        ('mysql+pymysql://u:p%40@h/db', math.inf, {}),
+        (
+            'postgresql+psycopg2://u:p%40@h/db',
+            2.5,
+            {
+                'connect_timeout': '3',
+                'options': '-c statement_timeout=3000',
+                'tcp_user_timeout': '3000',
+                'keepalives_idle': '1',
+                'keepalives_interval': '1',
+                'keepalives_count': '3',
+            },
+        ),
+        (
+            'postgresql+psycopg://u:p%40@h/db?options=-c%20lock_timeout%3D5&keepalives_idle=7',
+            60.0,
+            {
+                'connect_timeout': '10',
+                'options': '-c lock_timeout=5 -c statement_timeout=60000',
+                'tcp_user_timeout': '60000',
+                'keepalives_idle': '7',
+                'keepalives_interval': '10',
+                'keepalives_count': '3',
+            },
+        ),
+        (
+            'postgresql+psycopg2://u:p%40@h/db?options=-cstatement_timeout%3D9&connect_timeout=1',
+            60.0,
+            {
+                'connect_timeout': '1',
+                'options': '-cstatement_timeout=9',
+                'tcp_user_timeout': '60000',
+                'keepalives_idle': '30',
+                'keepalives_interval': '10',
+                'keepalives_count': '3',
+            },
+        ),
+        ('postgresql+psycopg2://u:p%40@h/db', math.inf, {}),
+        ('sqlite:///db', 2.5, {}),
+    ],
+)
 def test_a_silent_server_is_not_waited_for(url, patience, query):
-    """Drivers that have timeouts are given them in whole seconds; what the URL says stays."""
+    """Drivers that have timeouts are given them in whole seconds; what the URL says
+    stays."""
     engine = connect(database_options(), url, 'cell c1', patience=patience).engine
     assert dict(engine.url.query) == query
     assert engine.url.password == (None if 'sqlite' in url else 'p@')
 
 
-@pytest.mark.parametrize('driver', ['postgresql+psycopg2', 'postgresql+psycopg', 'mysql+pymysql'])
+@pytest.mark.parametrize(
+    'driver', ['postgresql+psycopg2', 'postgresql+psycopg', 'mysql+pymysql']
+)
 def test_a_server_that_is_not_there_yet(driver, caplog):
     """It is tried again, as often as max_retries says."""
     with socket.create_server(('127.0.0.1', 0)) as away:
@@ -74,13 +152,26 @@ def test_a_server_that_is_not_there_yet(driver, caplog):
     assert 's3cret' not in caplog.text
 
 
-@pytest.mark.parametrize(('url', 'driver', 'why'), [
-    ('postgresql+psycopg2://u:s3cret@h/db', 'psycopg2', 'install psycopg2 (pip install novasched[postgresql])'),
-    ('postgresql+psycopg://u:s3cret@h/db', 'psycopg', 'install psycopg (pip install novasched[postgresql])'),
-    ('mysql+mysqldb://u:s3cret@h/db', 'MySQLdb', 'install MySQLdb'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('url', 'driver', 'why'),
+    [
+        (
+            'postgresql+psycopg2://u:s3cret@h/db',
+            'psycopg2',
+            'install psycopg2 (pip install novasched[postgresql])',
+        ),
+        (
+            'postgresql+psycopg://u:s3cret@h/db',
+            'psycopg',
+            'install psycopg (pip install novasched[postgresql])',
+        ),
+        ('mysql+mysqldb://u:s3cret@h/db', 'MySQLdb', 'install MySQLdb'),
+    ],
+)
 def test_a_driver_that_is_not_installed(url, driver, why, monkeypatch):
     """It is named, with what brings it."""
     monkeypatch.setitem(sys.modules, driver, None)
-    with pytest.raises(ConfigError, match=re.escape(f'cell c1 = (not shown): unusable: {why}')):
+    with pytest.raises(
+        ConfigError, match=re.escape(f'cell c1 = (not shown): unusable: {why}')
+    ):
         connect(database_options(), url, 'cell c1')

@@ -22,9 +22,9 @@ def row(cloud, columns):
 
 
 def test_joining_makes_the_row(cloud, heart):
-    """A new scheduler appears as nova-scheduler, with the newest version of the others. Each beat
-    raises the count by one and notes the time. An operator who deletes the row of a living
-    scheduler sees it come back."""
+    """A new scheduler appears as nova-scheduler, with the newest version of the others.
+    Each beat raises the count by one and notes the time. An operator who deletes the
+    row of a living scheduler sees it come back."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
     heart.register()
@@ -41,9 +41,15 @@ def test_joining_makes_the_row(cloud, heart):
 
 @pytest.mark.parametrize(('others', 'version'), [([66], 66), ([], 60)])
 def test_joining_again_keeps_the_row(cloud, heart, others, version):
-    """A restarted scheduler goes on with its row, also one that nova-scheduler left; what an
-    operator set in it stays, and the version where no other service tells one."""
-    before = {'binary': 'nova-scheduler', 'report_count': 7, 'version': 60, 'disabled': True}
+    """A restarted scheduler goes on with its row, also one that nova-scheduler left;
+    what an operator set in it stays, and the version where no other service tells
+    one."""
+    before = {
+        'binary': 'nova-scheduler',
+        'report_count': 7,
+        'version': 60,
+        'disabled': True,
+    }
     cloud.add_service('ctl1', cloud.engines['cell1'], **before)
     for number in others:
         cloud.add_service('h2', cloud.engines['cell2'], version=number)
@@ -71,7 +77,11 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
     heart.report_state()
     cloud.sql('cell1', 'ALTER TABLE away RENAME TO services')
     heart.report_state()
-    assert [record.getMessage() for record in caplog.records if 'servicegroup' in record.name] == [
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if 'servicegroup' in record.name
+    ] == [
         'Unable to update the service record: [database] connection has no table services',
         'Recovered from being unable to report status.',
     ]
@@ -108,7 +118,9 @@ def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
         cloud.sql('cell2', f'UPDATE services SET version = {number}')
         heart.update_version()
         assert row(cloud, 'version') == (number,)
-    lines = [line for line in caplog.messages if 'Failed to get service versions' in line]
+    lines = [
+        line for line in caplog.messages if 'Failed to get service versions' in line
+    ]
     assert len(lines) == 2
 
 

@@ -33,28 +33,68 @@ def add_mapping(cloud, cell_id):
     ids=['before it has a cell', 'in cell0'],
 )
 def test_without_a_cell(cloud, reader, cell_id, state):
-    """nova has a mapping for every instance. That alone tells of builds that go on, and of those
-    that were refused."""
+    """nova has a mapping for every instance. That alone tells of builds that go on, and
+    of those that were refused."""
     assert find(reader) is None
     add_mapping(cloud, cell_id)
     assert find(reader) == state
 
 
-@pytest.mark.parametrize(('row', 'migrations', 'state'), [
-    pytest.param({'host': 'two', 'vm_state': 'active'}, [], {'host': 'two'}, id='at rest'),
-    pytest.param({'vm_state': 'building', 'task_state': None}, [], {'building': True}, id='building'),
-    pytest.param({'host': 'two', 'task_state': 'migrating'}, [], {'host': 'two', 'task': 'migrating'}, id='task'),
-    pytest.param({'host': 'two', 'vm_state': 'active'}, ['error', 'pre-migrating'], {'host': 'two', 'task': 'pre-migrating'}, id='evacuated, and its host not written yet'),
-    pytest.param({'host': 'two'}, ['done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled'], {'host': 'two'}, id='moved before'),
-    pytest.param({'host': 'two', 'deleted': 5}, [], {'gone': True, 'host': 'two'}, id='deleted'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('row', 'migrations', 'state'),
+    [
+        pytest.param(
+            {'host': 'two', 'vm_state': 'active'}, [], {'host': 'two'}, id='at rest'
+        ),
+        pytest.param(
+            {'vm_state': 'building', 'task_state': None},
+            [],
+            {'building': True},
+            id='building',
+        ),
+        pytest.param(
+            {'host': 'two', 'task_state': 'migrating'},
+            [],
+            {'host': 'two', 'task': 'migrating'},
+            id='task',
+        ),
+        pytest.param(
+            {'host': 'two', 'vm_state': 'active'},
+            ['error', 'pre-migrating'],
+            {'host': 'two', 'task': 'pre-migrating'},
+            id='evacuated, and its host not written yet',
+        ),
+        pytest.param(
+            {'host': 'two'},
+            [
+                'done',
+                'completed',
+                'confirmed',
+                'reverted',
+                'failed',
+                'error',
+                'cancelled',
+            ],
+            {'host': 'two'},
+            id='moved before',
+        ),
+        pytest.param(
+            {'host': 'two', 'deleted': 5},
+            [],
+            {'gone': True, 'host': 'two'},
+            id='deleted',
+        ),
+    ],
+)
 def test_in_a_cell(cloud, reader, row, migrations, state):
     """Its row, its migrations, and the hosts of the providers."""
     add_mapping(cloud, 2)
     cell = cloud.engines['cell1']
     cloud.add(cell, tables.instances, uuid=SERVER, **{'deleted': 0, **row})
     for status in migrations:
-        cloud.add(cell, tables.migrations, instance_uuid=SERVER, status=status, deleted=0)
+        cloud.add(
+            cell, tables.migrations, instance_uuid=SERVER, status=status, deleted=0
+        )
     assert find(reader) == InstanceState(hosts=frozenset({'one'}), **state)
 
 

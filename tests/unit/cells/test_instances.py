@@ -30,7 +30,8 @@ QUERY = '["not", ["=", "$instances.x.uuid", "x"]]'
 def on_hosts(cloud, cell, *rows):
     """Put instances on hosts of a cell: UUID and host."""
     values = [
-        {'uuid': uuid, 'host': host, 'deleted': 0, 'instance_type_id': 1} for uuid, host in rows
+        {'uuid': uuid, 'host': host, 'deleted': 0, 'instance_type_id': 1}
+        for uuid, host in rows
     ]
     with cloud.engines[cell].begin() as connection:
         connection.execute(sa.insert(tables.instances), values)
@@ -51,7 +52,8 @@ def of_instances(asked):
 
 
 def asked_for(cloud, filters, fields):
-    """Those that a request makes with these filters, and all weighers, on hosts that are read."""
+    """Those that a request makes with these filters, and all weighers, on hosts that
+    are read."""
     values = Settings(enabled_filters=filters)
     made = loading.filters(values), loading.weighers(values)
     placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
@@ -64,14 +66,20 @@ def asked_for(cloud, filters, fields):
 @pytest.mark.parametrize(
     ('filters', 'fields', 'names'),
     [
-        (DEFAULT_FILTERS, {'group': a_group('anti-affinity', ['h1-0', 'h2-7'])}, ['h1-0', 'h2-7']),
+        (
+            DEFAULT_FILTERS,
+            {'group': a_group('anti-affinity', ['h1-0', 'h2-7'])},
+            ['h1-0', 'h2-7'],
+        ),
         (DEFAULT_FILTERS, {'group': a_group('soft-affinity', ['h1-0'])}, ['h1-0']),
         (DEFAULT_FILTERS, {'group': a_group('soft-anti-affinity', ['h1-0'])}, ['h1-0']),
         (['SameHostFilter'], {'hints': {'same_host': ['h2-1']}}, ['h2-1']),
         (['DifferentHostFilter'], {'hints': {'different_host': ['h2-1']}}, ['h2-1']),
     ],
 )
-def test_a_request_that_names_instances_has_those_read_alone(full, filters, fields, names):
+def test_a_request_that_names_instances_has_those_read_alone(
+    full, filters, fields, names
+):
     """One query in each cell, by UUID, however many instances there are."""
     found = asked_for(full, filters, fields)
     assert len(found) == 2
@@ -84,7 +92,10 @@ def test_a_request_that_names_instances_has_those_read_alone(full, filters, fiel
 @pytest.mark.parametrize(
     ('filters', 'fields'),
     [
-        (DEFAULT_FILTERS, {'group': a_group('affinity', ['h1-0'], hosts=frozenset(['h1']))}),
+        (
+            DEFAULT_FILTERS,
+            {'group': a_group('affinity', ['h1-0'], hosts=frozenset(['h1']))},
+        ),
         (['JsonFilter'], {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}),
         (['TypeAffinityFilter'], {'force_hosts': ('h1',)}),
         (['TypeAffinityFilter'], {'hints': {'_nova_check_type': ['rebuild']}}),
@@ -95,8 +106,8 @@ def test_a_request_that_names_instances_has_those_read_alone(full, filters, fiel
     ],
 )
 def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
-    """Neither those who look at the hosts of a group, nor filters that do not run. Whatever a user
-    writes into a hint, no database hears of what it cannot hold."""
+    """Neither those who look at the hosts of a group, nor filters that do not run.
+    Whatever a user writes into a hint, no database hears of what it cannot hold."""
     assert asked_for(full, filters, fields) == []
 
 
@@ -117,7 +128,9 @@ def test_all_instances_are_read_where_all_count(full, filters, fields, is_groupe
     found = asked_for(full, filters, fields)
     (statement, parameters) = found[0]
     assert 'instances.uuid IN' not in statement
-    assert ('GROUP BY instances.host, instances.instance_type_id' in statement) == is_grouped
+    assert (
+        'GROUP BY instances.host, instances.instance_type_id' in statement
+    ) == is_grouped
     assert HOSTS.keys() & set(parameters)
 
 
@@ -132,10 +145,19 @@ def flavors_of(hosts):
 def test_one_instance_of_each_flavor(full):
     """However many there are; instances that the request names are there, too."""
     on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
-    full.sql('cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'large%'")
-    full.sql('cell1', "UPDATE instances SET instance_type_id = 3, deleted = 1 WHERE uuid = 'gone'")
+    full.sql(
+        'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'large%'"
+    )
+    full.sql(
+        'cell1',
+        "UPDATE instances SET instance_type_id = 3, deleted = 1 WHERE uuid = 'gone'",
+    )
     reader = full.reader()
-    assert flavors_of(hosts_of(reader, flavors=True)) == {'h1': [1, 2], 'h2': [1], 'h3': [1]}
+    assert flavors_of(hosts_of(reader, flavors=True)) == {
+        'h1': [1, 2],
+        'h2': [1],
+        'h3': [1],
+    }
     named = hosts_of(reader, flavors=True, named=['h1-7', 'h3-9'])
     assert flavors_of(named) == {'h1': [1, 1, 2], 'h2': [1], 'h3': [1, 1]}
     assert 'h1-7' in named['h1'].instances
@@ -149,12 +171,16 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     before = reader.read(None, a_request(), **{'instances': False, **how}).hosts
     again = reader.read({*before}, a_request(), **{'instances': False, **how}).hosts
     assert [*map(id, again.values())] == [*map(id, before.values())]
-    full.sql('cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'")
+    full.sql(
+        'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'"
+    )
     full.sql('cell2', "UPDATE instances SET deleted = 1 WHERE uuid LIKE 'h3-%'")
     after = reader.read(None, a_request(), **{'instances': False, **how}).hosts
     same = [uuid for uuid, host in after.items() if host is before[uuid]]
     assert same == [a_uuid('h2')]
-    assert {each.instance_type_id for each in after[a_uuid('h1')].instances.values()} == {2}
+    assert {
+        each.instance_type_id for each in after[a_uuid('h1')].instances.values()
+    } == {2}
     assert not after[a_uuid('h3')].instances
 
 
@@ -180,9 +206,10 @@ def test_instances_are_read_of_candidates_alone(full, uuids, found):
 
 @pytest.fixture
 def mixed(cloud):
-    """Two instances on a host, one that is gone, and one that is nowhere; each with a flag of its
-    image's."""
-    engine, kept = cloud.engines['cell1'], tables.instance_system_metadata
+    """Two instances on a host, one that is gone, and one that is nowhere; each with a
+    flag of its image's."""
+    engine = cloud.engines['cell1']
+    kept = tables.instance_system_metadata
     cloud.add_host('h1')
     rows = ('a', 'h1', 0), ('b', 'h1', 0), ('gone', 'h1', 3), ('new', None, 0)
     for uuid, host, deleted in rows:
@@ -190,7 +217,9 @@ def mixed(cloud):
         cloud.add(engine, kept, instance_uuid=uuid, key='image_hw_pmu', value='1')
     cloud.add(engine, kept, instance_uuid='a', key='imageXos_type', value='x')
     cloud.add(engine, kept, instance_uuid='a', key='boot_roles', value='admin')
-    cloud.add(engine, kept, instance_uuid='b', key='image_os_type', value='x', deleted=7)
+    cloud.add(
+        engine, kept, instance_uuid='b', key='image_os_type', value='x', deleted=7
+    )
     return cloud
 
 
@@ -200,14 +229,19 @@ def mixed(cloud):
         ({}, {}),
         ({'named': ['b', 'gone', 'new', 'nobody']}, {'b': {}}),
         ({'instances': True}, {'a': {}, 'b': {}}),
-        ({'instances': True, 'images': True}, {'a': {'hw_pmu': True}, 'b': {'hw_pmu': True}}),
+        (
+            {'instances': True, 'images': True},
+            {'a': {'hw_pmu': True}, 'b': {'hw_pmu': True}},
+        ),
     ],
 )
 def test_what_is_read_of_a_host(mixed, how, found):
-    """The instances that are asked for and are there, with the properties of their images if these
-    are asked for; what a rebuild has replaced is not among them."""
+    """The instances that are asked for and are there, with the properties of their
+    images if these are asked for; what a rebuild has replaced is not among them."""
     [host] = hosts_of(mixed.reader(), **how).values()
-    assert {uuid: each.image_properties for uuid, each in host.instances.items()} == found
+    assert {
+        uuid: each.image_properties for uuid, each in host.instances.items()
+    } == found
 
 
 def test_hosts_of_a_cell_that_fails_are_left_out(full):
@@ -227,13 +261,16 @@ def test_hosts_of_a_cell_that_fails_are_left_out(full):
     ],
 )
 def test_instances_are_located_wherever_they_are(full, how):
-    """The host of each is known, also if that is none that the request may go to; those of a cell
-    that fails are not."""
+    """The host of each is known, also if that is none that the request may go to; those
+    of a cell that fails are not."""
     full.add_aggregate(1, ['h3'], rack='r')
     how = {'uuids': None, 'request': a_request(), 'instances': False, **how}
     reader = full.reader()
     found = reader.read(**how, located=['h1-0', 'h3-1', 'nobody'])
-    assert {x: host.host for x, host in found.located.items()} == {'h1-0': 'h1', 'h3-1': 'h3'}
+    assert {x: host.host for x, host in found.located.items()} == {
+        'h1-0': 'h1',
+        'h3-1': 'h3',
+    }
     assert found.located['h3-1'].metadata('rack') == {'r'}
     assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
     full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
@@ -241,12 +278,18 @@ def test_instances_are_located_wherever_they_are(full, how):
 
 
 def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
-    """A move within a disabled cell sees those there, and claims that are pending there."""
-    full.sql('api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'")
+    """A move within a disabled cell sees those there, and claims that are pending
+    there."""
+    full.sql(
+        'api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'"
+    )
     request = a_request().wanting(cell_uuid=a_uuid('cell2'))
     reader = full.reader()
     found = reader.read(None, request, False, located=['h1-0', 'h3-1'])
-    assert {x: host.host for x, host in found.located.items()} == {'h1-0': 'h1', 'h3-1': 'h3'}
+    assert {x: host.host for x, host in found.located.items()} == {
+        'h1-0': 'h1',
+        'h3-1': 'h3',
+    }
     [host] = found.hosts.values()
     claims = PendingClaims(Settings())
     claim = claims.add(host, request, None, {})
@@ -259,7 +302,9 @@ def test_many_names_are_asked_for_in_chunks(full):
     reader = full.reader()
     with full.watched() as asked:
         hosts = hosts_of(reader, named=names)
-    assert sorted(len(parameters) for _, parameters in of_instances(asked)) == [1001] * 6
+    assert (
+        sorted(len(parameters) for _, parameters in of_instances(asked)) == [1001] * 6
+    )
     assert [len(host.instances) for host in hosts.values()] == [MANY] * len(HOSTS)
 
 
@@ -281,14 +326,16 @@ class Gate:
 
 
 def test_requests_at_once_share_a_reading(full):
-    """However many come while the instances of a cell are being read, they are read once
-    more."""
+    """However many come while the instances of a cell are being read, they are read
+    once more."""
     reader = full.reader()
     request = replace(a_request(), arrived=time.monotonic())
     hosts_of(reader, request)
     gate = Gate(full)
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(hosts_of, reader, request, instances=True) for _ in range(8)]
+        asked = [
+            pool.submit(hosts_of, reader, request, instances=True) for _ in range(8)
+        ]
         assert gate.waiting.acquire(timeout=10)
         gate.open.set()
         found = [each.result(10) for each in asked]
@@ -299,8 +346,8 @@ def test_requests_at_once_share_a_reading(full):
 
 
 def test_a_reading_that_does_not_have_all_hosts(full):
-    """Whoever needs another host waits for the next reading, which has it; what was read is
-    forgotten when nobody needs it."""
+    """Whoever needs another host waits for the next reading, which has it; what was
+    read is forgotten when nobody needs it."""
     base = full.reader().cells.get(a_uuid('cell1')).database
     reader = InstanceReader(base, InstanceDetail.ALL)
     gate = Gate(full)
@@ -318,8 +365,8 @@ def test_a_reading_that_does_not_have_all_hosts(full):
 
 
 def test_instances_that_came_while_hosts_were_read_are_seen(full):
-    """All instances are read after the hosts: a pending claim that the hosts show is over, and
-    whoever reads the instances must find it there."""
+    """All instances are read after the hosts: a pending claim that the hosts show is
+    over, and whoever reads the instances must find it there."""
     reader = full.reader()
     base = reader.cells.get(a_uuid('cell1')).database
     whole = InstanceReader(base, InstanceDetail.ALL)

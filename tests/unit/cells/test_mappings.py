@@ -23,11 +23,14 @@ MOVE = update(f'database_connection = {URL_OF_CELL2}')
 
 
 def disposals(cells):
-    """The names of the cells whose connections are closed from now on, as it happens."""
+    """The names of the cells whose connections are closed from now on, as it
+    happens."""
     names = []
     for cell in cells.all():
         sa.event.listen(
-            cell.database.engine, 'engine_disposed', lambda _, name=cell.name: names.append(name)
+            cell.database.engine,
+            'engine_disposed',
+            lambda _, name=cell.name: names.append(name),
         )
     return names
 
@@ -38,12 +41,18 @@ def disposals(cells):
         (update('disabled = true'), ['cell1', 'cell2'], ['h2'], []),
         (update("name = 'renamed'"), ['renamed', 'cell2'], ['h1', 'h2'], []),
         (MOVE, ['cell1', 'cell2'], ['h2'], ['cell1']),
-        ("DELETE FROM cell_mappings WHERE name = 'cell1'", ['cell2'], ['h2'], ['cell1']),
+        (
+            "DELETE FROM cell_mappings WHERE name = 'cell1'",
+            ['cell2'],
+            ['h2'],
+            ['cell1'],
+        ),
     ],
 )
 def test_renewal(two_cells, change, cells, found, closed):
-    """What an operator does to a cell counts when the reader is renewed, and not before.
-    Connections to a database that is not used any more are closed. cell0 is none of the cells."""
+    """What an operator does to a cell counts when the reader is renewed, and not
+    before. Connections to a database that is not used any more are closed. cell0 is
+    none of the cells."""
     reader = two_cells.reader()
     assert [cell.name for cell in two_cells.cells.all()] == ['cell1', 'cell2']
     disposed = disposals(two_cells.cells)
@@ -55,20 +64,24 @@ def test_renewal(two_cells, change, cells, found, closed):
     assert disposed == closed
 
 
-@pytest.mark.parametrize('url', ['nonsense', 'no+such://h/db', 'mysql+pymysql://h:None/db', ''])
+@pytest.mark.parametrize(
+    'url', ['nonsense', 'no+such://h/db', 'mysql+pymysql://h:None/db', '']
+)
 def test_a_url_that_cannot_be_used(two_cells, url, caplog):
     """The cell is named and left out; the others stay; the URL is not told."""
     reader = two_cells.reader()
     two_cells.sql('api', update(f"database_connection = '{url}'"))
     reader.renew()
     assert [*hosts_of(reader)] == ['h2']
-    [line] = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
+    [line] = [
+        record.getMessage() for record in caplog.records if record.levelname == 'ERROR'
+    ]
     assert line.startswith('A cell is left out: cell cell1 = (not shown): unusable: ')
 
 
 def test_mappings_that_are_not_used(cloud):
-    """They share the databases that are known, so that one's silence is known to both, and to
-    give them back closes nothing that is in use."""
+    """They share the databases that are known, so that one's silence is known to both,
+    and to give them back closes nothing that is in use."""
     cloud.cells.refresh()
     closed = disposals(cloud.cells)
     mapped = cloud.cells.read()
@@ -91,7 +104,9 @@ def late(two_cells):
     assert [*hosts_of(reader)] == ['h1']
 
     def map_cell2(**changes):
-        two_cells.add(two_cells.api, tables.cell_mappings, **{**row._mapping, **changes})
+        two_cells.add(
+            two_cells.api, tables.cell_mappings, **{**row._mapping, **changes}
+        )
 
     return reader, map_cell2
 
@@ -102,13 +117,15 @@ def lookups(asked):
 
 
 def to_cell2(**fields):
-    return a_request(requested_destination=Destination(cell_uuid=a_uuid('cell2'), **fields))
+    return a_request(
+        requested_destination=Destination(cell_uuid=a_uuid('cell2'), **fields)
+    )
 
 
 @pytest.mark.parametrize(('disabled', 'later'), [(False, ['h1', 'h2']), (True, ['h1'])])
 def test_a_cell_that_is_new_to_us(late, disabled, later):
-    """A request that names it finds its hosts, and so does whoever comes later. If it is disabled
-    an instance may move within it, and no other goes there."""
+    """A request that names it finds its hosts, and so does whoever comes later. If it
+    is disabled an instance may move within it, and no other goes there."""
     reader, map_cell2 = late
     map_cell2(disabled=disabled)
     assert [*hosts_of(reader)] == ['h1']
@@ -121,22 +138,29 @@ FORCED = a_request(force_hosts=('h2',))
 
 @pytest.mark.parametrize(
     'asked',
-    [FORCED, a_request(requested_destination=Destination(host='h2')), to_cell2(host='h2')],
+    [
+        FORCED,
+        a_request(requested_destination=Destination(host='h2')),
+        to_cell2(host='h2'),
+    ],
 )
 def test_a_host_in_a_new_cell(late, asked):
-    """Its cell is looked up, and read before the request needs the host, even where others
-    have read the cells meanwhile."""
+    """Its cell is looked up, and read before the request needs the host, even where
+    others have read the cells meanwhile."""
     reader, map_cell2 = late
     map_cell2()
     aimed = reader.aimed(asked)
     assert aimed.in_tree == a_uuid('h2')
-    found = hosts_of(reader, replace(aimed, arrived=0.0), [a_uuid('h2')], instances=True)
+    found = hosts_of(
+        reader, replace(aimed, arrived=0.0), [a_uuid('h2')], instances=True
+    )
     assert [*found] == ['h2']
 
 
 def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
-    """The mappings are read once for however many requests that name it, and again only after
-    a while. For a host that is mapped nowhere they say nothing, and are not read."""
+    """The mappings are read once for however many requests that name it, and again only
+    after a while. For a host that is mapped nowhere they say nothing, and are not
+    read."""
     reader, map_cell2 = late
     with cloud.watched() as asked:
         with pytest.raises(NoValidHost):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in memcached are read; what somebody else has put there is not run. For the clients that
-nova's own services have see also ``functional/test_servicegroup.py``."""
+"""Keys in memcached are read; what somebody else has put there is not run. For the
+clients that nova's own services have see also ``functional/test_servicegroup.py``."""
 
 import io
 import os
@@ -34,8 +34,8 @@ def read(data):
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
 def test_all_else_is_none(protocol, tmp_path, caplog):
-    """Keys of services are read in whatever protocol a release pickles them. Of all else nothing is
-    run; the log says what it would have been."""
+    """Keys of services are read in whatever protocol a release pickles them. Of all
+    else nothing is run; the log says what it would have been."""
     assert read(pickle.dumps(WRITTEN, protocol)) == WRITTEN
     evil = Evil(tmp_path / 'made')
     for what in (evil, CachedValue(evil, {}), CachedValue(NOW, {'ct': evil})):
@@ -46,9 +46,17 @@ def test_all_else_is_none(protocol, tmp_path, caplog):
 
 @pytest.mark.parametrize(
     'data',
-    [b'', b'no pickle', b'cbuiltins\neval\n(V1\ntR.', b'cos\nsystem\n(Vtrue\ntR.', b'c__builtin__\n'
-     b'getattr\n.', b'\x80\x04\x8c\x08datetime\x8c\x03sys\x93.', b'\x80\x02\x82\x01.', b'P1\n.'],
-)  # fmt: skip
+    [
+        b'',
+        b'no pickle',
+        b'cbuiltins\neval\n(V1\ntR.',
+        b'cos\nsystem\n(Vtrue\ntR.',
+        b'c__builtin__\ngetattr\n.',
+        b'\x80\x04\x8c\x08datetime\x8c\x03sys\x93.',
+        b'\x80\x02\x82\x01.',
+        b'P1\n.',
+    ],
+)
 def test_what_a_hand_may_write(data):
     """Globals of every spelling, extension codes, persistent ids, and garbage."""
     assert read(data) is None
@@ -72,7 +80,9 @@ def test_pymemcache(tmp_path):
     backend = made('dogpile.cache.pymemcache').actual_backend
     data, flags = backend.serde.serialize(b'key', WRITTEN)
     assert flags == PICKLED_FLAG
-    assert pickle.loads(data) == backend.serde.deserialize(b'key', data, flags) == WRITTEN
+    assert (
+        pickle.loads(data) == backend.serde.deserialize(b'key', data, flags) == WRITTEN
+    )
     evil = pickle.dumps(Evil(tmp_path / 'made'))
     assert backend.serde.deserialize(b'key', evil, flags) is None
     assert backend.serde.deserialize(b'key', b'5', 2) == 5

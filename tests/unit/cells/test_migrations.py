@@ -21,7 +21,14 @@ def reader(cloud):
     cloud.add_host('h1', disk_allocation_ratio=2.0)
     cloud.add_aggregate(1, ['h1'])
     cloud.add(
-        cloud.api, tables.flavors, id=1, name='small', flavorid='1', vcpus=1, memory_mb=1, root_gb=1
+        cloud.api,
+        tables.flavors,
+        id=1,
+        name='small',
+        flavorid='1',
+        vcpus=1,
+        memory_mb=1,
+        root_gb=1,
     )
     cloud.add_service('h2', cloud.engines['cell1'], forced_down=False, version=73)
     with closing(cloud.reader()) as made:
@@ -36,14 +43,20 @@ def own(cloud):
 
 def of(cloud, own):
     """Each of those who ask the databases, by what they do."""
-    group, now = DatabaseServiceGroup(60), lambda: cloud.now
+    group = DatabaseServiceGroup(60)
+
+    def now():
+        return cloud.now
+
     heartbeat = Heartbeat(own, cloud.cells.enabled, 'ctl1', now)
     discovery = Discovery(cloud.cells, own, group, 'ctl1', now)
     return {
         'hosts': lambda reader: [host.service.up for host in hosts_of(reader).values()],
         'instances': lambda reader: [*hosts_of(reader, instances=True)],
         'version': lambda reader: reader.snapshot().host_snapshot.minimum_version,
-        'cells': lambda reader: [x.name for x in reader.cells.read().values() if not x.disabled],
+        'cells': lambda reader: [
+            x.name for x in reader.cells.read().values() if not x.disabled
+        ],
         'flavor': lambda reader: find_flavor(reader.cells.api, 'small').name,
         'joining': lambda reader: heartbeat.register(),
         'heartbeat': lambda reader: heartbeat.report_state(),
@@ -66,13 +79,17 @@ def of(cloud, own):
         ('discovery', 'cell1', 'services', 'forced_down'),
     ],
 )
-def test_a_column_that_is_dropped(cloud, reader, own, work, where, table, column, caplog):
+def test_a_column_that_is_dropped(
+    cloud, reader, own, work, where, table, column, caplog
+):
     """Whoever names it does without, at once."""
     ask = of(cloud, own)[work]
     before = ask(reader)
     cloud.sql(where, f'ALTER TABLE {table} DROP COLUMN {column}')
     assert ask(reader) == {'version': 0}.get(work, before)
-    assert [each for each in caplog.records if each.levelname in ('WARNING', 'ERROR')] == []
+    assert [
+        each for each in caplog.records if each.levelname in ('WARNING', 'ERROR')
+    ] == []
 
 
 def test_a_look_that_finds_nothing_new(cloud, own):
@@ -87,10 +104,11 @@ def test_a_look_that_finds_nothing_new(cloud, own):
 
 
 def test_a_transaction_sees_one_table(own, cloud):
-    """Though its columns are looked at anew while a statement is made: one that named both
-    would join the table with itself."""
+    """Though its columns are looked at anew while a statement is made: one that named
+    both would join the table with itself."""
     own.table('services')
-    meanwhile, looked = threading.Event(), threading.Event()
+    meanwhile = threading.Event()
+    looked = threading.Event()
 
     def condition(columns):
         meanwhile.set()

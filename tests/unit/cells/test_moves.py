@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps through which nova takes an instance, and at which of them its host shows it."""
+"""The steps through which nova takes an instance, and at which of them its host shows
+it."""
 
 from types import SimpleNamespace
 
@@ -13,29 +14,105 @@ from tests.lab.nova_databases import hosts_of
 BEFORE = ['no row', 'building scheduling -', 'building - -']
 BEGUN = [*BEFORE, 'building - dest']
 MOVES = {
-    'build': (BEGUN, ['building networking dest', 'building block_device_mapping dest', 'building spawning dest', 'active - dest']),
-    'build that is deleted': (BEFORE, ['building deleting dest', 'deleted - dest deleted']),
-    'build that fails on its host, where the claim is taken back': (BEGUN, ['building networking dest', 'building spawning -', 'error - -']),
-    'build that goes to an alternate once the claim is taken back': (BEGUN, [
-        'building networking dest', 'building networking -', 'building - alternate',
-        'building networking alternate', 'active - alternate',
-    ]),
-    'build that goes to another node of its host': (BEFORE, ['building - dest/other', 'building networking dest/other']),
+    'build': (
+        BEGUN,
+        [
+            'building networking dest',
+            'building block_device_mapping dest',
+            'building spawning dest',
+            'active - dest',
+        ],
+    ),
+    'build that is deleted': (
+        BEFORE,
+        ['building deleting dest', 'deleted - dest deleted'],
+    ),
+    'build that fails on its host, where the claim is taken back': (
+        BEGUN,
+        ['building networking dest', 'building spawning -', 'error - -'],
+    ),
+    'build that goes to an alternate once the claim is taken back': (
+        BEGUN,
+        [
+            'building networking dest',
+            'building networking -',
+            'building - alternate',
+            'building networking alternate',
+            'active - alternate',
+        ],
+    ),
+    'build that goes to another node of its host': (
+        BEFORE,
+        ['building - dest/other', 'building networking dest/other'],
+    ),
     'live migration': (['active migrating source'], ['active - dest']),
-    'resize': (['active resize_prep source'], ['active resize_migrating source', 'active resize_migrated dest', 'active resize_finish dest', 'resized - dest']),
-    'resize to the same host': (['active resize_prep dest'], ['active resize_migrating dest', 'active resize_migrated dest', 'resized - dest']),
-    'resize that is confirmed': ([], ['resized - dest', 'resized deleting dest', 'active - dest']),
-    'resize that is reverted': ([], ['resized - dest', 'resized resize_reverting dest', 'resized resize_reverting source', 'active - source']),
-    'evacuation': (['active rebuilding source'], ['active rebuild_block_device_mapping source', 'active rebuild_spawning source', 'active - source', 'active - dest']),
-    'unshelving': (['shelved_offloaded unshelving -', 'shelved_offloaded spawning -', 'shelved_offloaded spawning dest'], ['active - dest']),
-    'unshelving that fails': (['shelved_offloaded unshelving -', 'shelved_offloaded spawning -'], ['shelved_offloaded - -']),
-    'rebuild in place soon after a build': ([], ['active rebuilding dest', 'active rebuild_spawning dest']),
-    'live migration soon after a build': ([], ['active migrating dest', 'active - elsewhere']),
-    'shelving soon after a build': ([], ['active shelving_offloading dest', 'shelved_offloaded - -']),
-}  # fmt: skip
-"""Kind of move to its steps: those at which an instance on its way to ``dest`` is still to be
-counted there, and those that follow. A step is the row of the instance: vm_state, task_state, host
-and perhaps node; - is null."""
+    'resize': (
+        ['active resize_prep source'],
+        [
+            'active resize_migrating source',
+            'active resize_migrated dest',
+            'active resize_finish dest',
+            'resized - dest',
+        ],
+    ),
+    'resize to the same host': (
+        ['active resize_prep dest'],
+        [
+            'active resize_migrating dest',
+            'active resize_migrated dest',
+            'resized - dest',
+        ],
+    ),
+    'resize that is confirmed': (
+        [],
+        ['resized - dest', 'resized deleting dest', 'active - dest'],
+    ),
+    'resize that is reverted': (
+        [],
+        [
+            'resized - dest',
+            'resized resize_reverting dest',
+            'resized resize_reverting source',
+            'active - source',
+        ],
+    ),
+    'evacuation': (
+        ['active rebuilding source'],
+        [
+            'active rebuild_block_device_mapping source',
+            'active rebuild_spawning source',
+            'active - source',
+            'active - dest',
+        ],
+    ),
+    'unshelving': (
+        [
+            'shelved_offloaded unshelving -',
+            'shelved_offloaded spawning -',
+            'shelved_offloaded spawning dest',
+        ],
+        ['active - dest'],
+    ),
+    'unshelving that fails': (
+        ['shelved_offloaded unshelving -', 'shelved_offloaded spawning -'],
+        ['shelved_offloaded - -'],
+    ),
+    'rebuild in place soon after a build': (
+        [],
+        ['active rebuilding dest', 'active rebuild_spawning dest'],
+    ),
+    'live migration soon after a build': (
+        [],
+        ['active migrating dest', 'active - elsewhere'],
+    ),
+    'shelving soon after a build': (
+        [],
+        ['active shelving_offloading dest', 'shelved_offloaded - -'],
+    ),
+}
+"""Kind of move to its steps: those at which an instance on its way to ``dest`` is still
+to be counted there, and those that follow. A step is the row of the instance: vm_state,
+task_state, host and perhaps node; - is null."""
 
 
 def row_of(step):
@@ -50,10 +127,13 @@ def row_of(step):
 
 @pytest.mark.parametrize(('pending', 'shown'), MOVES.values(), ids=MOVES)
 def test_an_instance_counts_until_its_host_shows_it(pending, shown):
-    """From the choice of its host up to the first step at which nova-compute has written what
-    it takes there, or at which it can go there no more, and not a step longer."""
+    """From the choice of its host up to the first step at which nova-compute has
+    written what it takes there, or at which it can go there no more, and not a step
+    longer."""
     steps = [step for step in (*pending, *shown) if step != 'no row']
-    counted = [x for x in steps if is_pending(SimpleNamespace(**row_of(x)), ('dest', 'dest'))]
+    counted = [
+        x for x in steps if is_pending(SimpleNamespace(**row_of(x)), ('dest', 'dest'))
+    ]
     assert counted == [step for step in pending if step != 'no row']
 
 
@@ -61,7 +141,8 @@ def test_an_instance_counts_until_its_host_shows_it(pending, shown):
 def test_rows_are_read(cloud, step):
     """Those of instances that are on their way to a host, also if they are deleted."""
     cloud.add_host('dest')
-    reader, request = cloud.reader(), a_request()
+    reader = cloud.reader()
+    request = a_request()
     [host] = hosts_of(reader, request).values()
     claim = reader.pending_claims.add(host, request, None, {})
     for row, pending in (('building - -', {host.uuid: (claim,)}), (step, {})):

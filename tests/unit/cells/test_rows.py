@@ -9,14 +9,31 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.model.host import Service
 
 NODE = {
-    'id': 7, 'uuid': 'u', 'host': 'h', 'hypervisor_hostname': 'h.example', 'vcpus': 8,
-    'vcpus_used': 3, 'memory_mb': 8192, 'free_ram_mb': 4096, 'local_gb': 100, 'local_gb_used': 40,
-    'free_disk_gb': 60, 'disk_available_least': None, 'hypervisor_type': 'QEMU',
-    'hypervisor_version': 8002002, 'cpu_info': '{}', 'host_ip': '192.0.2.7',
-    'supported_instances': '[["x86_64", "kvm", "hvm"]]', 'metrics': '[]', 'stats': '{}',
-    'numa_topology': None, 'pci_stats': None,
-    'cpu_allocation_ratio': 4.0, 'ram_allocation_ratio': 1.5, 'disk_allocation_ratio': 1.0,
-}  # fmt: skip
+    'id': 7,
+    'uuid': 'u',
+    'host': 'h',
+    'hypervisor_hostname': 'h.example',
+    'vcpus': 8,
+    'vcpus_used': 3,
+    'memory_mb': 8192,
+    'free_ram_mb': 4096,
+    'local_gb': 100,
+    'local_gb_used': 40,
+    'free_disk_gb': 60,
+    'disk_available_least': None,
+    'hypervisor_type': 'QEMU',
+    'hypervisor_version': 8002002,
+    'cpu_info': '{}',
+    'host_ip': '192.0.2.7',
+    'supported_instances': '[["x86_64", "kvm", "hvm"]]',
+    'metrics': '[]',
+    'stats': '{}',
+    'numa_topology': None,
+    'pci_stats': None,
+    'cpu_allocation_ratio': 4.0,
+    'ram_allocation_ratio': 1.5,
+    'disk_allocation_ratio': 1.0,
+}
 
 
 def host(settings=None, **changes):
@@ -24,33 +41,53 @@ def host(settings=None, **changes):
     return rows.host(row, 'cell', Service('h'), settings or Settings())
 
 
-@pytest.mark.parametrize(('changes', 'attribute', 'value'), [
-    ({}, 'free_ram_mb', 4096),
-    ({}, 'total_usable_ram_mb', 8192),
-    ({}, 'free_disk_mb', 60 * 1024),
-    ({'disk_available_least': 20}, 'free_disk_mb', 20 * 1024),
-    ({'disk_available_least': 80}, 'free_disk_mb', 60 * 1024),
-    ({'disk_available_least': -5}, 'free_disk_mb', -5 * 1024),
-    ({}, 'disk_mb_used', 40 * 1024),
-    ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
-    ({'supported_instances': None}, 'supported_instances', ()),
-    ({'supported_instances': '["kvm", ["x86_64", {}, 1]]'}, 'supported_instances', (('x86_64', '{}', '1'),)),
-    ({'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
-     'supported_instances', (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen'))),
-    ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
-    ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
-    ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
-    ({'stats': None}, 'num_instances', 0),
-    ({'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'}, 'stats', {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'}),
-    ({'stats': '{broken'}, 'stats', {}),
-    ({'stats': '[]'}, 'stats', {}),
-    ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
-    ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
-    ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('changes', 'attribute', 'value'),
+    [
+        ({}, 'free_ram_mb', 4096),
+        ({}, 'total_usable_ram_mb', 8192),
+        ({}, 'free_disk_mb', 60 * 1024),
+        ({'disk_available_least': 20}, 'free_disk_mb', 20 * 1024),
+        ({'disk_available_least': 80}, 'free_disk_mb', 60 * 1024),
+        ({'disk_available_least': -5}, 'free_disk_mb', -5 * 1024),
+        ({}, 'disk_mb_used', 40 * 1024),
+        ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
+        ({'supported_instances': None}, 'supported_instances', ()),
+        (
+            {'supported_instances': '["kvm", ["x86_64", {}, 1]]'},
+            'supported_instances',
+            (('x86_64', '{}', '1'),),
+        ),
+        (
+            {
+                'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'
+            },
+            'supported_instances',
+            (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen')),
+        ),
+        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
+        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
+        ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
+        ({'stats': None}, 'num_instances', 0),
+        (
+            {'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'},
+            'stats',
+            {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'},
+        ),
+        ({'stats': '{broken'}, 'stats', {}),
+        ({'stats': '[]'}, 'stats', {}),
+        (
+            {'metrics': '[{"name": "m", "value": 1}]'},
+            'metrics',
+            ({'name': 'm', 'value': 1},),
+        ),
+        ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
+        ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
+    ],
+)
 def test_host(changes, attribute, value, caplog):
-    """A row's columns become the attributes that nova's HostState has. One that cannot be read counts
-    as empty, and the log names node and column."""
+    """A row's columns become the attributes that nova's HostState has. One that cannot
+    be read counts as empty, and the log names node and column."""
     assert getattr(host(**changes), attribute) == value
     told = 'Column stats of compute node h.example cannot be read' in caplog.text
     assert told is (value == {})
@@ -81,10 +118,12 @@ class Parser:
 
 
 def test_read_when_somebody_looks():
-    """A text is parsed for the first who looks, and hosts with the same text share what it
-    says."""
+    """A text is parsed for the first who looks, and hosts with the same text share what
+    it says."""
     column = LazyColumn('column', parse := Parser(), None)
-    one, two, other = (column.of(row(*each)) for each in [('a', 'x'), ('b', 'x'), ('c', 'y')])
+    one, two, other = (
+        column.of(row(*each)) for each in [('a', 'x'), ('b', 'x'), ('c', 'y')]
+    )
     assert parse.asked == []
     assert one() is two() is one()
     assert other() == ['y']
@@ -92,9 +131,10 @@ def test_read_when_somebody_looks():
 
 
 def test_remembered_as_long_as_it_is_reported():
-    """Nothing is parsed anew when hosts are, however many there are; a text that no host in
-    memory reports any more is forgotten."""
-    column, hosts = LazyColumn('column', parse := Parser(), None), {}
+    """Nothing is parsed anew when hosts are, however many there are; a text that no
+    host in memory reports any more is forgotten."""
+    column = LazyColumn('column', parse := Parser(), None)
+    hosts = {}
     for number in [*range(12_000)] * 2:
         hosts[number] = column.of(row(f'node{number}', f'text{number}'))
         hosts[number]()
@@ -106,7 +146,8 @@ def test_remembered_as_long_as_it_is_reported():
 
 
 def test_one_warning_for_a_text(caplog):
-    """What cannot be read is absent, and the log names the first host that reports it."""
+    """What cannot be read is absent, and the log names the first host that reports
+    it."""
     column = LazyColumn('column', Parser(), None)
     hosts = [column.of(row(node, 'broken')) for node in 'aba']
     assert [host() for host in hosts] == [None, None, None]
@@ -114,17 +155,25 @@ def test_one_warning_for_a_text(caplog):
     assert line == 'Column column of compute node a cannot be read: it is broken'
 
 
-@pytest.mark.parametrize(('column', 'text', 'why'), [
-    (rows.NUMA_TOPOLOGY, 'x', 'malformed'),
-    (rows.NUMA_TOPOLOGY, '', 'it is empty'),
-    (rows.NUMA_TOPOLOGY, '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", "nova_object.data": {"cells": []}}', "'NUMATopology' '2.0'"),
-    (rows.NUMA_TOPOLOGY, None, None),
-    (rows.PCI_STATS, 'x', 'no JSON'),
-    (rows.PCI_STATS, '', None),
-    (rows.PCI_STATS, None, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('column', 'text', 'why'),
+    [
+        (rows.NUMA_TOPOLOGY, 'x', 'malformed'),
+        (rows.NUMA_TOPOLOGY, '', 'it is empty'),
+        (
+            rows.NUMA_TOPOLOGY,
+            '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", "nova_object.data": {"cells": []}}',
+            "'NUMATopology' '2.0'",
+        ),
+        (rows.NUMA_TOPOLOGY, None, None),
+        (rows.PCI_STATS, 'x', 'no JSON'),
+        (rows.PCI_STATS, '', None),
+        (rows.PCI_STATS, None, None),
+    ],
+)
 def test_columns(column, text, why, caplog):
-    """A host that reports nothing is an ordinary one; one that reports nonsense is named."""
+    """A host that reports nothing is an ordinary one; one that reports nonsense is
+    named."""
     assert not column.of(row('host7', text))()
     assert ('host7' in caplog.text) is (why is not None)
     assert (why or '') in caplog.text

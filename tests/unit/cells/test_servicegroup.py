@@ -7,7 +7,12 @@ from dogpile.cache.api import CachedValue
 from oslo_cache import core
 
 from novasched.cells.memcached import cache_region
-from novasched.cells.servicegroup import COMPUTE, Heartbeat, MemcachedServiceGroup, service_key
+from novasched.cells.servicegroup import (
+    COMPUTE,
+    Heartbeat,
+    MemcachedServiceGroup,
+    service_key,
+)
 from novasched.conf.errors import ConfigError
 from tests.lab.nova_databases import NOW, hosts_of
 
@@ -16,8 +21,8 @@ LOST = 'Lost connection to memcache server for reporting service status: '
 
 
 class Memory:
-    """A cache region in memory that counts how often it is read, and that can be cut off:
-    what cannot be reached either raises or, as some clients do, has nothing."""
+    """A cache region in memory that counts how often it is read, and that can be cut
+    off: what cannot be reached either raises or, as some clients do, has nothing."""
 
     def __init__(self):
         self.cache = core.create_region()
@@ -33,7 +38,9 @@ class Memory:
     def get_multi(self, names):
         self.reads += 1
         self.check()
-        return self.cache.get_multi(names) if self.cut is None else [core.NO_VALUE] * len(names)
+        if self.cut is None:
+            return self.cache.get_multi(names)
+        return [core.NO_VALUE] * len(names)
 
     def check(self):
         if isinstance(self.cut, Exception):
@@ -52,7 +59,8 @@ def memory():
 
 @pytest.fixture
 def cloud(cloud, memory):
-    """Three computes in two cells, whose rows say nothing of when they were last seen."""
+    """Three computes in two cells, whose rows say nothing of when they were last
+    seen."""
     cloud.group = MemcachedServiceGroup(memory, 'ctl1', lambda: cloud.now)
     for host, cell in (('h1', 'cell1'), ('h2', 'cell1'), ('h3', 'cell2')):
         cloud.add_host(host, cell, service=False)
@@ -65,13 +73,15 @@ def up(reader):
 
 
 def said(caplog):
-    driver = [each for each in caplog.records if each.name == 'nova.servicegroup.drivers.mc']
+    driver = [
+        each for each in caplog.records if each.name == 'nova.servicegroup.drivers.mc'
+    ]
     return [each.getMessage() for each in driver if each.levelno > 10]
 
 
 def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
-    """Whatever their rows say, but for an operator's word; the next request sees what has changed.
-    memcached is asked once for each cell, however many hosts there are."""
+    """Whatever their rows say, but for an operator's word; the next request sees what
+    has changed. memcached is asked once for each cell, however many hosts there are."""
     reader = cloud.reader()
     assert up(reader) == []
     memory.heard('h1', DOWN_TIME - 1)
@@ -99,9 +109,9 @@ REFUSED = ConnectionRefusedError('refused')
     ],
 )
 def test_an_outage(cloud, memory, meets, cut, why, caplog):
-    """One warning for an outage of all cells, by whoever meets it first, and one line when it is
-    over; meanwhile all computes are down. That they are is no outage by itself, as long as our own
-    key is there."""
+    """One warning for an outage of all cells, by whoever meets it first, and one line
+    when it is over; meanwhile all computes are down. That they are is no outage by
+    itself, as long as our own key is there."""
     caplog.set_level('INFO')
     reader = cloud.reader()
     cloud.group.report_state()
@@ -122,8 +132,8 @@ def test_an_outage(cloud, memory, meets, cut, why, caplog):
 
 
 def test_the_scheduler_joins(cloud, memory):
-    """Its row is made, and its key is there at once; each beat renews the key and leaves
-    the row alone."""
+    """Its row is made, and its key is there at once; each beat renews the key and
+    leaves the row alone."""
     cloud.cells.refresh()
     own = cloud.cells.all()[0].database
     heart = Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now, cloud.group)
@@ -142,15 +152,24 @@ MEMORY = '[cache]\nenabled = true\nbackend = dogpile.cache.memory\n'
 KEEPS = 'servicegroup_driver = mc keeps what services report there'
 
 
-@pytest.mark.parametrize(('text', 'message'), [
-    ('', f'[cache] enabled = False: {KEEPS}'),
-    ('[cache]\nenabled = true', f'[cache] backend = dogpile.cache.null: {KEEPS}'),
-    (f'{MEMORY}memcache_servers =', f'[cache] memcache_servers = []: {KEEPS}'),
-    ('[cache]\nenabled = true\nbackend = redis', 'Value for option backend from LocationInfo'),
-    ('[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc', '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc'),
-    (f'{MEMORY}backend_expiration_time = 5', '[cache] = unusable: '),
-    (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', f'[cache] enabled = False: {KEEPS}'),
+        ('[cache]\nenabled = true', f'[cache] backend = dogpile.cache.null: {KEEPS}'),
+        (f'{MEMORY}memcache_servers =', f'[cache] memcache_servers = []: {KEEPS}'),
+        (
+            '[cache]\nenabled = true\nbackend = redis',
+            'Value for option backend from LocationInfo',
+        ),
+        (
+            '[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc',
+            '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc',
+        ),
+        (f'{MEMORY}backend_expiration_time = 5', '[cache] = unusable: '),
+        (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
+    ],
+)
 def test_a_cache_that_cannot_be_used(load, text, message):
     """The error says which option is wrong, or what to install."""
     with pytest.raises(ConfigError) as caught:
@@ -159,10 +178,12 @@ def test_a_cache_that_cannot_be_used(load, text, message):
 
 
 def test_the_region_forgets_after_service_down_time(load, monkeypatch):
-    """As in nova, that is how old a key may be, whatever [cache] expiration_time says. Without
-    oslo.cache the error says what to install."""
+    """As in nova, that is how old a key may be, whatever [cache] expiration_time says.
+    Without oslo.cache the error says what to install."""
     assert cache_region(load(f'{MEMORY}expiration_time = 600'), 7).expiration_time == 7
     monkeypatch.setitem(sys.modules, 'oslo_cache', None)
     why = r'install the package oslo.cache \(pip install novasched\[memcached\]\)$'
-    with pytest.raises(ConfigError, match=rf'^\[DEFAULT\] servicegroup_driver = mc: {why}'):
+    with pytest.raises(
+        ConfigError, match=rf'^\[DEFAULT\] servicegroup_driver = mc: {why}'
+    ):
         cache_region(load(MEMORY), DOWN_TIME)

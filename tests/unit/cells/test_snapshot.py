@@ -19,14 +19,21 @@ from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NOW, hosts_of
 
 
-@pytest.mark.parametrize(('destination', 'found'), [
-    (None, {'h1': 'cell1', 'h2': 'cell2'}),
-    (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
-    (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), {'h1': 'cell1', 'h2': 'cell2'}),
-    (Destination(cell_uuid=a_uuid('cell9')), {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('destination', 'found'),
+    [
+        (None, {'h1': 'cell1', 'h2': 'cell2'}),
+        (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
+        (
+            Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True),
+            {'h1': 'cell1', 'h2': 'cell2'},
+        ),
+        (Destination(cell_uuid=a_uuid('cell9')), {}),
+    ],
+)
 def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
-    """An instance stays in its cell unless it may leave it. Each host knows its cell."""
+    """An instance stays in its cell unless it may leave it. Each host knows its
+    cell."""
     hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))
     assert {name: host.cell_uuid for name, host in hosts.items()} == {
         name: a_uuid(cell) for name, cell in found.items()
@@ -34,8 +41,8 @@ def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
 
 
 def test_rows_that_are_no_hosts(cloud, caplog):
-    """Deleted nodes, nodes without a nova-compute, and those that never reported are left out.
-    The row of the nova-compute says whether the host is disabled."""
+    """Deleted nodes, nodes without a nova-compute, and those that never reported are
+    left out. The row of the nova-compute says whether the host is disabled."""
     engine = cloud.engines['cell1']
     cloud.add_host('deleted', deleted=7)
     cloud.add_host('orphan', service=False)
@@ -51,8 +58,10 @@ def test_rows_that_are_no_hosts(cloud, caplog):
 
 
 def test_rows_that_changed_are_counted(two_cells):
-    """A compute node and a service each, when they are new, and no more until one changes."""
-    reader, refreshed = two_cells.reader(), []
+    """A compute node and a service each, when they are new, and no more until one
+    changes."""
+    reader = two_cells.reader()
+    refreshed = []
     for new in ((), (), ('h3',)):
         for name in new:
             two_cells.add_host(name)
@@ -98,15 +107,17 @@ def test_service_is_up(cloud, changes, up):
     ],
 )
 def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
-    """The snapshot says when that was seen: also of hosts that are new, or whose service changed;
-    not of the hosts that were read first."""
+    """The snapshot says when that was seen: also of hosts that are new, or whose
+    service changed; not of the hosts that were read first."""
     reader = two_cells.reader()
     assert reader.snapshot().host_snapshot.freed == {}
     if table:
         engine = two_cells.engines['cell1']
         with engine.begin() as connection:
             which = sa.update(tables.main.tables[table])
-            connection.execute(which.where(which.table.c.host == 'h1').values(**changes))
+            connection.execute(
+                which.where(which.table.c.host == 'h1').values(**changes)
+            )
     else:
         two_cells.add_host('h3')
     snapshot = reader.snapshot().host_snapshot
@@ -124,7 +135,9 @@ def test_aggregates_that_change(two_cells):
     two_cells.add_aggregate(1, ['h1'])
     changed = reader.snapshot().host_snapshot
     assert changed.aggregates_settled == changed.read_at + AGGREGATES_LAG_S
-    assert reader.snapshot().host_snapshot.aggregates_settled == changed.aggregates_settled
+    assert (
+        reader.snapshot().host_snapshot.aggregates_settled == changed.aggregates_settled
+    )
 
 
 def in_zones(*zones, forbidden=(), arrived=0.0):
@@ -139,7 +152,9 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
     """They are offered to no request that needs the aggregate, though Placement may
     offer them; nor hosts that have joined one that the request must avoid. Hosts of
     which Placement alone says that they are in an aggregate are offered."""
-    agg1, agg2, placements = a_uuid('agg1'), a_uuid('agg2'), a_uuid('known to Placement')
+    agg1 = a_uuid('agg1')
+    agg2 = a_uuid('agg2')
+    placements = a_uuid('known to Placement')
     two_cells.add_aggregate(1, ['h1', 'h2'])
     two_cells.add_aggregate(2, ['h2'])
     reader = two_cells.reader()
@@ -227,8 +242,8 @@ def away(cloud, *cells):
     ],
 )
 def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
-    """One that no cell has is refused before Placement is asked. One that may be in a cell that
-    is away is not said to be missing."""
+    """One that no cell has is refused before Placement is asked. One that may be in a
+    cell that is away is not said to be missing."""
     away(two_cells, *gone)
     with error:
         two_cells.reader().aimed(a_request(**fields))
@@ -248,16 +263,22 @@ def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
     ],
 )
 @pytest.mark.parametrize('instances', [False, True])
-def test_cells_that_are_away(two_cells, caplog, gone, uuids, destination, found, instances):
-    """Their hosts are left out, but where a request has no others: that is no refusal."""
+def test_cells_that_are_away(
+    two_cells, caplog, gone, uuids, destination, found, instances
+):
+    """Their hosts are left out, but where a request has no others: that is no
+    refusal."""
     away(two_cells, *gone)
-    request, reader = a_request(requested_destination=destination), two_cells.reader()
+    request = a_request(requested_destination=destination)
+    reader = two_cells.reader()
     if found is None:
         with NO_CELL:
             hosts_of(reader, request, uuids, instances)
     else:
         hosts = hosts_of(reader, request, uuids, instances)
-        assert [name for name in hosts if uuids is None or a_uuid(name) in uuids] == found
+        assert [
+            name for name in hosts if uuids is None or a_uuid(name) in uuids
+        ] == found
     for cell in gone:
         assert f'Failed to get computes for cell {a_uuid(cell)}' in caplog.text
 
@@ -287,7 +308,8 @@ class Interrupted(DatabaseServiceGroup):
 
 def test_a_reading_that_does_not_end(two_cells, caplog):
     """The cell is left out of the next ones too, and back when it has ended."""
-    stuck, over = threading.Event(), threading.Event()
+    stuck = threading.Event()
+    over = threading.Event()
 
     def wait_in_first_cell(hosts):
         if 'h1' in hosts:
@@ -327,7 +349,8 @@ def test_a_reading_that_is_cut(cloud):
     assert not failures
 
 
-VERSION_60, VERSION_73 = {'version': 60}, {'version': 73}
+VERSION_60 = {'version': 60}
+VERSION_73 = {'version': 73}
 
 
 @pytest.mark.parametrize(
@@ -345,9 +368,9 @@ VERSION_60, VERSION_73 = {'version': 60}, {'version': 73}
     ],
 )
 def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
-    """Of all cells, also of one that is disabled for now and is upgraded all the same; services
-    that are forced down or gone do not count, nor do those of a dead cell, which cannot be given
-    instances."""
+    """Of all cells, also of one that is disabled for now and is upgraded all the same;
+    services that are forced down or gone do not count, nor do those of a dead cell,
+    which cannot be given instances."""
     for name, services in (('cell1', cell1), ('cell2', cell2)):
         for number, columns in enumerate(services):
             values = {'forced_down': False, **columns}
@@ -362,7 +385,8 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
 
 
 def test_a_request_that_goes_by_another_version(two_cells):
-    """It finds out when the hosts are read for it; from then on requests go by the new one."""
+    """It finds out when the hosts are read for it; from then on requests go by the new
+    one."""
     reader = two_cells.reader()
     for version in (60, 73):
         for cell in ('cell1', 'cell2'):

@@ -37,7 +37,9 @@ def told():
 
 @pytest.fixture
 def breaker(patient, told):
-    breaker = CircuitBreaker(patient.probe, OSError, first=0.01, last=0.02, on_change=told.append)
+    breaker = CircuitBreaker(
+        patient.probe, OSError, first=0.01, last=0.02, on_change=told.append
+    )
     yield breaker
     breaker.stop()
 
@@ -55,7 +57,8 @@ def closed(breaker):
 
 
 def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
-    """For the first reason, and each time anew. While it is closed nothing is probed."""
+    """For the first reason, and each time anew. While it is closed nothing is
+    probed."""
     assert closed(breaker)
     assert not patient.asked.acquire(blocking=False)
     for reason in ('silent', 'refused'):
@@ -73,7 +76,8 @@ def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
 
 
 def test_one_slow_answer_among_others(breaker, patient, told):
-    """Nobody else is kept from it: others were answered meanwhile, and so is the probe."""
+    """Nobody else is kept from it: others were answered meanwhile, and so is the
+    probe."""
     patient.well.set()
     began = time.monotonic()
     breaker.succeeded()
@@ -84,7 +88,8 @@ def test_one_slow_answer_among_others(breaker, patient, told):
 
 
 def test_the_last_answer_was_the_last(breaker, patient, told):
-    """Others were answered while somebody waited, and then nobody any more: a probe shows."""
+    """Others were answered while somebody waited, and then nobody any more: a probe
+    shows."""
     began = time.monotonic()
     breaker.succeeded()
     breaker.failed('silent for 60 s', began)
@@ -119,8 +124,8 @@ def test_an_error_that_nobody_expects(patient, monkeypatch):
 
 
 def test_calls_without_an_answer(breaker, patient):
-    """They are remembered from the first to the last, also those that failed at once, until one is
-    answered, be it a probe."""
+    """They are remembered from the first to the last, also those that failed at once,
+    until one is answered, be it a probe."""
     assert breaker.trouble is None
     before = time.monotonic()
     breaker.missed('refused')

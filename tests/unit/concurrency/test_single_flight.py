@@ -46,7 +46,8 @@ def begun(pool, work, **how):
 
 
 def test_callers_during_a_flight_share_the_next(pool):
-    """However many come while the work is done, it is done once more for all of them."""
+    """However many come while the work is done, it is done once more for all of
+    them."""
     flight, first = begun(pool, work := Work())
     moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(8)]
@@ -56,7 +57,8 @@ def test_callers_during_a_flight_share_the_next(pool):
 
 
 def test_a_stuck_flight_is_overtaken(pool):
-    """The next one does not wait for it for ever; callers of either get its own result."""
+    """The next one does not wait for it for ever; callers of either get its own
+    result."""
     flight, first = begun(pool, work := Work(), stuck_after=0.01)
     second = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
@@ -66,7 +68,8 @@ def test_a_stuck_flight_is_overtaken(pool):
 
 
 def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
-    """A result is shared with whoever arrived before its flight began, and with nobody else."""
+    """A result is shared with whoever arrived before its flight began, and with nobody
+    else."""
     results = iter('abc')
     flight = SingleFlight(lambda: next(results))
     clock = SimpleNamespace(monotonic=itertools.count(10, 10).__next__)
@@ -77,7 +80,8 @@ def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
 
 
 def test_a_failure_is_shared_and_then_forgotten(pool):
-    """Those who share a flight share its failure; whoever asks afterwards has it done again."""
+    """Those who share a flight share its failure; whoever asks afterwards has it done
+    again."""
     flight, first = begun(pool, work := Work(2))
     moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(3)]
@@ -113,8 +117,8 @@ def test_nothing_is_left_of_a_failure():
 
 @pytest.mark.parametrize('threads', [2, 16])
 def test_no_result_is_older_than_the_call(pool, threads):
-    """Under any interleaving a result is at least as new as the question, and only one flight
-    runs at a time."""
+    """Under any interleaving a result is at least as new as the question, and only one
+    flight runs at a time."""
     running = threading.Semaphore(1)
     writing = threading.Lock()
     newest = [0]
@@ -136,7 +140,8 @@ def test_no_result_is_older_than_the_call(pool, threads):
 
 
 def test_callers_while_a_flight_gathers_share_it(pool):
-    gathering, come = threading.Event(), threading.Event()
+    gathering = threading.Event()
+    come = threading.Event()
 
     def gather():
         gathering.set()

@@ -21,7 +21,9 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     """One secret, for one test."""
-    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([WORD, RANDOM])))
+    monkeypatch.setattr(
+        redaction.KNOWN, '__dict__', vars(redaction.Secrets([WORD, RANDOM]))
+    )
 
 
 def handled(monkeypatch, formatter):
@@ -70,17 +72,20 @@ def oslo(monkeypatch):
     ],
 )
 def test_lines(said, logger, argument, line):
-    """Lines of libraries hide secrets; ours do where one stands as such. Names of loggers and
-    our own words stay, even if a password is one of them."""
+    """Lines of libraries hide secrets; ours do where one stands as such. Names of
+    loggers and our own words stay, even if a password is one of them."""
     logging.getLogger(logger).handle(
-        logging.LogRecord(logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None)
+        logging.LogRecord(
+            logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None
+        )
     )
     assert said.getvalue() == f'{logger}: {line}\n'
 
 
 @pytest.mark.parametrize('space', ['\t', '\n', '\n  '])
 def test_white_space_in_a_sentence(said, space):
-    """Escapes keep no secret from being found: neither in a sentence nor in an error of ours."""
+    """Escapes keep no secret from being found: neither in a sentence nor in an error of
+    ours."""
     log = logging.getLogger('novasched')
     log.info(f'password:{space}{WORD}')
     try:
@@ -103,8 +108,8 @@ def test_a_traceback(said):
 
 
 def test_where_an_error_comes_from(said):
-    """The errors behind an error hide theirs; files and lines of code stay, even if a password
-    is a word in them."""
+    """The errors behind an error hide theirs; files and lines of code stay, even if a
+    password is a word in them."""
     redaction.learn(['Outer'])
     log = logging.getLogger('novasched')
     try:
@@ -117,7 +122,9 @@ def test_where_an_error_comes_from(said):
     text = said.getvalue()
     assert "raise Outer.Inner(f'no {WORD}')" in text
     assert f'{__name__}.Outer.Inner: no ***\n' in text
-    assert text.endswith('novasched.scheduler.errors.PlacementUnavailable: our Outer words\n')
+    assert text.endswith(
+        'novasched.scheduler.errors.PlacementUnavailable: our Outer words\n'
+    )
     assert 'The above exception was the direct cause' in text
 
 
@@ -127,8 +134,8 @@ class Outer:
 
 
 def test_an_error_in_hand(oslo):
-    """oslo.log adds the error that is handled meanwhile to a line, without its secrets; in front
-    of each line of a traceback stand the logger and the level as they are."""
+    """oslo.log adds the error that is handled meanwhile to a line, without its secrets;
+    in front of each line of a traceback stand the logger and the level as they are."""
     redaction.learn(['ERROR', 'amqp'])
     try:
         raise OSError(f'{WORD} is away')
@@ -151,7 +158,11 @@ def test_a_line_that_is_no_text():
             return {'message': record.getMessage(), 'lines': [RANDOM], 'pid': 7}
 
     record = logging.LogRecord('amqp', logging.DEBUG, __file__, 1, WORD, (), None)
-    assert Hiding(Structured()).format(record) == {'message': '***', 'lines': ['***'], 'pid': 7}
+    assert Hiding(Structured()).format(record) == {
+        'message': '***',
+        'lines': ['***'],
+        'pid': 7,
+    }
 
 
 def test_a_thread_that_ends(said):

@@ -10,7 +10,9 @@ from novasched.conf.settings import Address, SocketFile
 from novasched.observe.web.wiring import listen
 from tests.lab.processes import free_port
 
-BIND, HEALTH, ENDPOINT = 'metrics_bind', 'health_bind', 'tracing_endpoint'
+BIND = 'metrics_bind'
+HEALTH = 'health_bind'
+ENDPOINT = 'tracing_endpoint'
 WHY = {
     BIND: 'HOST:PORT or [::1]:PORT is wanted',
     HEALTH: 'unix:/PATH, HOST:PORT or [::1]:PORT is wanted',
@@ -23,7 +25,9 @@ def read(load):
     """The value of an option of this text in nova.conf."""
 
     def _read(option, text):
-        return getattr(loading.service_settings(load(f'[novasched]\n{option} = {text}\n')), option)
+        return getattr(
+            loading.service_settings(load(f'[novasched]\n{option} = {text}\n')), option
+        )
 
     return _read
 
@@ -45,31 +49,71 @@ def read(load):
         (ENDPOINT, 'http://collector:4318/', 'http://collector:4318/v1/traces'),
         (ENDPOINT, 'https://collector', 'https://collector/v1/traces'),
         (ENDPOINT, 'http://[::1]:4318', 'http://[::1]:4318/v1/traces'),
-        (ENDPOINT, 'http://collector/otlp/v1/traces', 'http://collector/otlp/v1/traces'),
-        (ENDPOINT, 'http://me:Kraken77@collector', 'http://me:Kraken77@collector/v1/traces'),
+        (
+            ENDPOINT,
+            'http://collector/otlp/v1/traces',
+            'http://collector/otlp/v1/traces',
+        ),
+        (
+            ENDPOINT,
+            'http://me:Kraken77@collector',
+            'http://me:Kraken77@collector/v1/traces',
+        ),
     ],
 )
 def test_values(read, option, text, value):
-    """An address is shown as it is written. A URL without a path gets the one at which collectors
-    listen. What is empty is none."""
+    """An address is shown as it is written. A URL without a path gets the one at which
+    collectors listen. What is empty is none."""
     found = read(option, text)
     assert found == value
     assert not isinstance(found, Address) or str(found) == text
 
 
-@pytest.mark.parametrize(('option', 'text'), [
-    *((BIND, text) for text in (
-        '18774', 'localhost', ':18774', '::1:18774', '[::1]', '[::1]18774', 'a:b', 'a:0', 'a:65536',
-        'a:-1', 'a b:1', 'user:word@a:1', 'http://a:1', 'a:1/metrics', '[a]:1', 'a:٣',
-    )),
-    *((HEALTH, text) for text in ('unix:', 'unix:x', '/run/x.sock')),
-    *((ENDPOINT, text) for text in (
-        'collector:4318', 'localhost', 'true', 'grpc://collector:4317', 'http://',
-        'http:///v1/traces', 'http://collector:0', 'http://collector:99999',
-        'http://collector:port', 'http://[::1', 'http://one two', 'http://collector/?token=x',
-        'http://collector/#x',
-    )),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('option', 'text'),
+    [
+        *(
+            (BIND, text)
+            for text in (
+                '18774',
+                'localhost',
+                ':18774',
+                '::1:18774',
+                '[::1]',
+                '[::1]18774',
+                'a:b',
+                'a:0',
+                'a:65536',
+                'a:-1',
+                'a b:1',
+                'user:word@a:1',
+                'http://a:1',
+                'a:1/metrics',
+                '[a]:1',
+                'a:٣',
+            )
+        ),
+        *((HEALTH, text) for text in ('unix:', 'unix:x', '/run/x.sock')),
+        *(
+            (ENDPOINT, text)
+            for text in (
+                'collector:4318',
+                'localhost',
+                'true',
+                'grpc://collector:4317',
+                'http://',
+                'http:///v1/traces',
+                'http://collector:0',
+                'http://collector:99999',
+                'http://collector:port',
+                'http://[::1',
+                'http://one two',
+                'http://collector/?token=x',
+                'http://collector/#x',
+            )
+        ),
+    ],
+)
 def test_values_that_cannot_be(read, option, text):
     """They stop the start, with the option, the value and why in one line."""
     with pytest.raises(ConfigError) as error:
@@ -86,7 +130,8 @@ def test_values_that_cannot_be(read, option, text):
     ],
 )
 def test_where_probes_ask_by_default(load, text, path):
-    """Below nova's folder of state, also where that is as in nova's sample configuration."""
+    """Below nova's folder of state, also where that is as in nova's sample
+    configuration."""
     found = loading.service_settings(load(f'[DEFAULT]\n{text}\n')).health_bind
     assert found == SocketFile(f'{path}/novasched/health.sock')
 

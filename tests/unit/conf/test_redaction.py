@@ -12,7 +12,11 @@ from novasched.conf.redaction import Secrets, is_random, is_telling
         ('s3cret', 'token s3cret', 'token ***'),
         ('nova', 'nova-scheduler is novaish', 'nova-scheduler is novaish'),
         ('nova', "no user nova, or 'nova'; nova.", "no user ***, or '***'; ***."),
-        ('nova', 'nova.conf of nova.scheduler.weights', 'nova.conf of nova.scheduler.weights'),
+        (
+            'nova',
+            'nova.conf of nova.scheduler.weights',
+            'nova.conf of nova.scheduler.weights',
+        ),
         ('a-long-secret', 'prefixa-long-secretsuffix', 'prefixa-long-secretsuffix'),
         ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
         ('abc', 'abc is short', 'abc is short'),
@@ -22,46 +26,80 @@ from novasched.conf.redaction import Secrets, is_random, is_telling
         ('mysql://u:with#hash@h/n', 'invalid int: with', 'invalid int: ***'),
         ('mysql://u:per%2Fcent@h/n', 'per/cent, per%2Fcent', '***, ***'),
         ('mysql://u@h/n', "for user 'u'@'h'", "for user 'u'@'h'"),
-        ('rabbit://u:first@h1:1,u:second@h2:2/', 'first second at h1:1', '*** *** at h1:1'),
+        (
+            'rabbit://u:first@h1:1,u:second@h2:2/',
+            'first second at h1:1',
+            '*** *** at h1:1',
+        ),
         ('rabbit://u:with,comma@h1/', 'port with, user comma', 'port ***, user ***'),
         ('http://host:8778/path', 'http://host:8778/path/x', 'http://host:8778/path/x'),
         ('mysql://u:a-Secret@X@h/n', "no host 'a-secret@x@h'", "no host '***@h'"),
         ('mysql://u:some$word@h/n', 'no such option word', 'no such option ***'),
-        ('', "at /nova.conf:7, No '=' found: 'my pass'", "at /nova.conf:7, No '=' found: ***"),
-        ('', 'at line 7, Key cannot be empty: "x\'y"', 'at line 7, Key cannot be empty: ***'),
+        (
+            '',
+            "at /nova.conf:7, No '=' found: 'my pass'",
+            "at /nova.conf:7, No '=' found: ***",
+        ),
+        (
+            '',
+            'at line 7, Key cannot be empty: "x\'y"',
+            'at line 7, Key cannot be empty: ***',
+        ),
     ],
 )
 def test_hidden(value, text, shown):
-    """From texts of libraries secrets go, whole and in the pieces of a wrong parse; hosts, users
-    and names of which they are a part stay."""
+    """From texts of libraries secrets go, whole and in the pieces of a wrong parse;
+    hosts, users and names of which they are a part stay."""
     assert Secrets([value]).hide(text) == shown
 
 
-@pytest.mark.parametrize(('value', 'text', 'shown'), [
-    ('nova', 'nova asks nova.conf for "nova"', 'nova asks nova.conf for "nova"'),
-    ('numa', 'NUMA cells lack memory', 'NUMA cells lack memory'),
-    ('nova', 'control_exchange = nova', 'control_exchange = nova'),
-    ('nova', 'placement.password = nova', 'placement.password = ***'),
-    ('nova', "{'password': 'nova', 'user': 'nova'}", "{'password': '***', 'user': 'nova'}"),
-    ('nova', '"auth_token": "nova"', '"auth_token": "***"'),
-    ('nova', 'the token: novae', 'the token: novae'),
-    ('nova', "['password:nova', 'db:nova']", "['password:***', 'db:nova']"),
-    ('http://u:pa ss@host', 'no host in http://u:pa ss@host', 'no host in http://***@host'),
-    ('', 'host@backend and me@example.org', 'host@backend and me@example.org'),
-    ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
-    ('rabbit://[fd00:1:2:3::10]:5672/', 'at [fd00:1:2:3::10]:5672', 'at [fd00:1:2:3::10]:5672'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('value', 'text', 'shown'),
+    [
+        ('nova', 'nova asks nova.conf for "nova"', 'nova asks nova.conf for "nova"'),
+        ('numa', 'NUMA cells lack memory', 'NUMA cells lack memory'),
+        ('nova', 'control_exchange = nova', 'control_exchange = nova'),
+        ('nova', 'placement.password = nova', 'placement.password = ***'),
+        (
+            'nova',
+            "{'password': 'nova', 'user': 'nova'}",
+            "{'password': '***', 'user': 'nova'}",
+        ),
+        ('nova', '"auth_token": "nova"', '"auth_token": "***"'),
+        ('nova', 'the token: novae', 'the token: novae'),
+        ('nova', "['password:nova', 'db:nova']", "['password:***', 'db:nova']"),
+        (
+            'http://u:pa ss@host',
+            'no host in http://u:pa ss@host',
+            'no host in http://***@host',
+        ),
+        ('', 'host@backend and me@example.org', 'host@backend and me@example.org'),
+        ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
+        (
+            'rabbit://[fd00:1:2:3::10]:5672/',
+            'at [fd00:1:2:3::10]:5672',
+            'at [fd00:1:2:3::10]:5672',
+        ),
+    ],
+)
 def test_redacted(value, text, shown):
-    """From texts of our own a secret goes where it stands as one, and a random one anywhere."""
+    """From texts of our own a secret goes where it stands as one, and a random one
+    anywhere."""
     assert Secrets([value]).redact(text) == shown
 
 
 TOO_SHORT = '9f86d081884'
 RANDOM = '9f86d081884c7d659a2f', 'kG7bQz2mXw9RtLp4', 'q7Rz-0fK2-99xW'
 CHOSEN = (
-    TOO_SHORT, 'nova', 'openstack123', 'correct-horse-battery-staple', 'PlacementPassword1',
-    'nova-compute-0001', 'aggregate_image_properties_isolation', '123456789012',
-)  # fmt: skip
+    TOO_SHORT,
+    'nova',
+    'openstack123',
+    'correct-horse-battery-staple',
+    'PlacementPassword1',
+    'nova-compute-0001',
+    'aggregate_image_properties_isolation',
+    '123456789012',
+)
 
 
 @pytest.mark.parametrize('secret', [*RANDOM, *CHOSEN])

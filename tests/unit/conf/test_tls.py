@@ -15,7 +15,8 @@ URL = 'mysql+pymysql://nova:p%40ss@db.example/nova'
 
 @pytest.fixture
 def files(tmp_path):
-    """Paths by name: an authority, two certificates with their keys, and what is none."""
+    """Paths by name: an authority, two certificates with their keys, and what is
+    none."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / 'ca')
     for name in ('one', 'two'):
@@ -44,7 +45,9 @@ def files(tmp_path):
 ])  # fmt: skip
 def test_files(files, authority, certificate, key, wrong):
     """What cannot be used is named with its option; what is not named is left."""
-    paths = [None if name is None else files(name) for name in (authority, certificate, key)]
+    paths = [
+        None if name is None else files(name) for name in (authority, certificate, key)
+    ]
     if wrong is None:
         tls.check_files(dict(zip(NAMES, paths, strict=True)))
         return
@@ -54,29 +57,50 @@ def test_files(files, authority, certificate, key, wrong):
     assert str(raised.value).startswith(wrong.format(paths[NAMES.index(option)]))
 
 
-@pytest.mark.parametrize(('asked', 'given'), [
-    ('', {}),
-    ('charset=utf8', {'charset': 'utf8'}),
-    ('ssl_verify_cert=true', {'ssl_verify_cert': 'true'}),
-    ('ssl_ca=CA', {'ssl_ca': 'CA'}),
-    ('ssl_ca=CA&ssl_check_hostname=false', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-    ('ssl_ca=CA&ssl_verify_cert=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-    ('ssl_ca=CA&ssl_verify_identity=0', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-    ('ssl_ca=CA&ssl_verify_identity=1', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
-    ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
-    ('ssl_ca=CA&ssl_verify_cert=false', {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('asked', 'given'),
+    [
+        ('', {}),
+        ('charset=utf8', {'charset': 'utf8'}),
+        ('ssl_verify_cert=true', {'ssl_verify_cert': 'true'}),
+        ('ssl_ca=CA', {'ssl_ca': 'CA'}),
+        (
+            'ssl_ca=CA&ssl_check_hostname=false',
+            {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'},
+        ),
+        (
+            'ssl_ca=CA&ssl_verify_cert=true',
+            {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'},
+        ),
+        (
+            'ssl_ca=CA&ssl_verify_identity=0',
+            {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'},
+        ),
+        (
+            'ssl_ca=CA&ssl_verify_identity=1',
+            {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'},
+        ),
+        (
+            'ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true',
+            {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'},
+        ),
+        (
+            'ssl_ca=CA&ssl_verify_cert=false',
+            {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'},
+        ),
+    ],
+)
 def test_what_a_url_wants_verified(files, asked, given):
-    """With an authority, what PyMySQL understands stands in the place of what it would forget
-    the authority for; the rest of the URL stays."""
+    """With an authority, what PyMySQL understands stands in the place of what it would
+    forget the authority for; the rest of the URL stays."""
     url = sa.make_url(checked(f'{URL}?{asked}'.replace('=CA', f'={files("ca")}'), 'db'))
     assert {k: 'CA' if v == files('ca') else v for k, v in url.query.items()} == given
     assert url.set(query={}) == sa.make_url(URL)
 
 
 def test_other_parameters():
-    """One that nobody knows would otherwise stop the first connection; other drivers have parameters of
-    their own."""
+    """One that nobody knows would otherwise stop the first connection; other drivers
+    have parameters of their own."""
     with pytest.raises(ConfigError, match='there is no parameter ssl_veirfy_cert'):
         checked(f'{URL}?ssl_veirfy_cert=true', '[database] connection')
     for url in ('sqlite://', 'postgresql+psycopg2://u:p@h/d?sslmode=require'):

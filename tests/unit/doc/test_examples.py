@@ -17,9 +17,21 @@ from tests.lab.builders import a_host, a_request
 
 HOSTS = [
     a_host('plain', ram=8192),
-    a_host('licensed', ram=4096, metadata={'windows_licensed': 'true', 'watts_per_vcpu': '20'}),
-    a_host('unlicensed', ram=2048, metadata={'windows_licensed': 'no', 'watts_per_vcpu': '10'}),
-    a_host('scaled', ram=1024, metadata={'watts_per_vcpu': '9', 'power_weight_multiplier': '-1'}),
+    a_host(
+        'licensed',
+        ram=4096,
+        metadata={'windows_licensed': 'true', 'watts_per_vcpu': '20'},
+    ),
+    a_host(
+        'unlicensed',
+        ram=2048,
+        metadata={'windows_licensed': 'no', 'watts_per_vcpu': '10'},
+    ),
+    a_host(
+        'scaled',
+        ram=1024,
+        metadata={'watts_per_vcpu': '9', 'power_weight_multiplier': '-1'},
+    ),
 ]
 ALL = [host.host for host in HOSTS]
 STYLES = pytest.mark.parametrize('module', ['acme_scheduling', 'acme_for_nova'])
@@ -44,8 +56,8 @@ def ranked(settings, request, index=0):
     ],
 )
 def test_the_filter_leaves_licensed_hosts(module, image, index, left):
-    """Windows goes to hosts with a licence; other images go anywhere. For the second instance of a
-    request the filter is not asked again."""
+    """Windows goes to hosts with a licence; other images go anywhere. For the second
+    instance of a request the filter is not asked again."""
     settings = Settings(
         available_filters=(ALL_FILTERS, f'{module}.WindowsLicenseFilter'),
         enabled_filters=('ComputeFilter', 'WindowsLicenseFilter'),
@@ -63,8 +75,11 @@ def test_the_filter_leaves_licensed_hosts(module, image, index, left):
     ],
 )
 def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
-    """It decides alone, and beside the built-in ones; an aggregate can turn it round."""
-    settings = Settings(enabled_filters=(), weight_classes=(*others, f'{module}.PowerWeigher'))
+    """It decides alone, and beside the built-in ones; an aggregate can turn it
+    round."""
+    settings = Settings(
+        enabled_filters=(), weight_classes=(*others, f'{module}.PowerWeigher')
+    )
     assert ranked(settings, a_request()) == order
 
 
@@ -74,10 +89,22 @@ def test_the_test_that_is_shown_passes():
 
 
 def test_the_cloud_that_is_shown_passes():
-    """The documentation's test in a whole scheduler: pytest runs it, with its fixtures."""
+    """The documentation's test in a whole scheduler: pytest runs it, with its
+    fixtures."""
     examples = Path(import_module('acme_test').__file__).parent
     run = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'acme_cloud_test.py'],
-        cwd=examples, capture_output=True, text=True, env={**os.environ, 'PYTEST_ADDOPTS': ''},
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'pytest',
+            '-q',
+            '-p',
+            'no:cacheprovider',
+            'acme_cloud_test.py',
+        ],
+        cwd=examples,
+        capture_output=True,
+        text=True,
+        env={**os.environ, 'PYTEST_ADDOPTS': ''},
+    )
     assert '1 passed' in run.stdout, run.stdout + run.stderr

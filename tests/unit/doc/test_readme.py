@@ -27,7 +27,9 @@ def test_the_readme_tells_what_ci_runs():
 
 def test_both_commands_install_tox_in_the_same_way():
     """Who has run one of them needs nothing new for the other."""
-    assert command('See it work') == f'{command("Test it").removesuffix(" -p")} -e sandbox'
+    assert (
+        command('See it work') == f'{command("Test it").removesuffix(" -p")} -e sandbox'
+    )
 
 
 def test_what_a_command_leaves_is_no_change():
@@ -46,7 +48,9 @@ def test_all_name_the_same_pythons():
     assert f'target-version = "py{first.replace(".", "")}"\n' in tools
     install = (ROOT / 'doc' / 'source' / 'install.rst').read_text()
     for text in (README, install):
-        assert set(re.findall(r'Python (3\S*(?: to 3\S+)?\w)', text)) == {f'{first} to {last}'}
+        assert set(re.findall(r'Python (3\S*(?: to 3\S+)?\w)', text)) == {
+            f'{first} to {last}'
+        }
 
 
 def requirements():

@@ -50,8 +50,14 @@ def test_snippets_set_options_that_exist(path):
     [
         ('kolla/globals.yml', 'nova_scheduler_image_full: "registry.example.org/'),
         ('openstack-helm/values.yaml', 'nova_scheduler: registry.example.org/'),
-        ('kolla/template-overrides.j2', f'{LINK} /var/lib/kolla/venv/bin/nova-scheduler\n'),
-        ('openstack-helm/Dockerfile', f'{LINK} /var/lib/openstack/bin/nova-scheduler\n'),
+        (
+            'kolla/template-overrides.j2',
+            f'{LINK} /var/lib/kolla/venv/bin/nova-scheduler\n',
+        ),
+        (
+            'openstack-helm/Dockerfile',
+            f'{LINK} /var/lib/openstack/bin/nova-scheduler\n',
+        ),
     ],
 )
 def test_deployments_find_the_image_and_nova_scheduler_in_it(path, line):
@@ -60,26 +66,33 @@ def test_deployments_find_the_image_and_nova_scheduler_in_it(path, line):
 
 
 def test_kolla_adds_a_job_of_every_scheduler():
-    """Filled in as kolla-ansible does, the snippet is what prometheus.yml has in this place; and the
-    port is that of the documentation."""
+    """Filled in as kolla-ansible does, the snippet is what prometheus.yml has in this
+    place; and the port is that of the documentation."""
     filters = {
         'kolla_address': lambda network, host: f'{network}-of-{host}',
         'put_address_in_context': lambda address, _context: f'[{address}]',
     }
     environment = jinja2.Environment(trim_blocks=True)  # as ansible's
     environment.filters.update(filters)
-    file = ETC / 'kolla' / 'config' / 'prometheus' / 'prometheus.yml.d' / 'novasched.yml'
+    file = (
+        ETC / 'kolla' / 'config' / 'prometheus' / 'prometheus.yml.d' / 'novasched.yml'
+    )
     groups = {'nova-scheduler': ['one', 'two']}
     rendered = environment.from_string(file.read_text()).render(groups=groups)
     [job] = yaml.safe_load(rendered)['scrape_configs']
     targets = ['[api-of-one]:18774', '[api-of-two]:18774']
     assert job == {'job_name': 'novasched', 'static_configs': [{'targets': targets}]}
-    assert 'metrics_bind = 192.0.2.10:18774' in (TOP / 'doc/source/metrics.rst').read_text()
+    assert (
+        'metrics_bind = 192.0.2.10:18774'
+        in (TOP / 'doc/source/metrics.rst').read_text()
+    )
 
 
 def test_openstack_ansible_starts_it_as_the_unit_does():
     """What is overridden of nova-scheduler's unit has the unit's values."""
-    variables = yaml.safe_load((ETC / 'openstack-ansible' / 'user_variables.yml').read_text())
+    variables = yaml.safe_load(
+        (ETC / 'openstack-ansible' / 'user_variables.yml').read_text()
+    )
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str
     unit.read(ETC / 'systemd' / 'novasched.service')

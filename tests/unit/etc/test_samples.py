@@ -19,8 +19,12 @@ LIBRARIES = ('api_database', 'database', 'neutron', 'placement')
 def blocks(text):
     """A sample configuration by group and by who declares the options."""
     found = {}
-    for group, body in re.findall(r'^\[(\w+)\]$(.*?)(?=^\[\w+\]$|\Z)', text, re.M | re.S):
-        for owner, options in re.findall(r'^# From (\S+)$(.*?)(?=^# From |\Z)', body, re.M | re.S):
+    for group, body in re.findall(
+        r'^\[(\w+)\]$(.*?)(?=^\[\w+\]$|\Z)', text, re.M | re.S
+    ):
+        for owner, options in re.findall(
+            r'^# From (\S+)$(.*?)(?=^# From |\Z)', body, re.M | re.S
+        ):
             found[group, owner] = options.strip('#\n')
     return found
 
@@ -30,14 +34,19 @@ def generated(tmp_path_factory):
     """What oslo-config-generator gives now."""
     file = tmp_path_factory.mktemp('etc') / 'sample'
     generator.main(
-        ['--config-file', str(ETC / 'config-generator.conf'), '--output-file', str(file)]
+        [
+            '--config-file',
+            str(ETC / 'config-generator.conf'),
+            '--output-file',
+            str(file),
+        ]
     )
     return blocks(file.read_text())
 
 
 def test_the_sample_configuration_is_what_the_generator_gives(generated):
-    """Our options stand there as they are declared, and the libraries' stand beside them;
-    ``tox -e genconfig`` writes it anew."""
+    """Our options stand there as they are declared, and the libraries' stand beside
+    them; ``tox -e genconfig`` writes it anew."""
     sample = blocks((ETC / 'novasched.conf.sample').read_text())
 
     def ours(text):
@@ -56,7 +65,10 @@ def test_the_sample_configuration_tells_nothing_of_a_machine():
     """Whoever makes it gets the same: no host name, address or path of theirs."""
     text = (ETC / 'novasched.conf.sample').read_text()
     assert '#host = <current hostname>' in text
-    assert re.findall(r'^#\w+ = .*(?:/home|/root|/tmp|\d+\.\d+\.\d+\.\d+).*', text, re.M) == []
+    assert (
+        re.findall(r'^#\w+ = .*(?:/home|/root|/tmp|\d+\.\d+\.\d+\.\d+).*', text, re.M)
+        == []
+    )
 
 
 @pytest.fixture
@@ -87,7 +99,8 @@ def test_the_unit_says(unit):
 
 
 def said_by(tool, folder, name, changes, *arguments):
-    """What a tool says of one of our files, with what is not on this machine replaced."""
+    """What a tool says of one of our files, with what is not on this machine
+    replaced."""
     program = shutil.which(tool) or shutil.which(tool, path='/usr/sbin:/sbin')
     if program is None:
         pytest.skip(f'{tool} is not installed')
@@ -96,7 +109,9 @@ def said_by(tool, folder, name, changes, *arguments):
         text = text.replace(old, new)
     file = folder / Path(name).name
     file.write_text(text)
-    run = subprocess.run([program, *arguments, file], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [program, *arguments, file], capture_output=True, text=True, check=False
+    )
     return run.stdout + run.stderr
 
 
@@ -115,6 +130,8 @@ def test_logrotate_accepts_its_entry(tmp_path):
     group = grp.getgrgid(os.getegid()).gr_name
     changes = {'nova nova': f'{user} {group}'}
     arguments = ('-d', '-s', tmp_path / 'state')
-    said = said_by('logrotate', tmp_path, 'logrotate.d/00-novasched', changes, *arguments)
+    said = said_by(
+        'logrotate', tmp_path, 'logrotate.d/00-novasched', changes, *arguments
+    )
     assert 'Handling 1 logs' in said
     assert 'error' not in said

@@ -16,9 +16,15 @@ from tests.lab.ports import Decided, keep
 
 HOSTS = [
     *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
-    *(a_host(f'off-{i}', disabled=True, why='rack 4', nodename=f'off-{i}.example.org') for i in range(3)),
-    *(a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'node-{i}'), ram=4096) for i in range(2)),
-]  # fmt: skip
+    *(
+        a_host(f'off-{i}', disabled=True, why='rack 4', nodename=f'off-{i}.example.org')
+        for i in range(3)
+    ),
+    *(
+        a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'node-{i}'), ram=4096)
+        for i in range(2)
+    ),
+]
 SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'))
 NAMES = {'placed': 512, 'refused': 9000}
 
@@ -51,7 +57,8 @@ TABLE = """\
 
 
 def test_a_refusal(capsys, path):
-    """The story on one screen, its first line first; it is found by server and request."""
+    """The story on one screen, its first line first; it is found by server and
+    request."""
     status, text = explain(capsys, path, 'refused')
     assert status == 0
     assert text.splitlines()[0] == REFUSED
@@ -62,15 +69,38 @@ def test_a_refusal(capsys, path):
         assert explain(capsys, path, *same) == (0, text)
 
 
-@pytest.mark.parametrize(('server', 'host', 'why'), [
-    ('refused', 'small-7', 'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted'),
-    ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
-    ('refused', 'off-1.example.org', 'off-1.example.org: ComputeFilter: disabled, reason: rack 4'),
-    ('refused', 'nobody', 'nobody: Placement did not offer it, or there is no such host'),
-    ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
-    ('placed', 'metal', 'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)'),
-    ('refused', 'node-1', 'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('server', 'host', 'why'),
+    [
+        (
+            'refused',
+            'small-7',
+            'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted',
+        ),
+        ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
+        (
+            'refused',
+            'off-1.example.org',
+            'off-1.example.org: ComputeFilter: disabled, reason: rack 4',
+        ),
+        (
+            'refused',
+            'nobody',
+            'nobody: Placement did not offer it, or there is no such host',
+        ),
+        ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
+        (
+            'placed',
+            'metal',
+            'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)',
+        ),
+        (
+            'refused',
+            'node-1',
+            'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)',
+        ),
+    ],
+)
 def test_why_not_that_host(capsys, path, server, host, why):
     """The reason in full, by the name of a host or of a node."""
     status, text = explain(capsys, path, server, '--host', host)
@@ -88,7 +118,10 @@ def test_why_not_that_host(capsys, path, server, host, why):
         (['%'], 'has no decision on %;'),
         (['half-\udcff'], "has no decision on 'half-?'"),
         (['x' * 100_000], "has no decision on 'xxx"),
-        (['--last', '--file', '/nowhere'], '/nowhere: there is no such file; no decision has been'),
+        (
+            ['--last', '--file', '/nowhere'],
+            '/nowhere: there is no such file; no decision has been',
+        ),
         (['--last', '--file', '/' + 'x' * 1000], 'cannot be read: File name too long'),
         (['--last', '--file', __file__], 'damaged, or no file of decision records'),
     ],
@@ -103,7 +136,9 @@ def test_nothing_to_tell(capsys, path, arguments, said):
     assert explain(capsys, path, '--last')[0] == 0
 
 
-@pytest.mark.parametrize('host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J'])
+@pytest.mark.parametrize(
+    'host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J']
+)
 def test_a_host_that_is_none(capsys, path, host):
     """It is looked for like any other, and fits on a line."""
     status, text = explain(capsys, path, '--last', '--host', host)
@@ -124,19 +159,45 @@ def changed(path, statement):
 
 OTHER_RELEASE = 'of another release: of form {}, and this release reads form 1'
 FILES = {
-    **{f'cut {share}': (partial(cut, share=share), 'damaged') for share in (0.2, 0.5, 0.7)},
+    **{
+        f'cut {share}': (partial(cut, share=share), 'damaged')
+        for share in (0.2, 0.5, 0.7)
+    },
     'cut at once': (partial(cut, share=0.001), OTHER_RELEASE.format(0)),
-    'empty': (partial(cut, share=0), 'the file is empty; no decision has been recorded there'),
-    'newer': (partial(changed, statement='pragma user_version = 99'), OTHER_RELEASE.format(99)),
-    'foreign': (partial(changed, statement='pragma user_version = 0'), OTHER_RELEASE.format(0)),
-    'no table': (partial(changed, statement='drop table decisions'), 'cannot be read: no such table'),
-    'no record': (partial(changed, statement="update decisions set record = 'x'"), 'damaged'),
-    'half a record': (partial(changed, statement='update decisions set record = substr(record, 1, 99)'), 'damaged'),
+    'empty': (
+        partial(cut, share=0),
+        'the file is empty; no decision has been recorded there',
+    ),
+    'newer': (
+        partial(changed, statement='pragma user_version = 99'),
+        OTHER_RELEASE.format(99),
+    ),
+    'foreign': (
+        partial(changed, statement='pragma user_version = 0'),
+        OTHER_RELEASE.format(0),
+    ),
+    'no table': (
+        partial(changed, statement='drop table decisions'),
+        'cannot be read: no such table',
+    ),
+    'no record': (
+        partial(changed, statement="update decisions set record = 'x'"),
+        'damaged',
+    ),
+    'half a record': (
+        partial(
+            changed, statement='update decisions set record = substr(record, 1, 99)'
+        ),
+        'damaged',
+    ),
     'a text': (lambda path: path.write_text('no database' * 999), 'damaged'),
     'a folder': (lambda path: path.unlink() or path.mkdir(), 'this is no file'),
     'a pipe': (lambda path: path.unlink() or os.mkfifo(path), 'this is no file'),
-    'a link': (lambda path: path.unlink() or path.symlink_to(path), 'this is a symbolic link'),
-}  # fmt: skip
+    'a link': (
+        lambda path: path.unlink() or path.symlink_to(path),
+        'this is a symbolic link',
+    ),
+}
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -154,7 +215,8 @@ def test_files_that_cannot_be_read(capsys, path, name):
 def test_files_that_may_not_be_read(capsys, path, shut):
     """Rights are looked at, though root runs the tests."""
     explain(capsys, path, '--last')  # which imports what nobody may not
-    us, nobody = os.geteuid(), 65534
+    us = os.geteuid()
+    nobody = 65534
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top, 'folder')
         folder.mkdir()
@@ -168,16 +230,37 @@ def test_files_that_may_not_be_read(capsys, path, shut):
     assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
 
 
-@pytest.mark.parametrize(('lines', 'status', 'said'), [
-    ('', 1, '/var/lib/nova/novasched/decisions.sqlite: there is no such file'),
-    ('state_path = /nowhere', 1, '/nowhere/novasched/decisions.sqlite: there is no such file'),
-    ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, '[novasched] decisions_file is empty in nova.conf'),
-    ('state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x', 1, '/nowhere/x: there'),
-    ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('lines', 'status', 'said'),
+    [
+        ('', 1, '/var/lib/nova/novasched/decisions.sqlite: there is no such file'),
+        (
+            'state_path = /nowhere',
+            1,
+            '/nowhere/novasched/decisions.sqlite: there is no such file',
+        ),
+        (
+            'state_path = /nowhere\n[novasched]\ndecisions_file =',
+            2,
+            '[novasched] decisions_file is empty in nova.conf',
+        ),
+        (
+            'state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x',
+            1,
+            '/nowhere/x: there',
+        ),
+        (
+            '[novasched]\ndecisions_file = /nowhere/x',
+            1,
+            '/nowhere/x: there is no such file',
+        ),
+    ],
+)
 def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
     """By its own option, or below nova's folder of state."""
     conf = tmp_path / 'nova.conf'
     conf.write_text(f'[DEFAULT]\n{lines}\n')
-    assert novaschedctl.main(['explain', '--config-file', str(conf), '--last']) == status
+    assert (
+        novaschedctl.main(['explain', '--config-file', str(conf), '--last']) == status
+    )
     assert said in capsys.readouterr().err

@@ -9,7 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from novasched.observe import metrics
 from novasched.observe.web.server import MetricsText
-from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt, Ranking
+from novasched.scheduler.decision import (
+    Decision,
+    FilterResult,
+    PlacementAttempt,
+    Ranking,
+)
 from novasched.scheduler.model.host import Selection
 from tests.lab.builders import a_host, a_request
 
@@ -32,17 +37,27 @@ def seen(directory, metric):
 
 
 def test_workers_are_one(directory):
-    """Counters and what a gauge sums up are added; of another the greatest value counts. One
-    that has ended leaves its counts, and the next of its number counts on."""
-    one, two = metrics.Instruments(0), metrics.Instruments(1)
+    """Counters and what a gauge sums up are added; of another the greatest value
+    counts. One that has ended leaves its counts, and the next of its number counts
+    on."""
+    one = metrics.Instruments(0)
+    two = metrics.Instruments(1)
     three = metrics.REQUESTS, metrics.PENDING_CLAIMS, metrics.SNAPSHOT_AGE
     for worker, amount in ((one, 1), (two, 2)):
         worker.of(metrics.REQUESTS, 'placed').inc(amount)
         worker.of(metrics.PENDING_CLAIMS).set(amount)
         worker.of(metrics.SNAPSHOT_AGE).set(amount)
-    assert [seen(directory, each) for each in three] == [{('placed',): 3}, {(): 3}, {(): 2}]
+    assert [seen(directory, each) for each in three] == [
+        {('placed',): 3},
+        {(): 3},
+        {(): 2},
+    ]
     mark_process_dead(1, directory)
-    assert [seen(directory, each) for each in three] == [{('placed',): 3}, {(): 1}, {(): 1}]
+    assert [seen(directory, each) for each in three] == [
+        {('placed',): 3},
+        {(): 1},
+        {(): 1},
+    ]
     metrics.Instruments(1).of(metrics.REQUESTS, 'placed').inc(5)
     assert seen(directory, metrics.REQUESTS) == {('placed',): 8}
 
@@ -50,22 +65,37 @@ def test_workers_are_one(directory):
 def test_results_are_shown_before_there_are_any(directory):
     """A rate needs the 0 that a counter rises from."""
     counters = metrics.DecisionCounters(metrics.Instruments(0))
-    assert seen(directory, metrics.REQUESTS) == {('placed',): 0, ('refused',): 0, ('failed',): 0}
+    assert seen(directory, metrics.REQUESTS) == {
+        ('placed',): 0,
+        ('refused',): 0,
+        ('failed',): 0,
+    }
     chosen = Selection.of(a_host('a'), None, 'nova', {})
     ranking = Ranking([], (FilterResult('One', 2, [], ['no'], 3.0),))
     attempt = PlacementAttempt(None, 0, 2, 0, ranking)
-    counters(Decision(a_request(), 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]]))
+    counters(
+        Decision(a_request(), 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]])
+    )
     assert seen(directory, metrics.HOSTS_IN) == {('One',): 2}
     assert seen(directory, metrics.HOSTS_OUT) == {('One',): 1}
     assert seen(directory, metrics.FILTER_SECONDS) == {('One',): 3.0}
-    assert seen(directory, metrics.REQUESTS) == {('placed',): 1, ('refused',): 0, ('failed',): 0}
+    assert seen(directory, metrics.REQUESTS) == {
+        ('placed',): 1,
+        ('refused',): 0,
+        ('failed',): 0,
+    }
 
 
 def test_a_look(directory):
-    """Counters grow by what is new, and never by less than nothing; a gauge whose labels are
-    gone is 0; what was measured meanwhile is in its bucket."""
-    casts, breakers, waits = {('handled',): 3}, {('cell', 'c1'): True}, deque([0.1, 0.2])
-    readers = {metrics.CASTS: lambda: dict(casts), metrics.BREAKER_OPEN: lambda: dict(breakers)}
+    """Counters grow by what is new, and never by less than nothing; a gauge whose
+    labels are gone is 0; what was measured meanwhile is in its bucket."""
+    casts = {('handled',): 3}
+    breakers = {('cell', 'c1'): True}
+    waits = deque([0.1, 0.2])
+    readers = {
+        metrics.CASTS: lambda: dict(casts),
+        metrics.BREAKER_OPEN: lambda: dict(breakers),
+    }
     look = metrics.Sampler(metrics.Instruments(0), readers, waits)
     look()
     assert seen(directory, metrics.CASTS) == {('handled',): 3}
@@ -83,7 +113,8 @@ def test_a_look(directory):
 
 def test_many_share_a_text(directory):
     """It is made anew when it is old, however often it is asked for."""
-    worker, now = metrics.Instruments(0), [0.0]
+    worker = metrics.Instruments(0)
+    now = [0.0]
     exposed = MetricsText(directory, clock=lambda: now[0])
     before = exposed.read()
     worker.of(metrics.REQUESTS, 'placed').inc()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that refuse again and again: what counts, when one is told of, and when it is over."""
+"""Hosts that refuse again and again: what counts, when one is told of, and when it is
+over."""
 
 import logging
 
@@ -35,32 +36,57 @@ def names(counted):
 @pytest.mark.parametrize(
     ('told', 'counts', 'refusing'),
     [
-        # Claims of different instances, and builds, count; what is named again does not.
+        # Claims of different instances, and builds, count; what is named again does
+        # not.
         ([(0, claim('a', 'i')), (0, claim('a', 'j'))], (2, 0), 'a'),
         ([(0, claim('a', 'i')), (0, claim('b', 'j'))], (2, 0), ''),
         ([(0, claim('a', 'i')), (0, claim('a', 'i'))], (1, 0), ''),
-        ([(0, build('i', 'a')), (1, build('i', 'a', 'b')), (2, build('j', 'b'))], (0, 3), 'b'),
+        (
+            [(0, build('i', 'a')), (1, build('i', 'a', 'b')), (2, build('j', 'b'))],
+            (0, 3),
+            'b',
+        ),
         ([(0, claim('a', 'i')), (0, build('j', 'a'))], (1, 1), 'a'),
         ([(0, build('i')), (0, Decision(a_request(), 1, 0.0, 0.0))], (0, 0), ''),
         # Nodes are apart; one without a name cannot be told from others.
-        ([(0, build('i', 'a', nodes=['n'])), (0, build('j', 'a', nodes=['m']))], (0, 2), ''),
-        ([(0, build('i', 'a', nodes=[None])), (0, build('j', 'a', nodes=[None]))], (0, 0), ''),
+        (
+            [(0, build('i', 'a', nodes=['n'])), (0, build('j', 'a', nodes=['m']))],
+            (0, 2),
+            '',
+        ),
+        (
+            [(0, build('i', 'a', nodes=[None])), (0, build('j', 'a', nodes=[None]))],
+            (0, 0),
+            '',
+        ),
         # Only what is not older than the period counts, and then it lasts as long.
         ([(0, claim('a', 'i')), (99, claim('a', 'j'))], (2, 0), 'a'),
         ([(0, claim('a', 'i')), (100, claim('a', 'j'))], (2, 0), ''),
         ([(0, claim('a', 'i')), (9, claim('a', 'j')), (99, claim('b'))], (3, 0), 'a'),
         ([(0, claim('a', 'i')), (9, claim('a', 'j')), (109, claim('b'))], (3, 0), ''),
-        # It goes on with each refusal that has enough others beside it, and with no other.
-        ([(0, claim('a', x)) for x in 'ij'] + [(99, claim('a', 'k')), (198, claim('b'))], (4, 0), 'a'),
+        # It goes on with each refusal that has enough others beside it, and with no
+        # other.
+        (
+            [(0, claim('a', x)) for x in 'ij']
+            + [(99, claim('a', 'k')), (198, claim('b'))],
+            (4, 0),
+            'a',
+        ),
         ([(0, claim('a', x)) for x in 'ij'] + [(100, claim('a', 'k'))], (3, 0), ''),
-        ([(0, build('i', 'a')), (1, build('j', 'a')), (300, build('i', 'a'))], (0, 2), ''),
+        (
+            [(0, build('i', 'a')), (1, build('j', 'a')), (300, build('i', 'a'))],
+            (0, 2),
+            '',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_counts(told, counts, refusing):
     """The limit is two."""
     clock = Clock()
     began = clock.now
-    counted = HostRefusals(Settings(refusing_host_limit=2, refusing_host_period=PERIOD), clock)
+    counted = HostRefusals(
+        Settings(refusing_host_limit=2, refusing_host_period=PERIOD), clock
+    )
     for moment, decision in told:
         clock.now = began + moment
         counted(decision)
@@ -73,8 +99,8 @@ def test_what_counts(told, counts, refusing):
     [(3, 3, ' and is tried last for 100 s'), (0, refusals.REPORTED_LIMIT, '')],
 )
 def test_what_is_told(limit, number, used):
-    """One warning says how much a host refused, one line that it is over; also where no option
-    has it tried last. Meanwhile a report has it."""
+    """One warning says how much a host refused, one line that it is over; also where no
+    option has it tried last. Meanwhile a report has it."""
     clock = Clock()
     settings = Settings(refusing_host_limit=limit, refusing_host_period=PERIOD)
     counted = HostRefusals(settings, clock)
@@ -99,7 +125,8 @@ def test_what_is_told(limit, number, used):
 
 
 def test_memory_is_bounded(monkeypatch):
-    """The oldest refusals are forgotten, and with the period whatever a host has refused."""
+    """The oldest refusals are forgotten, and with the period whatever a host has
+    refused."""
     monkeypatch.setattr(refusals, 'REMEMBERED', 3)
     clock = Clock()
     counted = HostRefusals(Settings(refusing_host_period=PERIOD), clock)

@@ -27,9 +27,12 @@ from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided
 
 URL = 'http://collector/v1/traces'
-SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'), placement_patience=0)
+SETTINGS = Settings(
+    enabled_filters=('ComputeFilter', 'RamFilter'), placement_patience=0
+)
 HOSTS = [a_host('a', ram=8192), a_host('b', ram=4096), a_host('off', disabled=True)]
-TRACE, PARENT = 'ab' * 16, 'cd' * 8
+TRACE = 'ab' * 16
+PARENT = 'cd' * 8
 
 
 class Traced:
@@ -39,7 +42,9 @@ class Traced:
             URL, 'control-1', '1.2', lambda _: SimpleSpanProcessor(self.memory)
         )
         self.recorder = DecisionRecorder(settings, observers=(exporting,))
-        self.decided = Decided(HOSTS, placement, prefilters=prefilters, settings=settings)
+        self.decided = Decided(
+            HOSTS, placement, prefilters=prefilters, settings=settings
+        )
         self.decided.driver.recorder = self.recorder
 
     def ask(self, **asked):
@@ -67,7 +72,8 @@ def check(whole, steps, record):
 
 
 def test_a_placement():
-    """A span for the request, below it one for each step, and what there is to say of each."""
+    """A span for the request, below it one for each step, and what there is to say of
+    each."""
     whole, steps, record = Traced().ask(request_id='req-1', global_request_id='req-2')
     check(whole, steps, record)
     assert [step.name for step in steps] == [*STEPS]
@@ -76,10 +82,17 @@ def test_a_placement():
         'server_ids': (a_uuid('server0'),),
     }  # fmt: skip
     assert values(whole) == {
-        'record': record.id, 'result': 'placed', 'headline': 'a: 2 of 3 hosts fit, 1 disabled',
-        'servers': 1, 'flavor': '', 'chosen': ('a',), 'seed': record.seed,
-        'candidates': 3, 'hosts.offered': 3, 'hosts.total': 3,
-    }  # fmt: skip
+        'record': record.id,
+        'result': 'placed',
+        'headline': 'a: 2 of 3 hosts fit, 1 disabled',
+        'servers': 1,
+        'flavor': '',
+        'chosen': ('a',),
+        'seed': record.seed,
+        'candidates': 3,
+        'hosts.offered': 3,
+        'hosts.total': 3,
+    }
     assert {step.name: values(step) for step in steps} == {
         'prefilters': {},
         'placement': {'candidates': 3, 'providers': 3},
@@ -113,16 +126,20 @@ def test_a_refusal():
 
 
 def test_several_servers():
-    """Each has its filters and weighers; where the claim for all is refused they are looked at
-    anew, and each is claimed for by itself, with the host that somebody else was faster on."""
+    """Each has its filters and weighers; where the claim for all is refused they are
+    looked at anew, and each is claimed for by itself, with the host that somebody else
+    was faster on."""
     placement = CountingPlacement(
         {HOSTS[0].uuid: 2, HOSTS[1].uuid: 0}, stale=frozenset((HOSTS[1].uuid,))
     )
-    whole, steps, record = Traced(placement).ask(count=2, flavor=a_flavor(memory_mb=4096))
+    whole, steps, record = Traced(placement).ask(
+        count=2, flavor=a_flavor(memory_mb=4096)
+    )
     check(whole, steps, record)
     ranking = [('filters', 1), ('weighers', 1), ('filters', 2), ('weighers', 2)]
     told = [
-        (step.name, values(step).get('server') or values(step).get('refused')) for step in steps
+        (step.name, values(step).get('server') or values(step).get('refused'))
+        for step in steps
     ]
     assert record.together_refused
     assert told[3:8] == [*ranking, ('claim', 'all together')]
@@ -138,10 +155,14 @@ def test_several_servers():
 
 @pytest.mark.parametrize(
     ('error', 'said'),
-    [(PlacementUnavailable('it is down'), 'it is down'), (ZeroDivisionError('Kraken77'), 'ZeroDivisionError')],
-)  # fmt: skip
+    [
+        (PlacementUnavailable('it is down'), 'it is down'),
+        (ZeroDivisionError('Kraken77'), 'ZeroDivisionError'),
+    ],
+)
 def test_what_cannot_be_decided(error, said):
-    """The step in which it failed is there, with its time, and is an error as the whole is."""
+    """The step in which it failed is there, with its time, and is an error as the whole
+    is."""
 
     class Failing(CountingPlacement):
         def candidates(self, request):
@@ -150,14 +171,20 @@ def test_what_cannot_be_decided(error, said):
     whole, steps, record = Traced(Failing({})).ask()
     check(whole, steps, record)
     assert [step.name for step in steps] == ['prefilters', 'placement']
-    states = [(each.status.status_code, each.status.description) for each in (*steps, whole)]
-    assert states == [(StatusCode.UNSET, None), (StatusCode.ERROR, said), (StatusCode.ERROR, said)]
+    states = [
+        (each.status.status_code, each.status.description) for each in (*steps, whole)
+    ]
+    assert states == [
+        (StatusCode.UNSET, None),
+        (StatusCode.ERROR, said),
+        (StatusCode.ERROR, said),
+    ]
     assert values(whole)['result'] == 'failed'
 
 
 def test_the_trace_of_the_caller():
-    """The request is a part of it, if the message says so; else it begins one of its own. If the
-    caller is not traced, nor are we."""
+    """The request is a part of it, if the message says so; else it begins one of its
+    own. If the caller is not traced, nor are we."""
     whole, _, _ = Traced().ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-01'))
     assert f'{whole.context.trace_id:032x}' == TRACE
     assert f'{whole.parent.span_id:016x}' == PARENT
@@ -173,7 +200,8 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 
 def test_no_secret_is_told(monkeypatch):
-    """Whatever the request has in it, unless the secret is a word that may be meant as such."""
+    """Whatever the request has in it, unless the secret is a word that may be meant as
+    such."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     ids = {'request_id': RANDOM, 'availability_zone': RANDOM, 'hints': {'x': [RANDOM]}}
     whole, steps, _ = Traced().ask(flavor=a_flavor(name=RANDOM, memory_mb=9999), **ids)
@@ -206,9 +234,11 @@ def test_records_that_nobody_keeps(kept):
 
 
 def test_a_collector_that_is_away(monkeypatch, caplog):
-    """It is told once, and once that it is there again; never with a secret. The library's own
-    words are not in the log."""
-    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets(['Kraken77'])))
+    """It is told once, and once that it is there again; never with a secret. The
+    library's own words are not in the log."""
+    monkeypatch.setattr(
+        redaction.KNOWN, '__dict__', vars(redaction.Secrets(['Kraken77']))
+    )
     caplog.set_level(logging.INFO)
     well = [False, False, ValueError('Kraken77'), True, True, False]
 
@@ -216,8 +246,12 @@ def test_a_collector_that_is_away(monkeypatch, caplog):
         what = well.pop(0)
         if isinstance(what, Exception):
             raise what
-        logging.getLogger('opentelemetry.exporter.x').error('Kraken77 %s', 'cannot be\nreached')
-        return SpanExportResult.SUCCESS if what else SpanExportResult.FAILURE
+        logging.getLogger('opentelemetry.exporter.x').error(
+            'Kraken77 %s', 'cannot be\nreached'
+        )
+        if what:
+            return SpanExportResult.SUCCESS
+        return SpanExportResult.FAILURE
 
     monkeypatch.setattr(OTLPSpanExporter, 'export', export)
     calm = QuietExporter('http://me:Kraken77@h/')
@@ -238,4 +272,6 @@ def test_libraries_that_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, 'opentelemetry', None)
     with pytest.raises(ConfigError, match=r'pip install novasched\[tracing\]') as error:
         wiring.traces('http://me:Kraken77@collector/', 'host', '1')
-    assert str(error.value).startswith('[novasched] tracing_endpoint = http://***@collector/: ')
+    assert str(error.value).startswith(
+        '[novasched] tracing_endpoint = http://***@collector/: '
+    )

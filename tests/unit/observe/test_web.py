@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP as it is served: a real server, whoever comes to its port, and what nova.conf enables."""
+"""HTTP as it is served: a real server, whoever comes to its port, and what nova.conf
+enables."""
 
 import contextlib
 import http.client
@@ -18,7 +19,12 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import Address
 from novasched.observe.web import wiring
-from novasched.observe.web.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_S, HttpServer, routed
+from novasched.observe.web.server import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_S,
+    HttpServer,
+    routed,
+)
 from novasched.observe.web.wiring import listen, metrics_files
 from tests.lab.processes import free_port
 
@@ -35,7 +41,9 @@ def hello(environ, start):
 
 def echo(environ, start):
     body = environ['PATH_INFO'].encode()
-    start('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', str(len(body)))])
+    start(
+        '200 OK', [('Content-Type', 'text/plain'), ('Content-Length', str(len(body)))]
+    )
     return [body]
 
 
@@ -54,7 +62,8 @@ class Served:
         """Stop. Its sockets are its loop's, whose thread alone may close them."""
         self.server.stop()
         with contextlib.suppress(OSError):  # the loop may have ended just now
-            loop, map = self.server.asyncore, self.server._map
+            loop = self.server.asyncore
+            map = self.server._map
             self.server.trigger.pull_trigger(lambda: loop.close_all(map))
         self.thread.join(WAIT)
 
@@ -64,8 +73,8 @@ class Served:
         return connection.getresponse()
 
     def raw(self, sent):
-        """What comes back until the connection is closed. Of an answer to somebody who still
-        talks, the system may lose a part."""
+        """What comes back until the connection is closed. Of an answer to somebody who
+        still talks, the system may lose a part."""
         found = b''
         with socket.create_connection(self.where, WAIT) as made:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
@@ -96,15 +105,16 @@ def served():
     ],
 )
 def test_answers(served, method, path, status, body):
-    """Paths lead to their applications, others to the one for the rest, whoever does not read
-    is refused, and a bug is not shown."""
+    """Paths lead to their applications, others to the one for the rest, whoever does
+    not read is refused, and a bug is not shown."""
     answer = served.ask(method, path)
     assert (answer.status, answer.read()) == (status, body)
     assert answer.getheader('Server') is None
 
 
 def heard(caplog):
-    """What the server has logged; that a request waits for a thread tells of a busy machine."""
+    """What the server has logged; that a request waits for a thread tells of a busy
+    machine."""
     loggers = ('novasched.observe.web', 'waitress')
     ours = [each for each in caplog.records if each.name.startswith(loggers)]
     return [each.getMessage() for each in ours if each.name != 'waitress.queue']
@@ -134,19 +144,27 @@ def test_many_requests(served, caplog):
     ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
 )
 def test_garbage(served, sent, caplog):
-    """It is refused in a few words, the connection is closed, and the log has none of it."""
+    """It is refused in a few words, the connection is closed, and the log has none of
+    it."""
     found = served.raw(sent)
-    assert found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501']) or len(sent) > 9000
+    assert (
+        found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501'])
+        or len(sent) > 9000
+    )
     assert len(found) < 500
     assert heard(caplog) == []
     assert served.ask('GET', '/text').status == 200
 
 
 def test_who_trickles_is_not_waited_for(served):
-    """However many requests never come to an end, who asks at once is answered, and each of
-    them is closed when its time is over."""
-    several = [socket.create_connection(served.where, WAIT) for _ in range(2 * MAX_CONNECTIONS)]
-    gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)  # as good as closed
+    """However many requests never come to an end, who asks at once is answered, and
+    each of them is closed when its time is over."""
+    several = [
+        socket.create_connection(served.where, WAIT) for _ in range(2 * MAX_CONNECTIONS)
+    ]
+    gone = contextlib.suppress(
+        ConnectionResetError, BrokenPipeError
+    )  # as good as closed
     for each in several:
         with gone:
             each.sendall(b'GET /text HTTP/1.1\r\nX: ')
@@ -169,7 +187,9 @@ def test_a_port_in_use():
     address = Address('127.0.0.1', free_port())
     with (
         listen(address, '[novasched] metrics_bind'),
-        pytest.raises(ConfigError, match=rf'\[novasched\] metrics_bind = {address}: Address'),
+        pytest.raises(
+            ConfigError, match=rf'\[novasched\] metrics_bind = {address}: Address'
+        ),
     ):
         listen(address, '[novasched] metrics_bind')
 
@@ -186,7 +206,9 @@ def test_who_has_the_page(load):
     for lines in ('', BIND, f'{BIND}page = false'):
         assert wiring.page_factory(*loaded(load, lines)) is None
     assert wiring.page_factory(*loaded(load, f'{BIND}page = true')) is not None
-    with pytest.raises(ConfigError, match=r'^\[novasched\] page = True: .*metrics_bind'):
+    with pytest.raises(
+        ConfigError, match=r'^\[novasched\] page = True: .*metrics_bind'
+    ):
         wiring.page_factory(*loaded(load, 'page = true'))
 
 
@@ -203,8 +225,8 @@ import eventlet
 
 
 def test_nothing_is_imported_unless_it_is_wanted():
-    """A daemon without metrics, page and traces has neither their libraries nor their code. eventlet
-    is for plugins alone, which find it."""
+    """A daemon without metrics, page and traces has neither their libraries nor their
+    code. eventlet is for plugins alone, which find it."""
     done = subprocess.run([sys.executable, '-c', OFF], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ''), done.stderr
 
@@ -233,7 +255,8 @@ def test_a_missing_library(load, monkeypatch, missing, option, extra):
 
 
 def test_the_directory(monkeypatch):
-    """It is there for us alone, as long as the master is; without an address there is none."""
+    """It is there for us alone, as long as the master is; without an address there is
+    none."""
     with metrics_files(None) as files:
         assert files is None
     monkeypatch.setenv('PROMETHEUS_MULTIPROC_DIR', '')

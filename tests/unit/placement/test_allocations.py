@@ -13,7 +13,9 @@ TARGET = {'target': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
 def amounts_of(body):
     """The amounts in a body, by provider."""
     plain = msgspec.json.decode(msgspec.json.encode(body))
-    return {provider: each['resources'] for provider, each in plain['allocations'].items()}
+    return {
+        provider: each['resources'] for provider, each in plain['allocations'].items()
+    }
 
 
 def allocations(resources, generation):
@@ -30,9 +32,12 @@ def allocations(resources, generation):
         # Storage that serves both hosts gives what it gave before, and is not asked
         # twice.
         ({'nfs': {'DISK_GB': 7}}, {**TARGET, 'nfs': {'DISK_GB': 7}}),
-        ({'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}, {**TARGET, 'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}),
+        (
+            {'target': {'VCPU': 4}, 'gone': {'VGPU': 1}},
+            {**TARGET, 'target': {'VCPU': 4}, 'gone': {'VGPU': 1}},
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_instance_that_moves_keeps_what_it_holds(held, written):
     """The claim is written beside that, in the next generation, and told from what
     equals it; to take it back leaves what was held before."""

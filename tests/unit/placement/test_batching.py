@@ -21,8 +21,12 @@ from tests.lab.builders import a_uuid
         pytest.param([(0.05, 10)] * 9, POST_MAX_CONSUMERS, id='quick'),
         pytest.param([(4.0, 10)] * 9, 2, id='slow'),
         pytest.param([(4.0, 10)] * 9 + [(0.05, 10)] * 19, 100, id='quick again'),
-        pytest.param([(60.0, 2)], 2, id='one that took very long, and the next that tells'),
-        pytest.param([(60.0, 1)] * 9 + [(0.0, 2)] * 99, POST_MAX_CONSUMERS, id='no time at all'),
+        pytest.param(
+            [(60.0, 2)], 2, id='one that took very long, and the next that tells'
+        ),
+        pytest.param(
+            [(60.0, 1)] * 9 + [(0.0, 2)] * 99, POST_MAX_CONSUMERS, id='no time at all'
+        ),
     ],
 )
 def test_pace(posts, consumers):
@@ -34,7 +38,8 @@ def test_pace(posts, consumers):
 
 
 def order(*instances, lost=None):
-    """An order for instances that are named by a letter, each on providers named by digits."""
+    """An order for instances that are named by a letter, each on providers named by
+    digits."""
     claims = []
     for each in instances:
         allocations = {a_uuid(rp): msgspec.Raw(b'{}') for rp in each[1:] or '1'}
@@ -48,21 +53,53 @@ def named(batch):
 
 def in_flight(orders):
     """The batches that are handed over to the thread of one of these orders."""
-    first = [each for each in orders if each.others.done() and each.others.result() is not None]
+    first = [
+        each
+        for each in orders
+        if each.others.done() and each.others.result() is not None
+    ]
     return [[each, *each.others.result()] for each in first]
 
 
-@pytest.mark.parametrize(('pace', 'orders', 'batches'), [
-    pytest.param(9, [order('a'), order('b')], [['a', 'b']], id='together'),
-    pytest.param(2, [order('a'), order('b'), order('c')], [['a', 'b'], ['c']], id='bounded'),
-    pytest.param(2, [order('a'), order('b', 'c'), order('d')], [['a'], ['b', 'c'], ['d']], id='bounded by instances'),
-    pytest.param(2, [order(*'abcd'), order('e')], [['a', 'b', 'c', 'd'], ['e']], id='one request is not divided'),
-    pytest.param(9, [order('a'), order('a'), order('b')], [['a'], ['a', 'b']], id='the same instance'),
-    pytest.param(9, [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')], [['a'], ['b'], ['c', 'd']], id='alone'),
-    pytest.param(9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('pace', 'orders', 'batches'),
+    [
+        pytest.param(9, [order('a'), order('b')], [['a', 'b']], id='together'),
+        pytest.param(
+            2, [order('a'), order('b'), order('c')], [['a', 'b'], ['c']], id='bounded'
+        ),
+        pytest.param(
+            2,
+            [order('a'), order('b', 'c'), order('d')],
+            [['a'], ['b', 'c'], ['d']],
+            id='bounded by instances',
+        ),
+        pytest.param(
+            2,
+            [order(*'abcd'), order('e')],
+            [['a', 'b', 'c', 'd'], ['e']],
+            id='one request is not divided',
+        ),
+        pytest.param(
+            9,
+            [order('a'), order('a'), order('b')],
+            [['a'], ['a', 'b']],
+            id='the same instance',
+        ),
+        pytest.param(
+            9,
+            [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')],
+            [['a'], ['b'], ['c', 'd']],
+            id='alone',
+        ),
+        pytest.param(
+            9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'
+        ),
+    ],
+)
 def test_batches(pace, orders, batches):
-    """The first that may be written together are one batch, and each order is in one."""
+    """The first that may be written together are one batch, and each order is in
+    one."""
     waiting = Batches()
     for _ in range(99):
         waiting.took(2.0, 2 * pace)
@@ -80,18 +117,42 @@ def test_batches(pace, orders, batches):
     assert not waiting.waiting
 
 
-@pytest.mark.parametrize('steps', [
-    pytest.param('+a1: a, +b2: a b, +c3: a b, +d4: a b, -b: a cd', id='two, and the others are next'),
-    pytest.param('+a1: a, +b1: a, +c2: a c, +d1: a c, -a: c bd', id='a provider in flight'),
-    pytest.param('+a1: a, +a2: a, +b2: a, -a: ab', id='an instance in flight'),
-    pytest.param('+a12: a, +b23: a, +c34: a, +d5: a d, -a: d bc', id='one of its providers in flight'),
-    pytest.param('+a1: a, +b2: a b, +c12: a b, -a: b, +d1: b, +e3: b e, +f3: b e, -e: b f, +g2: b f, -b: f cdg', id='nobody overtakes it'),
-    pytest.param('+a1: a, +b1: a, stuck: a b, +c1: a b, +d2: a b d, -b: a d c, -a: d c', id='one is stuck'),
-    pytest.param('+a1: a, +b2: a b, +c3: a b, stuck: a b c, +d1: a b c d, +e4: a b c d, -b: a c d, -c: a d e', id='both are stuck'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'steps',
+    [
+        pytest.param(
+            '+a1: a, +b2: a b, +c3: a b, +d4: a b, -b: a cd',
+            id='two, and the others are next',
+        ),
+        pytest.param(
+            '+a1: a, +b1: a, +c2: a c, +d1: a c, -a: c bd', id='a provider in flight'
+        ),
+        pytest.param('+a1: a, +a2: a, +b2: a, -a: ab', id='an instance in flight'),
+        pytest.param(
+            '+a12: a, +b23: a, +c34: a, +d5: a d, -a: d bc',
+            id='one of its providers in flight',
+        ),
+        pytest.param(
+            '+a1: a, +b2: a b, +c12: a b, -a: b, +d1: b, +e3: b e, +f3: b e, -e: b f, +g2: b f, -b: f cdg',
+            id='nobody overtakes it',
+        ),
+        pytest.param(
+            '+a1: a, +b1: a, stuck: a b, +c1: a b, +d2: a b d, -b: a d c, -a: d c',
+            id='one is stuck',
+        ),
+        pytest.param(
+            '+a1: a, +b2: a b, +c3: a b, stuck: a b c, +d1: a b c d, +e4: a b c d, -b: a c d, -c: a d e',
+            id='both are stuck',
+        ),
+    ],
+)
 def test_two_at_once(monkeypatch, steps):
-    """Batches in flight after an order has come (+), a batch has ended (-), or time has passed."""
-    now, batches, waiting, flying = [0.0], Batches(), [], []
+    """Batches in flight after an order has come (+), a batch has ended (-), or time has
+    passed."""
+    now = [0.0]
+    batches = Batches()
+    waiting = []
+    flying = []
     monkeypatch.setattr(batching, 'time', SimpleNamespace(monotonic=lambda: now[0]))
     for step, expected in (each.split(': ') for each in steps.split(', ')):
         if step == 'stuck':

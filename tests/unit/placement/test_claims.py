@@ -29,7 +29,9 @@ from novasched.scheduler.ports import InstanceState
 from tests.lab.books import FAULTS, Books, Nova
 from tests.lab.builders import a_candidate, a_request, a_uuid
 
-ONE, TWO, OLD = a_uuid('one'), a_uuid('two'), a_uuid('old')
+ONE = a_uuid('one')
+TWO = a_uuid('two')
+OLD = a_uuid('old')
 
 
 def claims_of(books, nova=None):
@@ -71,19 +73,63 @@ def claims(books):
     made.api.breaker.stop()
 
 
-PUT, GET = 'PUT /allocations/server', 'GET /allocations/server'
+PUT = 'PUT /allocations/server'
+GET = 'GET /allocations/server'
 OUTCOMES = {
-    'Placement has done it': ([[f'after {x}'] for x in ('reset', 'half', '500', '502', '503', 'garbage', 'page')], True, None),
-    'a failure that passes': ([[f'before {x}'] * 3 for x in ('reset', 'half', '502', '503', 'refused')], True, [PUT] * 4),
-    'a failure that leaves it open': ([['before 500'], ['before garbage'], ['late 500']], (PlacementUnavailable, None), [PUT, GET]),
-    'credentials': ([['before 401'], ['before 403']], (PlacementUnauthorized, 'the credentials'), [PUT]),
-    'any candidate would meet it': ([['before 404'], ['before unreachable']], (PlacementUnavailable, None), [PUT]),
-    'an old Placement': ([['before 406']], (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'), [PUT]),
-    'another process has the candidate': ([[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON', 'wrong type', 'deep')], None, [PUT]),
+    'Placement has done it': (
+        [
+            [f'after {x}']
+            for x in ('reset', 'half', '500', '502', '503', 'garbage', 'page')
+        ],
+        True,
+        None,
+    ),
+    'a failure that passes': (
+        [[f'before {x}'] * 3 for x in ('reset', 'half', '502', '503', 'refused')],
+        True,
+        [PUT] * 4,
+    ),
+    'a failure that leaves it open': (
+        [['before 500'], ['before garbage'], ['late 500']],
+        (PlacementUnavailable, None),
+        [PUT, GET],
+    ),
+    'credentials': (
+        [['before 401'], ['before 403']],
+        (PlacementUnauthorized, 'the credentials'),
+        [PUT],
+    ),
+    'any candidate would meet it': (
+        [['before 404'], ['before unreachable']],
+        (PlacementUnavailable, None),
+        [PUT],
+    ),
+    'an old Placement': (
+        [['before 406']],
+        (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'),
+        [PUT],
+    ),
+    'another process has the candidate': (
+        [
+            [f'before {x}']
+            for x in (
+                'full',
+                'unknown code',
+                'no code',
+                'no error',
+                'no JSON',
+                'wrong type',
+                'deep',
+            )
+        ],
+        None,
+        [PUT],
+    ),
     'writers collide': ([['before contended'] * 3], True, [PUT] * 4),
     'writers collide again and again': ([['before contended'] * 4], None, [PUT] * 4),
-}  # fmt: skip
-"""Faults of the first requests; True, None for a refusal, or an error; and the claims' requests."""
+}
+"""Faults of the first requests; True, None for a refusal, or an error; and the claims'
+requests."""
 
 
 @pytest.mark.parametrize(
@@ -130,7 +176,8 @@ def test_a_provider_that_is_gone(books, answer, servers, told):
 
 
 @pytest.mark.parametrize(
-    ('option', 'fault'), [('connect_retries', 'after reset'), ('status_code_retries', 'after 503')]
+    ('option', 'fault'),
+    [('connect_retries', 'after reset'), ('status_code_retries', 'after 503')],
 )
 @pytest.mark.parametrize('retries', [0, 1, 2])
 def test_what_nova_conf_says(books, claims, option, fault, retries):
@@ -142,18 +189,26 @@ def test_what_nova_conf_says(books, claims, option, fault, retries):
     assert books.asked[: retries + 2] == [*[PUT] * (retries + 1), GET]
 
 
-@pytest.mark.parametrize(('fault', 'is_made'), [('before 503', False), ('after 503', True)])
+@pytest.mark.parametrize(
+    ('fault', 'is_made'), [('before 503', False), ('after 503', True)]
+)
 @pytest.mark.parametrize('count', [1, 2])
-def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, is_made, count):
-    """Nothing is asked again for it while Placement is away, neither the claim nor what is looked
-    up once its answer is lost."""
+def test_a_request_that_has_waited_for_as_long_as_it_may(
+    books, claims, fault, is_made, count
+):
+    """Nothing is asked again for it while Placement is away, neither the claim nor what
+    is looked up once its answer is lost."""
     books.faults += [fault] + ['before 503'] * 9 * (not is_made)
-    late = [replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)]
+    late = [
+        replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)
+    ]
     if is_made:
         assert claims.allocate(late)
     else:
         lose(claims, *late)
-    assert [each for each in books.asked if not each.startswith('GET')] == [books.asked[0]]
+    assert [each for each in books.asked if not each.startswith('GET')] == [
+        books.asked[0]
+    ]
     claims.cleanup.close(10)
     assert len(books.resources()) == count * is_made
 
@@ -233,7 +288,8 @@ def test_a_build_that_is_refused(books, caplog, state, stays):
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
 def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
-    """An instance that was claimed for twice is deleted before Placement does the first claim."""
+    """An instance that was claimed for twice is deleted before Placement does the first
+    claim."""
     nova = Nova({'server': InstanceState(building=True)})
     claims = claims_of(books, nova)
     books.faults.append('late 500')
@@ -249,7 +305,8 @@ def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_claim_that_comes_just_before_the_next(books, kind):
-    """What an instance holds by a claim that was given up is not kept beside the next one."""
+    """What an instance holds by a claim that was given up is not kept beside the next
+    one."""
     nova = Nova({'server': KINDS[kind][0]})
     claims = claims_of(books, nova)
     if kind == 'evacuation':
@@ -273,13 +330,18 @@ def test_a_claim_that_comes_just_before_the_next(books, kind):
 
 @pytest.mark.parametrize(('ask', 'before'), [(claim, {}), (moving, holds(OLD))])
 def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
-    """What an instance holds by the second of two like claims stays, beside that of the move."""
+    """What an instance holds by the second of two like claims stays, beside that of the
+    move."""
     nova = Nova({'server': InstanceState(host=OLD)})
-    claims, books.held = claims_of(books, nova), {'server': [5, before]} if before else {}
+    claims = claims_of(books, nova)
+    books.held = {'server': [5, before]} if before else {}
     books.faults += [None, 'before 500'] if before else ['before 500']
     lose(claims, ask())
     assert claims.allocate([ask()])
-    books.held['server'][1], nova.instances['server'] = holds(ONE), InstanceState(host=ONE)
+    books.held['server'][1], nova.instances['server'] = (
+        holds(ONE),
+        InstanceState(host=ONE),
+    )
     assert claims.allocate([moving(provider=TWO)])
     nova.instances['server'] = InstanceState(host=TWO)
     claims.cleanup.close(10)
@@ -290,18 +352,23 @@ def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
     ('state', 'stays'),
     [
         pytest.param(InstanceState(host=TWO), False, id='it runs there'),
-        pytest.param(InstanceState(host=ONE), True, id='it runs on the host of the lost claim'),
-        pytest.param(InstanceState(host=TWO, building=True), True, id='its build goes on'),
+        pytest.param(
+            InstanceState(host=ONE), True, id='it runs on the host of the lost claim'
+        ),
+        pytest.param(
+            InstanceState(host=TWO, building=True), True, id='its build goes on'
+        ),
         pytest.param(InstanceState(host=TWO, task='migrating'), True, id='it moves'),
         pytest.param(InstanceState(), True, id='it is nowhere'),
         pytest.param(None, True, id='nova does not know it'),
     ],
 )
 def test_a_claim_that_comes_when_another_scheduler_claims(books, caplog, state, stays):
-    """That one keeps what the instance holds, for a move as it takes it; the lost claim is taken
-    from it once it is certain that it is nobody's."""
+    """That one keeps what the instance holds, for a move as it takes it; the lost claim
+    is taken from it once it is certain that it is nobody's."""
     nova = Nova({'server': InstanceState(building=True)})
-    claims, other = claims_of(books, nova), claims_of(books, nova)
+    claims = claims_of(books, nova)
+    other = claims_of(books, nova)
     books.faults.append('late 500')
     lose(claims, claim())
     books.catch_up()
@@ -309,14 +376,16 @@ def test_a_claim_that_comes_when_another_scheduler_claims(books, caplog, state, 
     assert books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
     nova.instances['server'] = state
     claims.cleanup.close(10)
-    assert books.resources() == {'server': {**(holds(ONE) if stays else {}), **holds(TWO)}}
+    assert books.resources() == {
+        'server': {**(holds(ONE) if stays else {}), **holds(TWO)}
+    }
     assert ('instance server is left' in caplog.text) is stays
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
 def test_an_undo_that_comes_after_the_next_claim(books, second):
-    """Placement does an undo, whose answer is lost, when the instance holds something else. A
-    consumer that comes anew begins with the generation that the undo is for."""
+    """Placement does an undo, whose answer is lost, when the instance holds something
+    else. A consumer that comes anew begins with the generation that the undo is for."""
     claims = claims_of(books, Nova())
     [made] = claims.allocate([claim()])
     books.faults += [None, 'late 500']
@@ -366,8 +435,10 @@ class Gate:
     """Lets requests whose method is named wait, outside the books."""
 
     def __init__(self, books, method):
-        self.waiting, self.open = threading.Semaphore(0), threading.Event()
-        self._request, self._method = books.request, method
+        self.waiting = threading.Semaphore(0)
+        self.open = threading.Event()
+        self._request = books.request
+        self._method = method
         books.request = self.request
 
     def request(self, path, method, *args, **how):
@@ -379,8 +450,10 @@ class Gate:
 
 @contextlib.contextmanager
 def together(books, claims, wanted):
-    """The outcomes of claims that become one POST, which begins when the block is left."""
-    gate, pause = Gate(books, 'PUT'), threading.Event()
+    """The outcomes of claims that become one POST, which begins when the block is
+    left."""
+    gate = Gate(books, 'PUT')
+    pause = threading.Event()
     with ThreadPoolExecutor(len(wanted) + 1) as pool:
         first = pool.submit(claims.allocate, [claim('first')])
         assert gate.waiting.acquire(timeout=10)
@@ -397,13 +470,20 @@ def together(books, claims, wanted):
 @pytest.mark.parametrize(
     'faults',
     [
-        ['after timeout'], ['before timeout'], ['late timeout'], ['after 500'], ['before 500'],
-        ['late 504'], ['before garbage'], ['before timeout', 'before timeout'],
+        ['after timeout'],
+        ['before timeout'],
+        ['late timeout'],
+        ['after 500'],
+        ['before 500'],
+        ['late 504'],
+        ['before garbage'],
+        ['before timeout', 'before timeout'],
     ],
     ids=' '.join,
-)  # fmt: skip
+)
 def test_a_common_post_without_an_answer(books, claims, faults):
-    """It refuses nobody: what was made is seen, and for the others each claim goes on alone."""
+    """It refuses nobody: what was made is seen, and for the others each claim goes on
+    alone."""
     servers = ['one', 'two', 'three']
     with together(books, claims, [claim(each) for each in servers]) as outcomes:
         books.faults += [None, *faults]
@@ -415,7 +495,9 @@ def test_a_common_post_without_an_answer(books, claims, faults):
 
 
 @pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])
-def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatch, answers):
+def test_a_common_post_that_placement_does_not_survive(
+    books, claims, monkeypatch, answers
+):
     """If it is away or slow for too long, all are refused, and nothing is left."""
     claims.api.breaker.wait_closed = lambda seconds: answers
     monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
@@ -432,7 +514,8 @@ def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatc
 @pytest.fixture
 def posts(books):
     """The number of consumers of each POST."""
-    counts, request = [], books.request
+    counts = []
+    request = books.request
 
     def counting(path, method, data=None, **how):
         if method == 'POST':
@@ -474,7 +557,8 @@ def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
     """No part of it is begun once the request may claim no more, and nothing stays."""
     until = time.monotonic() + 0.5
     wanted = [replace(claim(f'server{number}'), until=until) for number in range(301)]
-    request, pause = books.request, threading.Event()
+    request = books.request
+    pause = threading.Event()
 
     def slow(path, method, **how):
         while method == 'POST' and time.monotonic() <= until:
@@ -506,9 +590,10 @@ def test_moves_are_claimed_beside_a_post(books, claims):
 
 
 def test_two_batches_at_once(books, claims):
-    """Claims on different hosts do not wait for each other, but no more than two are written at
-    once; who comes meanwhile is written once one of them is."""
-    gate, pause = Gate(books, 'PUT'), threading.Event()
+    """Claims on different hosts do not wait for each other, but no more than two are
+    written at once; who comes meanwhile is written once one of them is."""
+    gate = Gate(books, 'PUT')
+    pause = threading.Event()
     with ThreadPoolExecutor(4) as pool:
         try:
             wanted = [claim('one', ONE), claim('two', TWO), claim('third', OLD)]
@@ -524,10 +609,11 @@ def test_two_batches_at_once(books, claims):
 
 
 def test_batches_that_are_stuck(books, monkeypatch):
-    """After a while without an answer the next batch is written beside those before it. Nobody is
-    stuck with a batch of others."""
+    """After a while without an answer the next batch is written beside those before it.
+    Nobody is stuck with a batch of others."""
     monkeypatch.setattr('novasched.placement.batching.STUCK_AFTER_S', 0.02)
-    claims, gate = claims_of(books), Gate(books, 'POST')
+    claims = claims_of(books)
+    gate = Gate(books, 'POST')
     for _ in range(9):
         claims._batches.took(9.0, 2)  # so that each batch has one order
     with ThreadPoolExecutor(4) as pool:
@@ -552,8 +638,10 @@ def test_a_bug(claims, monkeypatch):
 
 
 def test_frames_of_one_claim(books):
-    """A PUT passes through few functions of novasched on its way to the HTTP adapter."""
-    frames, request = [], books.request
+    """A PUT passes through few functions of novasched on its way to the HTTP
+    adapter."""
+    frames = []
+    request = books.request
 
     def counting(*args, **how):
         stack = [frame for frame, _ in traceback.walk_stack(inspect.currentframe())]
@@ -563,13 +651,20 @@ def test_frames_of_one_claim(books):
 
     books.request = counting
     client = PlacementClient(Settings(), books)
-    assert client.claim(replace(a_request(), arrived=time.monotonic()), a_candidate(ONE))
+    assert client.claim(
+        replace(a_request(), arrived=time.monotonic()), a_candidate(ONE)
+    )
     client.close()
     assert len(frames) <= 5, frames
     assert frames[-1] == 'claim'
 
 
-STEPS = [[('server', ONE)], [('server', TWO)], [('old', ONE)], [('third', ONE), ('fourth', TWO)]]
+STEPS = [
+    [('server', ONE)],
+    [('server', TWO)],
+    [('old', ONE)],
+    [('third', ONE), ('fourth', TWO)],
+]
 
 
 @given(
@@ -578,9 +673,9 @@ STEPS = [[('server', ONE)], [('server', TWO)], [('old', ONE)], [('third', ONE), 
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens(faults, steps):
-    """A server holds what was claimed for it and what it held before, or only that if it was
-    refused or given back; faults come in any order, and Placement may do late, and twice, what
-    it was asked to."""
+    """A server holds what was claimed for it and what it held before, or only that if
+    it was refused or given back; faults come in any order, and Placement may do late,
+    and twice, what it was asked to."""
     books = Books()
     books.held['old'] = [5, holds(OLD)]
     expected = {'old': holds(OLD)}
@@ -597,7 +692,9 @@ def test_whatever_happens(faults, steps):
         if made:
             placed.update(servers)
         if made and stays:
-            expected |= {server: holds(rp) | expected.get(server, {}) for server, rp in step}
+            expected |= {
+                server: holds(rp) | expected.get(server, {}) for server, rp in step
+            }
         elif made:
             for each in made:
                 claims.delete(each)
@@ -617,8 +714,12 @@ class SeveralSchedulers:
     def __init__(self, kind, faults=()):
         self.kind = kind
         self.before, self.task = KINDS[kind]
-        self.books, self.nova = Books(), Nova()
-        self.schedulers = claims_of(self.books, self.nova), claims_of(self.books, self.nova)
+        self.books = Books()
+        self.nova = Nova()
+        self.schedulers = (
+            claims_of(self.books, self.nova),
+            claims_of(self.books, self.nova),
+        )
         if kind == 'evacuation':
             self.books.held['server'] = [5, holds(OLD)]
         self.held = self.books.resources().get('server', {})
@@ -630,7 +731,10 @@ class SeveralSchedulers:
         request fails later on."""
         if self.answered:
             return
-        wanted = claim(provider=provider) if self.kind == 'build' else moving(provider=provider)
+        if self.kind == 'build':
+            wanted = claim(provider=provider)
+        else:
+            wanted = moving(provider=provider)
         claims = self.schedulers[scheduler]
         self.nova.instances['server'] = replace(self.before, task=self.task)
         with contextlib.suppress(PlacementUnavailable, ClaimFailed):
@@ -642,7 +746,8 @@ class SeveralSchedulers:
         self.nova.instances['server'] = self.before
 
     def drop(self):
-        """Delete what the instance holds, as a conductor does that gives up its request."""
+        """Delete what the instance holds, as a conductor does that gives up its
+        request."""
         self.answered = None
         with self.books._lock:
             del self.books.held['server']
@@ -683,19 +788,23 @@ class SeveralSchedulers:
 def test_a_lost_claim_beside_that_of_another_scheduler(kind):
     """It is deleted, and the other one stays, also when the instance has no longer what
     it had when it was claimed for."""
-    site = SeveralSchedulers(kind, [None, 'late 500'] if kind != 'build' else ['late 500'])
+    site = SeveralSchedulers(
+        kind, [None, 'late 500'] if kind != 'build' else ['late 500']
+    )
     site.ask(0, ONE)
     site.books.catch_up()
     site.ask(1, TWO)
-    assert site.books.resources() == {'server': {**site.held, **holds(ONE), **holds(TWO)}}
+    assert site.books.resources() == {
+        'server': {**site.held, **holds(ONE), **holds(TWO)}
+    }
     site.end(source_returns=True)
     site.check()
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
-    """A lost claim is deleted beside that of another scheduler, too, where its scheduler has
-    claimed the same once more, and the caller has dropped that."""
+    """A lost claim is deleted beside that of another scheduler, too, where its
+    scheduler has claimed the same once more, and the caller has dropped that."""
     site = SeveralSchedulers('unshelve', [None, 'late 500'])
     site.ask(0, ONE)
     site.ask(0, ONE)
@@ -718,7 +827,9 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
     site.ask(0, ONE, is_given_back=True)
     site.books.faults.clear()
     site.ask(1, TWO)
-    assert site.books.resources() == {'server': {**site.held, **holds(ONE), **holds(TWO)}}
+    assert site.books.resources() == {
+        'server': {**site.held, **holds(ONE), **holds(TWO)}
+    }
     site.end()
     site.check()
 
@@ -744,7 +855,9 @@ def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_r
     site.check()
 
 
-@pytest.mark.parametrize('fault', ['before 503', 'after 503', 'before reset', 'before contended'])
+@pytest.mark.parametrize(
+    'fault', ['before 503', 'after 503', 'before reset', 'before contended']
+)
 def test_a_deletion_is_sent_once(books, claims, fault):
     """The second of two equal ones could be done to what another request has claimed
     since."""

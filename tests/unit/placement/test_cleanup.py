@@ -30,8 +30,8 @@ DOUBT = Doubt('it is on the host one')
 
 
 class Script:
-    """What comes of one try after the other, the last for good: no answer, a doubt, None, or what a
-    function returns. ``tried`` counts them."""
+    """What comes of one try after the other, the last for good: no answer, a doubt,
+    None, or what a function returns. ``tried`` counts them."""
 
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
@@ -42,7 +42,9 @@ class Script:
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if outcome is AWAY:
             raise PlacementUnavailable('no answer')
-        return outcome() if callable(outcome) else outcome
+        if callable(outcome):
+            return outcome()
+        return outcome
 
     def wait_for(self, tries):
         for _ in range(tries):
@@ -86,18 +88,43 @@ def errors(caplog, level=logging.ERROR):
     return [each.getMessage() for each in caplog.records if each.levelno == level]
 
 
-@pytest.mark.parametrize(('outcomes', 'may_come', 'seconds', 'logged'), [
-    pytest.param([None], False, 0, [], id='deleted'),
-    pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
-    pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
-    pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
-    pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'Unable to delete allocation for instance server: given up')], id='given up'),
-    pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
-                 [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT.why),
-                  (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('outcomes', 'may_come', 'seconds', 'logged'),
+    [
+        pytest.param([None], False, 0, [], id='deleted'),
+        pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
+        pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
+        pytest.param(
+            [None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'
+        ),
+        pytest.param(
+            [AWAY] * 2,
+            False,
+            CLEANUP_LIMIT_S,
+            [
+                (
+                    logging.ERROR,
+                    'Unable to delete allocation for instance server: given up',
+                )
+            ],
+            id='given up',
+        ),
+        pytest.param(
+            [DOUBT] * 2,
+            True,
+            CLEANUP_LIMIT_S,
+            [
+                (logging.WARNING, 'server is left'),
+                (logging.WARNING, DOUBT.why),
+                (logging.WARNING, 'nova-manage placement audit'),
+            ],
+            id='doubt that stays',
+        ),
+    ],
+)
 def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
-    """It is tried again and again; the log names an instance whose allocation is left."""
+    """It is tried again and again; the log names an instance whose allocation is
+    left."""
     script = cleanup.queue('server', *outcomes, may_come=may_come)
     script.wait_for(len(outcomes))
     clock.now += seconds
@@ -146,7 +173,10 @@ def test_too_many(cleanup, caplog):
     for number in range(5):
         cleanup.queue(f'server{number}', AWAY)
     assert cleanup.pending == 3
-    assert ['server3' in errors(caplog)[0], 'server4' in errors(caplog)[1]] == [True, True]
+    assert ['server3' in errors(caplog)[0], 'server4' in errors(caplog)[1]] == [
+        True,
+        True,
+    ]
 
 
 def test_the_end(cleanup, caplog):
@@ -160,8 +190,9 @@ def test_the_end(cleanup, caplog):
 
 
 def test_a_server_that_gets_something_else(cleanup, caplog):
-    """What it had is undone before, what may come is left to whoever asks, and while Placement
-    does not answer it gets nothing. What is in doubt stays, and is no reason to refuse it that."""
+    """What it had is undone before, what may come is left to whoever asks, and while
+    Placement does not answer it gets nothing. What is in doubt stays, and is no reason
+    to refuse it that."""
     cleanup.queue('had', AWAY, None)
     cleanup.queue('comes', AWAY, None, may_come=True)
     cleanup.queue('other', AWAY).wait_for(1)
@@ -178,19 +209,48 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
     assert 'instance doubtful is left' in errors(caplog, logging.WARNING)[0]
 
 
-@pytest.mark.parametrize(('state', 'moves', 'doubtful', 'asked'), [
-    pytest.param(None, False, False, False, id='nova does not know it'),
-    pytest.param(None, True, True, True, id='nova does not know one that moved'),
-    pytest.param(InstanceState(gone=True), False, False, False, id='deleted'),
-    pytest.param(InstanceState(gone=True, host='one'), True, False, False, id='deleted there'),
-    pytest.param(InstanceState(building=True), False, True, False, id='its build goes on'),
-    pytest.param(InstanceState(), True, False, False, id='shelved'),
-    pytest.param(InstanceState(task='unshelving'), True, True, False, id='unshelving'),
-    pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False, id='elsewhere'),
-    pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True, id='there'),
-    pytest.param(InstanceState(host='old'), True, True, True, id='on a host, of one unknown'),
-    pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True, True, False, id='on its way'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('state', 'moves', 'doubtful', 'asked'),
+    [
+        pytest.param(None, False, False, False, id='nova does not know it'),
+        pytest.param(None, True, True, True, id='nova does not know one that moved'),
+        pytest.param(InstanceState(gone=True), False, False, False, id='deleted'),
+        pytest.param(
+            InstanceState(gone=True, host='one'), True, False, False, id='deleted there'
+        ),
+        pytest.param(
+            InstanceState(building=True), False, True, False, id='its build goes on'
+        ),
+        pytest.param(InstanceState(), True, False, False, id='shelved'),
+        pytest.param(
+            InstanceState(task='unshelving'), True, True, False, id='unshelving'
+        ),
+        pytest.param(
+            InstanceState(host='old', hosts=frozenset({'one'})),
+            True,
+            False,
+            False,
+            id='elsewhere',
+        ),
+        pytest.param(
+            InstanceState(host='one', hosts=frozenset({'one'})),
+            True,
+            True,
+            True,
+            id='there',
+        ),
+        pytest.param(
+            InstanceState(host='old'), True, True, True, id='on a host, of one unknown'
+        ),
+        pytest.param(
+            InstanceState(host='old', task='migrating', hosts=frozenset({'one'})),
+            True,
+            True,
+            False,
+            id='on its way',
+        ),
+    ],
+)
 def test_doubt(state, moves, doubtful, asked):
     """A task in progress is no doubt to the request whose task it is; all else is."""
     assert bool(why_in_doubt(state, moves, False)) is doubtful
@@ -206,8 +266,8 @@ def test_doubt_at_the_end(cleanup, caplog):
 
 
 def test_others_are_not_waited_for(cleanup):
-    """While Placement is asked about one instance another gets what it wants, and only the
-    one itself waits."""
+    """While Placement is asked about one instance another gets what it wants, and only
+    the one itself waits."""
     gate = threading.Event()
 
     def slow():
@@ -229,7 +289,9 @@ def test_others_are_not_waited_for(cleanup):
 def test_one_thread_at_a_time_deletes_for_an_instance(clock):
     """While a request deletes what a lost claim left, the cleanup leaves the instance
     alone."""
-    tried, in_hand, gate = [], threading.Event(), threading.Event()
+    tried = []
+    in_hand = threading.Event()
+    gate = threading.Event()
 
     def delete(claim, requested):
         tried.append(requested)
@@ -257,7 +319,9 @@ class SlowApi:
     """Tells after so many seconds what an instance holds."""
 
     def __init__(self, clock, seconds, held):
-        self.clock, self.seconds, self.held = clock, seconds, held
+        self.clock = clock
+        self.seconds = seconds
+        self.held = held
         self.written = []
 
     def send(self, method, path, trace_id, body=None, **_):

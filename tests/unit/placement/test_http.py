@@ -15,8 +15,8 @@ SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}
 
 
 class Speaker(HttpStub):
-    """A server that ``says`` the same bytes to each request, or some at once and others again
-    and again; it ``stays`` for the next request or not."""
+    """A server that ``says`` the same bytes to each request, or some at once and others
+    again and again; it ``stays`` for the next request or not."""
 
     says = b''
     stays = False
@@ -38,7 +38,9 @@ class Speaker(HttpStub):
         pool = http.connections(4, max_answer_mib)
         own = session.Session(auth=noauth.NoAuth(), session=pool, timeout=0.3)
         url = f'http://{self.address}'
-        return PlacementApi(adapter.Adapter(own, service_type='placement', endpoint_override=url))
+        return PlacementApi(
+            adapter.Adapter(own, service_type='placement', endpoint_override=url)
+        )
 
 
 @pytest.fixture
@@ -62,7 +64,9 @@ def with_length(body, *headers):
 
 def chunked(*pieces):
     head = OK + b'Transfer-Encoding: chunked\r\n\r\n'
-    return head + b''.join(b'%x\r\n%s\r\n' % (len(each), each) for each in (*pieces, b''))
+    return head + b''.join(
+        b'%x\r\n%s\r\n' % (len(each), each) for each in (*pieces, b'')
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,10 @@ def chunked(*pieces):
         (with_length(SAYS['long']), SAYS['long']),
         (chunked(SAYS['yes'][:3], SAYS['yes'][3:]), SAYS['yes']),
         (chunked(SAYS['long'], SAYS['yes']), SAYS['long'] + SAYS['yes']),
-        (with_length(gzip.compress(SAYS['long']), b'Content-Encoding: gzip'), SAYS['long']),
+        (
+            with_length(gzip.compress(SAYS['long']), b'Content-Encoding: gzip'),
+            SAYS['long'],
+        ),
         (with_length(b''), b''),
         (b'HTTP/1.1 204 No Content\r\n\r\n', b''),
     ],
@@ -80,7 +87,8 @@ def chunked(*pieces):
 )
 def test_answers(speaker, api, says, content):
     """They are read whole, and the connection is kept for the next."""
-    speaker.says, speaker.stays = says, True
+    speaker.says = says
+    speaker.stays = True
     assert [api.send('GET', '/').content for _ in range(3)] == [content] * 3
     assert len(speaker.visitors) == 1
 

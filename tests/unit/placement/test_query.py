@@ -15,46 +15,228 @@ PLAIN = {'limit': '7', 'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1'}
 
 
 def asked(request, pinned=True):
-    """The parameters of a query; values of one that comes several times stand side by side."""
+    """The parameters of a query; values of one that comes several times stand side by
+    side."""
     query = build(request, Settings(max_placement_results=7), pinned)
     return {name: ' '.join(values) for name, values in parse_qs(query.string).items()}
 
 
-@pytest.mark.parametrize(('fields', 'flavor', 'extra_specs', 'changes'), [
-    ({}, {}, {}, {}),
-    ({}, {'ephemeral_gb': 3, 'swap': 1}, {}, {'resources': 'DISK_GB:5,MEMORY_MB:512,VCPU:1'}),
-    ({'is_bfv': True}, {'root_gb': 9}, {}, {'resources': 'MEMORY_MB:512,VCPU:1'}),
-    ({'is_bfv': True}, {'swap': 1025}, {}, {'resources': 'DISK_GB:2,MEMORY_MB:512,VCPU:1'}),
-    ({}, {}, {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'}, {'resources': 'CUSTOM_IRON:1,DISK_GB:1,MEMORY_MB:512'}),
-    ({}, {}, {'resources:VGPU': '2', 'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'},
-     {'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1,VGPU:2', 'required': 'HW_CPU_X86_AVX2,!CUSTOM_SLOW'}),
-    ({}, {}, {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'}, {'resources1': 'VGPU:1', 'required1': 'CUSTOM_A'}),
-    ({}, {}, {'resources1:VGPU': '1', 'resources_b:VGPU': '2', 'group_policy': 'isolate'}, {'resources1': 'VGPU:1', 'resources_b': 'VGPU:2', 'group_policy': 'isolate'}),
-    ({}, {}, {'hw:cpu_policy': 'dedicated'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'}),
-    ({}, {'vcpus': 4}, {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'}),
-    ({}, {'vcpus': 4}, {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'}),
-    ({}, {}, {'resources1:VGPU': '0', 'resources2:VGPU': '+1', 'resources2:CUSTOM_A': '0'}, {'resources2': 'VGPU:1'}),
-    ({'image': {'hw_firmware_type': 'uefi'}}, {}, {'hw:mem_encryption': '1', 'resources:MEM_ENCRYPTION_CONTEXT': '5', 'hw:pmem': 'a'},
-     {'resources': 'CUSTOM_PMEM_NAMESPACE_A:1,DISK_GB:1,MEMORY_MB:512,MEM_ENCRYPTION_CONTEXT:1,VCPU:1', 'required': 'HW_CPU_X86_AMD_SEV'}),
-    ({'image': {'os_secure_boot': 'required'}}, {}, {'trait:CUSTOM_A': 'required'}, {'required': 'COMPUTE_SECURITY_UEFI_SECURE_BOOT,CUSTOM_A'}),
-    ({}, {}, {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': 'HW_CPU_HYPERTHREADING'}),
-    ({'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}}, {}, {},
-     {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': '!HW_CPU_HYPERTHREADING'}),
-    ({'image': {'traits_required': ['CUSTOM_B', 'CUSTOM_A']}}, {}, {}, {'required': 'CUSTOM_A,CUSTOM_B'}),
-    ({'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'COMPUTE_STATUS_DISABLED'})}, {}, {}, {'root_required': 'CUSTOM_R,!COMPUTE_STATUS_DISABLED'}),
-    ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}, {}, {'same_subtree': '_a,_b'}),
-    ({'in_tree': 'uuid'}, {}, {}, {'in_tree': 'uuid'}),
-    ({'requested_destination': Destination(aggregates=(frozenset({'b', 'a'}),))}, {}, {}, {'member_of': 'in:a,b'}),
-    ({'requested_destination': Destination(aggregates=(frozenset({'z'}), frozenset({'t', 'u'})))}, {}, {}, {'member_of': 'in:t,u in:z'}),
-    ({'requested_destination': Destination(forbidden_aggregates=frozenset({'b', 'a'}))}, {}, {}, {'member_of': '!in:a,b'}),
-    ({'requested_resources': (RequestGroup(PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, frozenset({'CUSTOM_PHYSNET'})),)}, {}, {},
-     {f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000', f'required{PORT}': 'CUSTOM_PHYSNET'}),
-    ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}, in_tree='uuid'),)}, {}, {}, {f'resources{PORT}': 'CUSTOM_X:1', f'in_tree{PORT}': 'uuid'}),
-    ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 0}, in_tree='uuid'),)}, {}, {}, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('fields', 'flavor', 'extra_specs', 'changes'),
+    [
+        ({}, {}, {}, {}),
+        (
+            {},
+            {'ephemeral_gb': 3, 'swap': 1},
+            {},
+            {'resources': 'DISK_GB:5,MEMORY_MB:512,VCPU:1'},
+        ),
+        ({'is_bfv': True}, {'root_gb': 9}, {}, {'resources': 'MEMORY_MB:512,VCPU:1'}),
+        (
+            {'is_bfv': True},
+            {'swap': 1025},
+            {},
+            {'resources': 'DISK_GB:2,MEMORY_MB:512,VCPU:1'},
+        ),
+        (
+            {},
+            {},
+            {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'},
+            {'resources': 'CUSTOM_IRON:1,DISK_GB:1,MEMORY_MB:512'},
+        ),
+        (
+            {},
+            {},
+            {
+                'resources:VGPU': '2',
+                'trait:HW_CPU_X86_AVX2': 'required',
+                'trait:CUSTOM_SLOW': 'forbidden',
+            },
+            {
+                'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1,VGPU:2',
+                'required': 'HW_CPU_X86_AVX2,!CUSTOM_SLOW',
+            },
+        ),
+        (
+            {},
+            {},
+            {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'},
+            {'resources1': 'VGPU:1', 'required1': 'CUSTOM_A'},
+        ),
+        (
+            {},
+            {},
+            {
+                'resources1:VGPU': '1',
+                'resources_b:VGPU': '2',
+                'group_policy': 'isolate',
+            },
+            {
+                'resources1': 'VGPU:1',
+                'resources_b': 'VGPU:2',
+                'group_policy': 'isolate',
+            },
+        ),
+        (
+            {},
+            {},
+            {'hw:cpu_policy': 'dedicated'},
+            {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'},
+        ),
+        (
+            {},
+            {'vcpus': 4},
+            {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'},
+            {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'},
+        ),
+        (
+            {},
+            {'vcpus': 4},
+            {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'},
+            {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'},
+        ),
+        (
+            {},
+            {},
+            {
+                'resources1:VGPU': '0',
+                'resources2:VGPU': '+1',
+                'resources2:CUSTOM_A': '0',
+            },
+            {'resources2': 'VGPU:1'},
+        ),
+        (
+            {'image': {'hw_firmware_type': 'uefi'}},
+            {},
+            {
+                'hw:mem_encryption': '1',
+                'resources:MEM_ENCRYPTION_CONTEXT': '5',
+                'hw:pmem': 'a',
+            },
+            {
+                'resources': 'CUSTOM_PMEM_NAMESPACE_A:1,DISK_GB:1,MEMORY_MB:512,MEM_ENCRYPTION_CONTEXT:1,VCPU:1',
+                'required': 'HW_CPU_X86_AMD_SEV',
+            },
+        ),
+        (
+            {'image': {'os_secure_boot': 'required'}},
+            {},
+            {'trait:CUSTOM_A': 'required'},
+            {'required': 'COMPUTE_SECURITY_UEFI_SECURE_BOOT,CUSTOM_A'},
+        ),
+        (
+            {},
+            {},
+            {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'},
+            {
+                'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1',
+                'required': 'HW_CPU_HYPERTHREADING',
+            },
+        ),
+        (
+            {
+                'image': {
+                    'hw_cpu_policy': 'dedicated',
+                    'hw_cpu_thread_policy': 'isolate',
+                }
+            },
+            {},
+            {},
+            {
+                'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1',
+                'required': '!HW_CPU_HYPERTHREADING',
+            },
+        ),
+        (
+            {'image': {'traits_required': ['CUSTOM_B', 'CUSTOM_A']}},
+            {},
+            {},
+            {'required': 'CUSTOM_A,CUSTOM_B'},
+        ),
+        (
+            {
+                'root_required': frozenset({'CUSTOM_R'}),
+                'root_forbidden': frozenset({'COMPUTE_STATUS_DISABLED'}),
+            },
+            {},
+            {},
+            {'root_required': 'CUSTOM_R,!COMPUTE_STATUS_DISABLED'},
+        ),
+        (
+            {'same_subtree': (frozenset({'_b', '_a'}),)},
+            {},
+            {},
+            {'same_subtree': '_a,_b'},
+        ),
+        ({'in_tree': 'uuid'}, {}, {}, {'in_tree': 'uuid'}),
+        (
+            {'requested_destination': Destination(aggregates=(frozenset({'b', 'a'}),))},
+            {},
+            {},
+            {'member_of': 'in:a,b'},
+        ),
+        (
+            {
+                'requested_destination': Destination(
+                    aggregates=(frozenset({'z'}), frozenset({'t', 'u'}))
+                )
+            },
+            {},
+            {},
+            {'member_of': 'in:t,u in:z'},
+        ),
+        (
+            {
+                'requested_destination': Destination(
+                    forbidden_aggregates=frozenset({'b', 'a'})
+                )
+            },
+            {},
+            {},
+            {'member_of': '!in:a,b'},
+        ),
+        (
+            {
+                'requested_resources': (
+                    RequestGroup(
+                        PORT,
+                        {'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+                        frozenset({'CUSTOM_PHYSNET'}),
+                    ),
+                )
+            },
+            {},
+            {},
+            {
+                f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000',
+                f'required{PORT}': 'CUSTOM_PHYSNET',
+            },
+        ),
+        (
+            {
+                'requested_resources': (
+                    RequestGroup(PORT, {'CUSTOM_X': 1}, in_tree='uuid'),
+                )
+            },
+            {},
+            {},
+            {f'resources{PORT}': 'CUSTOM_X:1', f'in_tree{PORT}': 'uuid'},
+        ),
+        (
+            {
+                'requested_resources': (
+                    RequestGroup(PORT, {'CUSTOM_X': 0}, in_tree='uuid'),
+                )
+            },
+            {},
+            {},
+            {},
+        ),
+    ],
+)
 def test_what_is_asked_for(fields, flavor, extra_specs, changes):
-    """Each wish of flavor, image, ports and destination is one parameter. Aggregates of a zone and of
-    a tenant must both be met."""
+    """Each wish of flavor, image, ports and destination is one parameter. Aggregates of
+    a zone and of a tenant must both be met."""
     request = a_request(flavor=a_flavor(extra_specs, **flavor), **fields)
     assert asked(request) == {**PLAIN, **changes}
 
@@ -68,7 +250,8 @@ def test_limit():
 
 
 def test_ports_make_groups_overlap():
-    """Groups from ports need a policy: none, unless the flavor has several of its own."""
+    """Groups from ports need a policy: none, unless the flavor has several of its
+    own."""
     ports = tuple(RequestGroup(name, {'CUSTOM_X': 1}) for name in ('p1', 'p2'))
     query = build(a_request(requested_resources=ports), Settings())
     assert 'group_policy=none' in query.string
@@ -77,14 +260,35 @@ def test_ports_make_groups_overlap():
     assert 'group_policy' not in asked(a_request(extra_specs=own))
 
 
-@pytest.mark.parametrize(('extra_specs', 'warning'), [
-    ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
-    ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
-    ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
-    ({'trait1:CUSTOM_A': 'preferred'}, "Only (required, forbidden) traits are supported. Received 'preferred'."),
-    ({'trait:CUSTOM_A': 'maybe'}, "Only (required, forbidden) traits are supported. Received 'maybe'."),
-    ({'group_policy': 'solo'}, "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('extra_specs', 'warning'),
+    [
+        (
+            {'resources:GOLD': '1'},
+            "Received an invalid ResourceClass 'GOLD' in extra_specs.",
+        ),
+        (
+            {'resources:VGPU': 'two'},
+            "Resource amounts must be nonnegative integers. Received 'two'",
+        ),
+        (
+            {'resources:VGPU': '-2'},
+            "Resource amounts must be nonnegative integers. Received '-2'",
+        ),
+        (
+            {'trait1:CUSTOM_A': 'preferred'},
+            "Only (required, forbidden) traits are supported. Received 'preferred'.",
+        ),
+        (
+            {'trait:CUSTOM_A': 'maybe'},
+            "Only (required, forbidden) traits are supported. Received 'maybe'.",
+        ),
+        (
+            {'group_policy': 'solo'},
+            "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'.",
+        ),
+    ],
+)
 def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
     """An extra spec that makes no sense changes nothing but the log."""
     request = a_request(extra_specs=extra_specs)
@@ -93,12 +297,18 @@ def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
 
 
 def test_fallback():
-    """Hosts that report pinned CPUs as VCPU are asked for with the flavor's plain size."""
-    pinned, mixed = {'hw:cpu_policy': 'dedicated'}, {'hw:cpu_policy': 'mixed'}
+    """Hosts that report pinned CPUs as VCPU are asked for with the flavor's plain
+    size."""
+    pinned = {'hw:cpu_policy': 'dedicated'}
+    mixed = {'hw:cpu_policy': 'mixed'}
     request = a_request(flavor=a_flavor(pinned, vcpus=2))
     assert len(build_all(request, Settings())) == 2
     assert asked(request, pinned=False) == asked(a_request(flavor=a_flavor(vcpus=2)))
-    for specs in ({}, {'hw:cpu_policy': 'shared'}, {**mixed, 'hw:cpu_dedicated_mask': '0'}):
+    for specs in (
+        {},
+        {'hw:cpu_policy': 'shared'},
+        {**mixed, 'hw:cpu_dedicated_mask': '0'},
+    ):
         request = a_request(flavor=a_flavor(specs, vcpus=2))
         assert len(build_all(request, Settings())) == 1
 
@@ -106,61 +316,158 @@ def test_fallback():
 def test_groups_from_outside_are_checked():
     """A group from a port has a name of its own and asks for something."""
     group = RequestGroup('p1', {'CUSTOM_X': 1})
-    for groups in ([RequestGroup(None, {'CUSTOM_X': 1})], [RequestGroup('p1')], [group, group]):
+    for groups in (
+        [RequestGroup(None, {'CUSTOM_X': 1})],
+        [RequestGroup('p1')],
+        [group, group],
+    ):
         with pytest.raises(BadRequest):
             build(a_request(requested_resources=tuple(groups)), Settings())
 
 
-@pytest.mark.parametrize(('string', 'found'), [
-    ('resources=VCPU:4', [('resource', 'VCPU:4', 'resources=VCPU:4')]),
-    ('resources=DISK_GB:2,VCPU:1&limit=9', [('resource', 'DISK_GB:2', 'resources=DISK_GB:2'), ('resource', 'VCPU:1', 'resources=VCPU:1')]),
-    ('resources=VCPU:1&required=A,!B', [('forbidden root trait', 'B', 'required=B'), ('trait', 'A', 'required=A'), ('resource', 'VCPU:1', 'resources=VCPU:1')]),
-    ('root_required=A,!B', [('forbidden root trait', 'B', 'required=B'), ('root trait', 'A', 'required=A')]),
-    ('member_of=in:x,y&member_of=!in:z', [('aggregates', 'in:x,y', 'member_of=in:x,y'), ('forbidden root aggregates', 'in:z', 'member_of=in:z')]),
-    ('required=A&in_tree=host', [('host', 'host', 'in_tree=host'), ('trait', 'A', 'required=A')]),
-    ('resources_net=CUSTOM_X:1&required_net=A,!B&member_of_net=!in:x&group_policy=none&same_subtree=_a,_net', [('trait (_net)', 'A', 'required=A'), ('resource (_net)', 'CUSTOM_X:1', 'resources=CUSTOM_X:1')]),
-    ('resources1=VGPU:1&resources2=VGPU:1', [('resource (1)', 'VGPU:1', 'resources=VGPU:1')]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('string', 'found'),
+    [
+        ('resources=VCPU:4', [('resource', 'VCPU:4', 'resources=VCPU:4')]),
+        (
+            'resources=DISK_GB:2,VCPU:1&limit=9',
+            [
+                ('resource', 'DISK_GB:2', 'resources=DISK_GB:2'),
+                ('resource', 'VCPU:1', 'resources=VCPU:1'),
+            ],
+        ),
+        (
+            'resources=VCPU:1&required=A,!B',
+            [
+                ('forbidden root trait', 'B', 'required=B'),
+                ('trait', 'A', 'required=A'),
+                ('resource', 'VCPU:1', 'resources=VCPU:1'),
+            ],
+        ),
+        (
+            'root_required=A,!B',
+            [
+                ('forbidden root trait', 'B', 'required=B'),
+                ('root trait', 'A', 'required=A'),
+            ],
+        ),
+        (
+            'member_of=in:x,y&member_of=!in:z',
+            [
+                ('aggregates', 'in:x,y', 'member_of=in:x,y'),
+                ('forbidden root aggregates', 'in:z', 'member_of=in:z'),
+            ],
+        ),
+        (
+            'required=A&in_tree=host',
+            [('host', 'host', 'in_tree=host'), ('trait', 'A', 'required=A')],
+        ),
+        (
+            'resources_net=CUSTOM_X:1&required_net=A,!B&member_of_net=!in:x&group_policy=none&same_subtree=_a,_net',
+            [
+                ('trait (_net)', 'A', 'required=A'),
+                ('resource (_net)', 'CUSTOM_X:1', 'resources=CUSTOM_X:1'),
+            ],
+        ),
+        (
+            'resources1=VGPU:1&resources2=VGPU:1',
+            [('resource (1)', 'VGPU:1', 'resources=VGPU:1')],
+        ),
+    ],
+)
 def test_single_constraints(string, found):
-    """What a query asks for, part by part, each with the question for those that meet it, or that
-    have what is forbidden; those that more than one group has are one."""
+    """What a query asks for, part by part, each with the question for those that meet
+    it, or that have what is forbidden; those that more than one group has are one."""
 
     def kind(each):
         words = ['forbidden'] * each.forbidden + ['root'] * each.of_root + [each.kind]
         return ' '.join(words + [f'({each.group})'] * bool(each.group))
 
-    got = [(kind(each), each.value, unquote(each.question)) for each in constraints(string)]
+    got = [
+        (kind(each), each.value, unquote(each.question)) for each in constraints(string)
+    ]
     assert got == found
 
 
 def test_of_a_real_query():
     """The limit of the daemon is no constraint, and can be left out."""
-    string = build(a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()).string
+    string = build(
+        a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()
+    ).string
     assert 'limit=1000' in string
-    assert parse_qsl(unlimited(string)) == [x for x in parse_qsl(string) if x[0] != 'limit']
+    assert parse_qsl(unlimited(string)) == [
+        x for x in parse_qsl(string) if x[0] != 'limit'
+    ]
     values = [each.value for each in constraints(string)]
     assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']
 
 
-ZONE = Destination(aggregates=(frozenset({'b', 'a'}),), forbidden_aggregates=frozenset({'c'}))
+ZONE = Destination(
+    aggregates=(frozenset({'b', 'a'}),), forbidden_aggregates=frozenset({'c'})
+)
 TRAITS = {'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'}
-ROOT = {'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'CUSTOM_F'})}
+ROOT = {
+    'root_required': frozenset({'CUSTOM_R'}),
+    'root_forbidden': frozenset({'CUSTOM_F'}),
+}
 
 
 @pytest.mark.parametrize(
     ('fields', 'extra_specs', 'base', 'amounts', 'required', 'forbidden'),
     [
-        ({}, {}, {'resources': 'DISK_GB:1,MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, '', ''),
-        ({'is_bfv': True}, {}, {'resources': 'MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512}, '', ''),
-        ({'is_bfv': True, 'requested_destination': ZONE}, {}, {'resources': 'MEMORY_MB:1,VCPU:1', 'member_of': '!in:c in:a,b'}, {'VCPU': 1, 'MEMORY_MB': 512}, '', ''),
-        ({'is_bfv': True, **ROOT}, TRAITS, {'resources': 'MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512}, 'CUSTOM_R HW_CPU_X86_AVX2', 'CUSTOM_F CUSTOM_SLOW'),
-        ({'is_bfv': True}, {'resources:CUSTOM_IRON': '3', 'resources:VCPU': '0', 'resources:MEMORY_MB': '0'}, {'resources': 'CUSTOM_IRON:1'}, {'CUSTOM_IRON': 3}, '', ''),
+        (
+            {},
+            {},
+            {'resources': 'DISK_GB:1,MEMORY_MB:1,VCPU:1'},
+            {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
+            '',
+            '',
+        ),
+        (
+            {'is_bfv': True},
+            {},
+            {'resources': 'MEMORY_MB:1,VCPU:1'},
+            {'VCPU': 1, 'MEMORY_MB': 512},
+            '',
+            '',
+        ),
+        (
+            {'is_bfv': True, 'requested_destination': ZONE},
+            {},
+            {'resources': 'MEMORY_MB:1,VCPU:1', 'member_of': '!in:c in:a,b'},
+            {'VCPU': 1, 'MEMORY_MB': 512},
+            '',
+            '',
+        ),
+        (
+            {'is_bfv': True, **ROOT},
+            TRAITS,
+            {'resources': 'MEMORY_MB:1,VCPU:1'},
+            {'VCPU': 1, 'MEMORY_MB': 512},
+            'CUSTOM_R HW_CPU_X86_AVX2',
+            'CUSTOM_F CUSTOM_SLOW',
+        ),
+        (
+            {'is_bfv': True},
+            {
+                'resources:CUSTOM_IRON': '3',
+                'resources:VCPU': '0',
+                'resources:MEMORY_MB': '0',
+            },
+            {'resources': 'CUSTOM_IRON:1'},
+            {'CUSTOM_IRON': 3},
+            '',
+            '',
+        ),
     ],
-)  # fmt: skip
+)
 def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forbidden):
-    """What an answer about all hosts does not show is asked for; the rest is looked for in it."""
+    """What an answer about all hosts does not show is asked for; the rest is looked for
+    in it."""
     flat = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
-    assert {name: ' '.join(values) for name, values in parse_qs(flat.base).items()} == base
+    assert {
+        name: ' '.join(values) for name, values in parse_qs(flat.base).items()
+    } == base
     assert flat.amounts == amounts
     assert ' '.join(sorted(flat.required)) == required
     assert ' '.join(sorted(flat.forbidden)) == forbidden
@@ -179,4 +486,7 @@ def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forb
 )
 def test_queries_that_are_asked_whole(fields, extra_specs):
     """Groups, named hosts, and those that ask for nothing."""
-    assert build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat is None
+    assert (
+        build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
+        is None
+    )

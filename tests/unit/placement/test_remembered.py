@@ -17,7 +17,8 @@ from tests.lab.ports import Clock
 TRAITS = {'a': ['HW_CPU_X86_AVX'], 'b': ['HW_CPU_X86_AVX', 'CUSTOM_GOLD'], 'c': []}
 LEFT = {'a': (16, 4096), 'b': (8, 2048), 'c': (4, 8192)}
 """VCPU and MEMORY_MB that hosts have left."""
-MAX_AGE_S, TAKES_S = 10.0, 1.0
+MAX_AGE_S = 10.0
+TAKES_S = 1.0
 
 
 def left(name):
@@ -26,33 +27,45 @@ def left(name):
 
 def answer(names='abc', provider=lambda name: name, root=lambda name: name):
     """Placement's text about hosts of these names."""
-    return json.dumps({
-        'allocation_requests': [
-            {'allocations': {provider(name): {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}}, 'mappings': {}}
-            for name in names
-        ],
-        'provider_summaries': {
-            provider(name): {
-                'resources': {
-                    'VCPU': {'capacity': 100, 'used': 100 - left(name)[0]},
-                    'MEMORY_MB': {'capacity': 10_000, 'used': 10_000 - left(name)[1]},
-                    'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
-                },
-                'traits': TRAITS.get(name, []),
-                'root_provider_uuid': root(name),
-            }
-            for name in names
-        },
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            'allocation_requests': [
+                {
+                    'allocations': {
+                        provider(name): {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}
+                    },
+                    'mappings': {},
+                }
+                for name in names
+            ],
+            'provider_summaries': {
+                provider(name): {
+                    'resources': {
+                        'VCPU': {'capacity': 100, 'used': 100 - left(name)[0]},
+                        'MEMORY_MB': {
+                            'capacity': 10_000,
+                            'used': 10_000 - left(name)[1],
+                        },
+                        'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
+                    },
+                    'traits': TRAITS.get(name, []),
+                    'root_provider_uuid': root(name),
+                }
+                for name in names
+            },
+        }
+    ).encode()
 
 
 class Site:
-    """Remembered answers, and a Placement that gives ``text``, or fails with it, after what
-    happens ``meanwhile``."""
+    """Remembered answers, and a Placement that gives ``text``, or fails with it, after
+    what happens ``meanwhile``."""
 
     def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
         self.text = answer() if text is None else text
-        self.clock, self.asked, self.taken = Clock(), [], {}
+        self.clock = Clock()
+        self.asked = []
+        self.taken = {}
         self.meanwhile = lambda: None
         self.answers = RememberedAnswers(
             max_age, self._get, lambda *_: (1, True, self.taken), processes, self.clock
@@ -67,8 +80,8 @@ class Site:
         return self.text
 
     def offer(self, request=None):
-        """The names of the hosts that are offered, once what is asked behind is answered; None
-        where Placement is to be asked."""
+        """The names of the hosts that are offered, once what is asked behind is
+        answered; None where Placement is to be asked."""
         queries = query.build_all(request or asking(), Settings())
         offer = self.answers.offer(queries)
         if self.answers._asking is not None:
@@ -106,15 +119,19 @@ def site():
     ],
 )
 def test_what_an_answer_offers(site, request_, offered):
-    """The hosts that have enough of everything, and the traits; None where nobody has, or Placement
-    may not know a trait. No query is asked for that."""
+    """The hosts that have enough of everything, and the traits; None where nobody has,
+    or Placement may not know a trait. No query is asked for that."""
     asked = len(site.asked)
     assert site.offer(request_) == offered
     assert len(site.asked) == asked
 
 
 def test_less_what_was_taken_and_what_was_refused(site):
-    site.taken = {'a': {'VCPU': 15}, 'b': {'VCPU': 7, 'MEMORY_MB': 1025}, 'stranger': {'VCPU': 1}}
+    site.taken = {
+        'a': {'VCPU': 15},
+        'b': {'VCPU': 7, 'MEMORY_MB': 1025},
+        'stranger': {'VCPU': 1},
+    }
     assert site.offer() == 'ac'
     site.answers.refused(['a', 'stranger'])
     assert site.offer() == 'c'
@@ -141,7 +158,11 @@ def test_candidates(site):
     assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
         3, 3, site.clock.now - offer.sent, True, False,
     ]  # fmt: skip
-    assert [set(offer.traits(name)) for name in 'abx'] == [{*TRAITS['a']}, {*TRAITS['b']}, set()]
+    assert [set(offer.traits(name)) for name in 'abx'] == [
+        {*TRAITS['a']},
+        {*TRAITS['b']},
+        set(),
+    ]
     [candidate] = offer['b']
     left = narrowed(offer, {'b': []})
     assert (left['b'], left.traits('b'), [*left], offer['b']) == (
@@ -186,13 +207,17 @@ def test_an_answer_that_cannot_be_used(text):
             2,
             id='again when it is half as old as it may be',
         ),
-        pytest.param([0, 1, MAX_AGE_S], [0, 1, 0], 1, id='too old, and not needed often'),
-        pytest.param([0, 1, MAX_AGE_S - 1.5, 1], [0, 1, 1, 1], 2, id='asked again before'),
+        pytest.param(
+            [0, 1, MAX_AGE_S], [0, 1, 0], 1, id='too old, and not needed often'
+        ),
+        pytest.param(
+            [0, 1, MAX_AGE_S - 1.5, 1], [0, 1, 1, 1], 2, id='asked again before'
+        ),
     ],
 )
 def test_when_answers_are_asked_for(pauses, offered, asked):
-    """The second request makes one be asked, which takes a second, and waits for it; the next use it
-    until it is too old, and make it be asked again behind them."""
+    """The second request makes one be asked, which takes a second, and waits for it;
+    the next use it until it is too old, and make it be asked again behind them."""
     site = Site()
     found = []
     for pause in pauses:
@@ -258,12 +283,16 @@ def test_failures_that_do_not_follow_each_other():
 
 @pytest.mark.parametrize(
     ('failure', 'offered'),
-    [(OutcomeUnknown('slow'), 'abc'), (PlacementUnavailable('away'), 'abc'), (b'{}', None)],
+    [
+        (OutcomeUnknown('slow'), 'abc'),
+        (PlacementUnavailable('away'), 'abc'),
+        (b'{}', None),
+    ],
     ids=['slow', 'away', 'another form'],
 )
 def test_a_failure_beside_a_young_answer(site, failure, offered):
-    """An earlier answer serves until it is too old, unless Placement answers that hosts are not
-    such any more."""
+    """An earlier answer serves until it is too old, unless Placement answers that hosts
+    are not such any more."""
     site.text = failure
     site.clock.now += MAX_AGE_S / 2
     assert site.offer() == 'abc'
@@ -286,7 +315,8 @@ def test_nobody_waits_for_a_query_that_failed():
     assert [site.offer() for _ in range(2)] == [None, None]
     site.text = answer()
     site.clock.now += PAUSE_S
-    begun, may_end = threading.Event(), threading.Event()
+    begun = threading.Event()
+    may_end = threading.Event()
     site.meanwhile = lambda: begun.set() or may_end.wait(10)
     queries = query.build_all(asking(), Settings())
     with ThreadPoolExecutor(1) as pool:
@@ -301,14 +331,19 @@ def test_nobody_waits_for_a_query_that_failed():
 
 
 def test_those_who_need_what_is_being_asked_for_wait():
-    """They get its answer, and no other question is asked; who needs another one does not wait."""
-    site, begun, may_end = Site(), threading.Event(), threading.Event()
+    """They get its answer, and no other question is asked; who needs another one does
+    not wait."""
+    site = Site()
+    begun = threading.Event()
+    may_end = threading.Event()
     site.meanwhile = lambda: begun.set() or may_end.wait(10)
     assert site.offer() is None
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(site.offer) for _ in range(4)]
         assert begun.wait(10)
-        assert site.answers.offer(query.build_all(asking(disk_gb=1), Settings())) is None
+        assert (
+            site.answers.offer(query.build_all(asking(disk_gb=1), Settings())) is None
+        )
         assert not any(each.done() for each in waiting)
         may_end.set()
         assert [each.result(10) for each in waiting] == ['abc'] * 4
@@ -350,7 +385,8 @@ def test_an_answer_about_many_hosts():
 
 @pytest.mark.parametrize('option', [0, None, 0.5])
 def test_the_option(option):
-    """0 remembers nothing; an answer that takes longer than it may be old is of no use."""
+    """0 remembers nothing; an answer that takes longer than it may be old is of no
+    use."""
     site = Site(max_age=option)
     assert [site.offer() for _ in range(4)] == [None] * 4
     assert len(site.asked) == (option != 0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers as somebody would write them for nova, for tests to load by path."""
+"""Filters and weighers as somebody would write them for nova, for tests to load by
+path."""
 
 import nova.conf
 from nova import objects
@@ -53,7 +54,10 @@ class NeighbourFilter(filters.BaseHostFilter):
     def host_passes(self, host_state, spec_obj):
         if not spec_obj.get_scheduler_hint('neighbour'):
             return True
-        return any(each.project_id == spec_obj.project_id for each in host_state.instances.values())
+        return any(
+            each.project_id == spec_obj.project_id
+            for each in host_state.instances.values()
+        )
 
 
 class LimitFilter(filters.BaseHostFilter):
@@ -74,12 +78,15 @@ class TextLimitFilter(filters.BaseHostFilter):
 
 
 class WideCandidateFilter(filters.BaseHostFilter):
-    """Leaves a host with more than one instance the candidates that span two providers."""
+    """Leaves a host with more than one instance the candidates that span two
+    providers."""
 
     def host_passes(self, host_state, spec_obj):
         if host_state.num_instances > 1:
             candidates = host_state.allocation_candidates
-            host_state.allocation_candidates = [x for x in candidates if len(x['allocations']) == 2]
+            host_state.allocation_candidates = [
+                x for x in candidates if len(x['allocations']) == 2
+            ]
         return True
 
 
@@ -128,8 +135,8 @@ class NameWeigher(weights.BaseHostWeigher):
 
 
 class NoteWeigher(weights.BaseHostWeigher):
-    """Prefers hosts on which a filter left a greater number; its multiplier is as it was
-    before aggregates could override it."""
+    """Prefers hosts on which a filter left a greater number; its multiplier is as it
+    was before aggregates could override it."""
 
     def weight_multiplier(self):
         return 2.0

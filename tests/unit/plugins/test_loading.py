@@ -17,8 +17,10 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.plugin import name_of
 
 STYLE = 'tests.unit.plugins.nova_style'
-AVAILABLE, ENABLED = '[filter_scheduler] available_filters', '[filter_scheduler] enabled_filters'
-WEIGHTS, DRIVER = '[filter_scheduler] weight_classes', '[scheduler] driver'
+AVAILABLE = '[filter_scheduler] available_filters'
+ENABLED = '[filter_scheduler] enabled_filters'
+WEIGHTS = '[filter_scheduler] weight_classes'
+DRIVER = '[scheduler] driver'
 
 BUILT_IN = sorted(entry_points(group='novasched.weighers').names)
 ENTRY_POINTS = f"""
@@ -45,7 +47,9 @@ def acme(tmp_path, monkeypatch):
     """A package of that name is installed, whose metadata has these entry points."""
     metadata = tmp_path / 'acme_plugins-1.0.dist-info'
     metadata.mkdir()
-    (metadata / 'METADATA').write_text('Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n')
+    (metadata / 'METADATA').write_text(
+        'Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n'
+    )
     (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -54,38 +58,58 @@ def names(made):
     return [name_of(each) for each in made]
 
 
-@pytest.mark.parametrize(('available', 'enabled'), [
-    ([ALL_FILTERS], DEFAULT_FILTERS),
-    ([ALL_FILTERS, f'{STYLE}.RackFilter'], ('RackFilter', 'ComputeFilter')),
-    ([f'{STYLE}.RackFilter', f'{STYLE}.QuietestFilter'], ('QuietestFilter', 'RackFilter')),
-    ([f'{STYLE}:RackFilter'], ('RackFilter',)),
-    ([f'{STYLE}.rack_filters'], ('SureFilter',)),
-    (['nova.scheduler.filters.compute_filter.ComputeFilter'], ('ComputeFilter',)),
-    (['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'], ('ServerGroupAffinityFilter',)),
-    (['ComputeFilter'], ('ComputeFilter',)),
-    ([ALL_FILTERS], ('QuietestFilter', 'ComputeFilter')),
-    ([ALL_FILTERS], ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('available', 'enabled'),
+    [
+        ([ALL_FILTERS], DEFAULT_FILTERS),
+        ([ALL_FILTERS, f'{STYLE}.RackFilter'], ('RackFilter', 'ComputeFilter')),
+        (
+            [f'{STYLE}.RackFilter', f'{STYLE}.QuietestFilter'],
+            ('QuietestFilter', 'RackFilter'),
+        ),
+        ([f'{STYLE}:RackFilter'], ('RackFilter',)),
+        ([f'{STYLE}.rack_filters'], ('SureFilter',)),
+        (['nova.scheduler.filters.compute_filter.ComputeFilter'], ('ComputeFilter',)),
+        (
+            ['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'],
+            ('ServerGroupAffinityFilter',),
+        ),
+        (['ComputeFilter'], ('ComputeFilter',)),
+        ([ALL_FILTERS], ('QuietestFilter', 'ComputeFilter')),
+        ([ALL_FILTERS], ()),
+    ],
+)
 def test_filters(available, enabled):
-    """Filters come in the order of enabled_filters, from wherever available_filters says:
-    all built-in ones and those of installed packages, nova's paths of the built-in ones, other
-    classes, functions that return some."""
-    settings = Settings(available_filters=tuple(available), enabled_filters=tuple(enabled))
+    """Filters come in the order of enabled_filters, from wherever available_filters
+    says: all built-in ones and those of installed packages, nova's paths of the
+    built-in ones, other classes, functions that return some."""
+    settings = Settings(
+        available_filters=tuple(available), enabled_filters=tuple(enabled)
+    )
     assert names(loading.filters(settings)) == list(enabled)
 
 
-@pytest.mark.parametrize(('classes', 'found'), [
-    (['nova.scheduler.weights.ram.RAMWeigher'], ['RAMWeigher']),
-    (['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'], ['CPUWeigher', 'NameWeigher']),
-    ([f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'], ['NameWeigher', 'NameWeigher']),
-    (['DiskWeigher', 'NameWeigher'], ['DiskWeigher', 'NameWeigher']),
-    ([], []),
-    ([ALL_WEIGHERS], BUILT_IN),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('classes', 'found'),
+    [
+        (['nova.scheduler.weights.ram.RAMWeigher'], ['RAMWeigher']),
+        (
+            ['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'],
+            ['CPUWeigher', 'NameWeigher'],
+        ),
+        (
+            [f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'],
+            ['NameWeigher', 'NameWeigher'],
+        ),
+        (['DiskWeigher', 'NameWeigher'], ['DiskWeigher', 'NameWeigher']),
+        ([], []),
+        ([ALL_WEIGHERS], BUILT_IN),
+    ],
+)
 def test_weighers(classes, found):
-    """weight_classes takes nova's paths of built-in weighers, its word for all of these, and any
-    others; whoever is named twice weighs twice, as in nova. An installed package enables nothing
-    of itself."""
+    """weight_classes takes nova's paths of built-in weighers, its word for all of
+    these, and any others; whoever is named twice weighs twice, as in nova. An installed
+    package enables nothing of itself."""
     made = names(loading.weighers(Settings(weight_classes=tuple(classes))))
     assert (sorted(made) if found is BUILT_IN else made) == found
 
@@ -101,7 +125,10 @@ TRUSTED = 'nova.scheduler.filters.trusted_filter.TrustedFilter'
 OFFERED = (ALL_FILTERS, f'{STYLE}.SureFilter', f'{STYLE}.RefusesToStart')
 SETTINGS = {
     ENABLED: lambda value: {'available_filters': OFFERED, 'enabled_filters': (value,)},
-    AVAILABLE: lambda value: {'available_filters': (value,), 'enabled_filters': ('RackFilter',)},
+    AVAILABLE: lambda value: {
+        'available_filters': (value,),
+        'enabled_filters': ('RackFilter',),
+    },
     WEIGHTS: lambda value: {'weight_classes': (value,)},
     DRIVER: lambda value: {'driver': value},
 }
@@ -112,27 +139,43 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
     ('option', 'value', 'why'),
     [
         (ENABLED, 'RackFilter', ', RefusesToStart, '),
-        (ENABLED, 'BrokenFilter', "ModuleNotFoundError: No module named 'acme_inventory'"),
+        (
+            ENABLED,
+            'BrokenFilter',
+            "ModuleNotFoundError: No module named 'acme_inventory'",
+        ),
         (ENABLED, 'NoFilter', 'NameWeigher is no filter'),
         (ENABLED, 'TrustedFilter', 'it needs an attestation server'),
         (ENABLED, 'RefusesToStart', 'RuntimeError: the inventory is not there'),
         (AVAILABLE, TRUSTED, 'it needs an attestation server'),
-        (AVAILABLE, 'no.such.module.Filter', "ModuleNotFoundError: No module named 'no'"),
+        (
+            AVAILABLE,
+            'no.such.module.Filter',
+            "ModuleNotFoundError: No module named 'no'",
+        ),
         (AVAILABLE, f'{STYLE}.NoSuch', 'AttributeError'),
-        (AVAILABLE, f'{STYLE}.NoFilter', 'no filter: no subclass of ours, and without filter_all'),
+        (
+            AVAILABLE,
+            f'{STYLE}.NoFilter',
+            'no filter: no subclass of ours, and without filter_all',
+        ),
         (AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
         (AVAILABLE, '.', 'ValueError'),
         (WEIGHTS, 'NoSuch', 'not found; there are '),
         (WEIGHTS, f'{STYLE}.weighers_and_more', 'RackFilter is no weigher'),
         (DRIVER, 'no_such', 'not found; there are '),
         (DRIVER, 'fake_scheduler', "it was there for nova's own tests"),
-        (DRIVER, f'{STYLE}.RackFilter', 'is no driver: it has no select_destinations()'),
+        (
+            DRIVER,
+            f'{STYLE}.RackFilter',
+            'is no driver: it has no select_destinations()',
+        ),
         (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],
 )
 def test_what_does_not_load(option, value, why):
-    """The start ends with one line that names the option, its value and the reason. A package that
-    is broken stops it only where an option names what does not load."""
+    """The start ends with one line that names the option, its value and the reason. A
+    package that is broken stops it only where an option names what does not load."""
     with pytest.raises(ConfigError) as refusal:
         LOADERS.get(option, loading.filters)(Settings(**SETTINGS[option](value)))
     text = str(refusal.value)
@@ -147,8 +190,14 @@ def test_what_does_not_load(option, value, why):
         ('filter_scheduler', FilterScheduler),
         ('chance_scheduler', ChanceScheduler),
         ('acme', AcmeDriver),
-        ('novasched.scheduler.drivers.chance_scheduler.ChanceScheduler', ChanceScheduler),
-        ('novasched.scheduler.drivers.chance_scheduler:ChanceScheduler', ChanceScheduler),
+        (
+            'novasched.scheduler.drivers.chance_scheduler.ChanceScheduler',
+            ChanceScheduler,
+        ),
+        (
+            'novasched.scheduler.drivers.chance_scheduler:ChanceScheduler',
+            ChanceScheduler,
+        ),
     ],
 )
 def test_drivers(name, driver):
@@ -185,7 +234,8 @@ FILE = f"""
 
 
 def test_plugins_read_the_files_that_the_daemon_has_read(tmp_path):
-    """A plugin's own options, and nova's, have the values of nova.conf, wherever it looks."""
+    """A plugin's own options, and nova's, have the values of nova.conf, wherever it
+    looks."""
     path = tmp_path / 'nova.conf'
     path.write_text(dedent(FILE))
     conf = conf_loading.load(['--config-file', str(path)], 'novasched')

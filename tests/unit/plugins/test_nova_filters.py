@@ -24,19 +24,33 @@ REBUILD = {'_nova_check_type': ['rebuild']}
 
 
 class Cells(MemoryHosts):
-    """Hosts that show all their instances to those who want all read, and else those named."""
+    """Hosts that show all their instances to those who want all read, and else those
+    named."""
 
     def __init__(self, hosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False, named=(), located=(), flavors=False):
+    def read(
+        self,
+        uuids,
+        request,
+        instances,
+        images=False,
+        named=(),
+        located=(),
+        flavors=False,
+    ):
         self.reads.append(instances)
         found = super().read(uuids, request, instances, images, named, located).hosts
 
         def shown(host):
-            some = {uuid: each for uuid, each in host.instances.items() if uuid in named}
-            return host if instances else replace(host, instances=some)
+            some = {
+                uuid: each for uuid, each in host.instances.items() if uuid in named
+            }
+            if instances:
+                return host
+            return replace(host, instances=some)
 
         return HostSnapshot({uuid: shown(host) for uuid, host in found.items()})
 
@@ -44,7 +58,10 @@ class Cells(MemoryHosts):
 def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
     """With these plugins of the module above, and no others."""
     settings = Settings(
-        available_filters=(ALL_FILTERS, *(f'{STYLE}.{x}' for x in names if x not in BUILT_IN)),
+        available_filters=(
+            ALL_FILTERS,
+            *(f'{STYLE}.{x}' for x in names if x not in BUILT_IN),
+        ),
         enabled_filters=names,
         weight_classes=tuple(f'{STYLE}.{name}' for name in weighers),
     )
@@ -81,18 +98,23 @@ ANY = ['bare', 'east', 'west']
         (['RackFilter'], {'hints': {**REBUILD, 'rack': ['r1']}}, ANY),
         (['SureFilter'], {'hints': {**REBUILD, 'rack': ['r1']}}, ['east']),
         (['QuietestFilter'], {'hints': REBUILD}, ['east', 'west']),
-        (['RackFilter'], {'hints': {'rack': ['r1']}, 'force_hosts': ['bare']}, ['bare']),
+        (
+            ['RackFilter'],
+            {'hints': {'rack': ['r1']}, 'force_hosts': ['bare']},
+            ['bare'],
+        ),
     ],
 )
 def test_verdicts(names, fields, hosts):
-    """A filter judges hosts one by one or all together, and sits out when it is not run:
-    on a rebuild, unless it says so or judges them together, and on forced hosts."""
+    """A filter judges hosts one by one or all together, and sits out when it is not
+    run: on a rebuild, unless it says so or judges them together, and on forced
+    hosts."""
     assert left(scheduler(*names), **fields) == hosts
 
 
 def test_once_per_request():
-    """A filter that runs once runs for the first instance; one that says for which instances it
-    runs is asked for each."""
+    """A filter that runs once runs for the first instance; one that says for which
+    instances it runs is asked for each."""
     hints = {'rack': ['r1']}
     assert ask(scheduler('RackFilter'), count=2, hints=hints) == [['east'], ['east']]
     with pytest.raises(NoValidHost):
@@ -100,20 +122,27 @@ def test_once_per_request():
 
 
 def test_a_filter_sees_what_was_placed_a_moment_ago():
-    """The second instance finds the host with the first one on it. Hosts that were rejected
-    once stay so for the rest of the request."""
+    """The second instance finds the host with the first one on it. Hosts that were
+    rejected once stay so for the rest of the request."""
     driver = scheduler('QuietestFilter')
     assert [row[0] for row in ask(driver, count=3)] == ['east', 'west', 'west']
 
 
-@pytest.mark.parametrize(('names', 'hints', 'hosts'), [
-    (['RackFilter'], {}, ['east', 'west']),
-    (['RackFilter', 'NeighbourFilter'], {'neighbour': ['please']}, ['west']),
-    (['NeighbourFilter', 'DifferentHostFilter'], {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('names', 'hints', 'hosts'),
+    [
+        (['RackFilter'], {}, ['east', 'west']),
+        (['RackFilter', 'NeighbourFilter'], {'neighbour': ['please']}, ['west']),
+        (
+            ['NeighbourFilter', 'DifferentHostFilter'],
+            {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]},
+            ['west'],
+        ),
+    ],
+)
 def test_instances_on_hosts(names, hints, hosts):
-    """They are all read for every request, as in nova, and once, even where another filter names
-    those that it looks for."""
+    """They are all read for every request, as in nova, and once, even where another
+    filter names those that it looks for."""
     instances = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
     driver = scheduler(*names, hosts=(EAST, replace(WEST, instances=instances)))
     assert left(driver, hints=hints) == hosts
@@ -121,8 +150,8 @@ def test_instances_on_hosts(names, hints, hosts):
 
 
 def test_limits_reach_compute():
-    """What a plugin writes as a limit is answered for the chosen host and the alternates,
-    as far as nova has a name for it, in whole numbers."""
+    """What a plugin writes as a limit is answered for the chosen host and the
+    alternates, as far as nova has a name for it, in whole numbers."""
     driver = scheduler('RackFilter', 'LimitFilter')
     (row,) = driver.select_destinations(a_request(return_alternates=True))
     assert [each.limits for each in row] == [{'memory_mb': 12288}] * 3
@@ -145,12 +174,14 @@ class WidePlacement(CountingPlacement):
 
     def candidates(self, request):
         alone = super().candidates(request)
-        return {rp: [a_candidate(rp), a_candidate(rp, a_uuid('shared'))] for rp in alone}
+        return {
+            rp: [a_candidate(rp), a_candidate(rp, a_uuid('shared'))] for rp in alone
+        }
 
 
 def test_candidates_that_are_taken_away():
-    """A plugin sees Placement's candidates of a host, and what it leaves of them is what is
-    claimed and answered; a host that it leaves none is rejected."""
+    """A plugin sees Placement's candidates of a host, and what it leaves of them is
+    what is claimed and answered; a host that it leaves none is rejected."""
     driver = scheduler('WideCandidateFilter')
     driver.placement = WidePlacement(driver.placement.slots)
     (row,) = driver.select_destinations(a_request(return_alternates=True))
@@ -163,12 +194,14 @@ class RefusingPlacement(WidePlacement):
     """Lets nobody claim for several instances at once."""
 
     def claim_together(self, wanted):
-        return super().claim_together(wanted) if len(wanted) == 1 else None
+        if len(wanted) == 1:
+            return super().claim_together(wanted)
+        return None
 
 
 def test_a_refused_common_claim_leaves_nothing_behind():
-    """Candidates that a plugin takes away for an instance of a common claim that is refused are
-    there again when the instances are claimed one by one."""
+    """Candidates that a plugin takes away for an instance of a common claim that is
+    refused are there again when the instances are claimed one by one."""
     driver = scheduler('WideCandidateFilter', hosts=[EAST])
     driver.placement = RefusingPlacement({EAST.uuid: 9})
     rows = driver.select_destinations(a_request(count=2))
@@ -179,8 +212,12 @@ def test_a_refused_common_claim_leaves_nothing_behind():
 def test_meddling_harms_nobody():
     """What a plugin changes is seen by the plugins after it, and by no other filter, no
     other request and no value of ours."""
-    driver = scheduler('MeddlingFilter', 'RackFilter', 'IoOpsFilter', weighers=['NoteWeigher'])
-    request = a_request(hints={'rack': ['r1']}, extra_specs={'a': 'b'}, ignore_hosts=('z',))
+    driver = scheduler(
+        'MeddlingFilter', 'RackFilter', 'IoOpsFilter', weighers=['NoteWeigher']
+    )
+    request = a_request(
+        hints={'rack': ['r1']}, extra_specs={'a': 'b'}, ignore_hosts=('z',)
+    )
     fields = operator.attrgetter(*EAST.__dataclass_fields__)
     before = repr([request, fields(EAST), fields(WEST)])
     for _ in range(2):
@@ -195,7 +232,11 @@ def test_meddling_harms_nobody():
     [
         (['BrokenFilter'], [], 'BrokenFilter raised RuntimeError: out of order'),
         (['RackFilter'], ['BrokenWeigher'], 'BrokenWeigher raised TypeError'),
-        (['RackFilter'], ['NoteWeigher'], 'NoteWeigher raised NotKnown: HostState.note is not'),
+        (
+            ['RackFilter'],
+            ['NoteWeigher'],
+            'NoteWeigher raised NotKnown: HostState.note is not',
+        ),
         (['DatabaseFilter'], [], 'DatabaseFilter raised '),
     ],
 )

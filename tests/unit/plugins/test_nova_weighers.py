@@ -11,16 +11,21 @@ from novasched.scheduler.pipeline import Pipeline
 from tests.lab.builders import a_host, a_request
 
 STYLE = 'tests.unit.plugins.nova_style'
-NAME, LAST, RAM = 'NameWeigher', 'LastWeigher', 'nova.scheduler.weights.ram.RAMWeigher'
+NAME = 'NameWeigher'
+LAST = 'LastWeigher'
+RAM = 'nova.scheduler.weights.ram.RAMWeigher'
 HOSTS = [a_host('aa', ram=4096), a_host('bbbb', ram=2048), a_host('cccccccc', ram=1024)]
 
 
 def pipeline(module='', filters=(), weighers=(), **options):
-    """Filters by name and weighers by name or path, of a module or by their entry points."""
+    """Filters by name and weighers by name or path, of a module or by their entry
+    points."""
     available = {'available_filters': tuple(f'{module}.{name}' for name in filters)}
     settings = Settings(
         enabled_filters=tuple(filters),
-        weight_classes=tuple(f'{module}.{x}' if module and '.' not in x else x for x in weighers),
+        weight_classes=tuple(
+            f'{module}.{x}' if module and '.' not in x else x for x in weighers
+        ),
         **(available if module else {}),
         **options,
     )
@@ -44,12 +49,14 @@ def rank(line, hosts):
     ],
 )
 def test_ranks(weighers, options, ranked):
-    """Weighers of both kinds add up; a weigher's bounds, its multiplier and what it says of
-    all hosts at once are its own."""
+    """Weighers of both kinds add up; a weigher's bounds, its multiplier and what it
+    says of all hosts at once are its own."""
     assert rank(pipeline(STYLE, weighers=weighers, **options), HOSTS) == ranked
 
 
-@pytest.mark.parametrize(('scale', 'ranked'), [('-1', ['aa', 'bbbb']), ('much', ['bbbb', 'aa'])])
+@pytest.mark.parametrize(
+    ('scale', 'ranked'), [('-1', ['aa', 'bbbb']), ('much', ['bbbb', 'aa'])]
+)
 def test_a_multiplier_for_each_host(scale, ranked):
     """A plugin that looks for its multiplier in aggregates finds it there."""
     hosts = [a_host('aa'), a_host('bbbb', metadata={'name_weight_multiplier': scale})]

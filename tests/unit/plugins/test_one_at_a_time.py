@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of other packages are asked by one request at a time, unless they say otherwise."""
+"""Plugins of other packages are asked by one request at a time, unless they say
+otherwise."""
 
 import contextlib
 import copy
@@ -72,7 +73,9 @@ HOSTS = [a_host(name) for name in ('one', 'two')]
 
 
 @pytest.mark.parametrize('thread_safe', [False, True])
-@pytest.mark.parametrize('plugin', [NovaStyle, NovaStyleWeigher, Ours, OursPerRequest, OursWeigher])
+@pytest.mark.parametrize(
+    'plugin', [NovaStyle, NovaStyleWeigher, Ours, OursPerRequest, OursWeigher]
+)
 def test_two_requests(plugin, thread_safe, monkeypatch):
     """Two requests meet in a plugin only if it is thread-safe by its own account."""
     met = threading.Event()
@@ -80,7 +83,9 @@ def test_two_requests(plugin, thread_safe, monkeypatch):
     monkeypatch.setitem(globals(), 'MEETING', barrier)
     monkeypatch.setattr(plugin, 'thread_safe', thread_safe, raising=False)
     name = plugin.__name__
-    line = pipeline(__name__, *(([], [name]) if name.endswith('Weigher') else ([name], [])))
+    line = pipeline(
+        __name__, *(([], [name]) if name.endswith('Weigher') else ([name], []))
+    )
     with ThreadPoolExecutor(2) as pool:
         ranked = [pool.submit(rank, line, HOSTS) for _ in range(2)]
         assert [len(each.result(10)) for each in ranked] == [2, 2]
@@ -94,15 +99,17 @@ def test_built_in_plugins_are_not_guarded():
 
 
 def test_a_plugin_that_hangs():
-    """Whoever needs a plugin that has not answered another request for long is refused, with
-    the plugin's name; when it has answered after all, the next is served."""
+    """Whoever needs a plugin that has not answered another request for long is refused,
+    with the plugin's name; when it has answered after all, the next is served."""
     clock = Clock()
     guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
     with guard:
         clock.now += 6.0
         with (
             ThreadPoolExecutor(1) as pool,
-            pytest.raises(BadPlugin, match='RackFilter has not answered another request for 5 s'),
+            pytest.raises(
+                BadPlugin, match='RackFilter has not answered another request for 5 s'
+            ),
         ):
             pool.submit(guard.__enter__).result(10)
     with guard:
@@ -110,8 +117,8 @@ def test_a_plugin_that_hangs():
 
 
 def test_a_queue_is_no_hang():
-    """Requests that wait for several others in turn are served, as long as each of these is
-    quick."""
+    """Requests that wait for several others in turn are served, as long as each of
+    these is quick."""
     clock = Clock()
     guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
     served = []

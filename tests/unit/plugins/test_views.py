@@ -10,7 +10,13 @@ import pytest
 from novasched.plugins.nova_compat.adapters import RequestViews
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Instance
-from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
+from novasched.scheduler.model.numa import (
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+    Pages,
+)
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, RequestedNetwork, Retry
 from tests.lab.builders import a_candidate, a_group, a_host, a_request, a_uuid
@@ -19,20 +25,40 @@ SERVER = a_uuid('s1')
 CELLS = HostTopology(
     (
         HostCell(
-            0, frozenset({0, 1}), 512, frozenset({0, 1}), cpu_usage=1, memory_usage=128,
-            pinned_cpus=frozenset({0}), siblings=(frozenset({0, 1}),), mempages=(Pages(4, 9, 3, 1),),
-            socket=0, physnets=frozenset({'physnet0'}), tunneled=True,
+            0,
+            frozenset({0, 1}),
+            512,
+            frozenset({0, 1}),
+            cpu_usage=1,
+            memory_usage=128,
+            pinned_cpus=frozenset({0}),
+            siblings=(frozenset({0, 1}),),
+            mempages=(Pages(4, 9, 3, 1),),
+            socket=0,
+            physnets=frozenset({'physnet0'}),
+            tunneled=True,
         ),
         HostCell(1, frozenset({2}), 512, frozenset({2}), siblings=(frozenset({2}),)),
     )
-)  # fmt: skip
+)
 POOLS = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PCI'}),)
 HOST = replace(
     a_host(
-        'h1', nodename='n1', ram=2048, disk_gb=10, vcpus=8, vcpus_used=2, num_io_ops=3,
-        disabled=True, why='broken', metadata=[{'availability_zone': 'z1', 'k': 'v'}, {}],
-        cpu_info='{"arch": "x86_64"}', supported_instances=(('x86_64', 'kvm', 'hvm'),),
-        stats={'io_workload': '3'}, numa=lambda: CELLS, pci=lambda: POOLS,
+        'h1',
+        nodename='n1',
+        ram=2048,
+        disk_gb=10,
+        vcpus=8,
+        vcpus_used=2,
+        num_io_ops=3,
+        disabled=True,
+        why='broken',
+        metadata=[{'availability_zone': 'z1', 'k': 'v'}, {}],
+        cpu_info='{"arch": "x86_64"}',
+        supported_instances=(('x86_64', 'kvm', 'hvm'),),
+        stats={'io_workload': '3'},
+        numa=lambda: CELLS,
+        pci=lambda: POOLS,
         metrics=(
             {'name': 'cpu.percent', 'value': 0.25, 'timestamp': 't', 'source': 's'},
             {'name': 'cpu.frequency', 'value': 1600, 'timestamp': 't', 'source': 's'},
@@ -40,19 +66,24 @@ HOST = replace(
         ),
     ),
     instances={SERVER: Instance(SERVER, project_id='p1', instance_type_id=7)},
-)  # fmt: skip
+)
 REQUEST = a_request(
     count=2,
     extra_specs={'a:b': 'c'},
     image={'hw_architecture': 'x86_64', 'hw_numa_nodes': 2},
     hints={'one': ['x'], 'two': ['x', 'y'], 'none': []},
-    group=a_group('anti-affinity', ['m2', 'm1'], hosts=frozenset({'h2', 'h1'}),
-                  rules={'max_server_per_host': '3'}),
+    group=a_group(
+        'anti-affinity',
+        ['m2', 'm1'],
+        hosts=frozenset({'h2', 'h1'}),
+        rules={'max_server_per_host': '3'},
+    ),
     availability_zone='z1',
     request_id='req-1',
     ignore_hosts=('h9',),
-    requested_destination=Destination(host='h1', cell_uuid='c1',
-                                      aggregates=(frozenset({'b', 'a'}), frozenset({'c'}))),
+    requested_destination=Destination(
+        host='h1', cell_uuid='c1', aggregates=(frozenset({'b', 'a'}), frozenset({'c'}))
+    ),
     retry=Retry(2, (('h3', 'n3'),)),
     numa_topology=GuestTopology((GuestCell(0, frozenset({0, 1}), 512),)),
     pci_requests=(PciRequest(1, ({'vendor_id': '8086'},), alias_name='gpu'),),
@@ -62,7 +93,7 @@ REQUEST = a_request(
     requested_resources=(RequestGroup('port', {'NET_BW': 1}, frozenset({'T'})),),
     root_required=frozenset({'R'}),
     same_subtree=(frozenset({'_a', '_b'}),),
-)  # fmt: skip
+)
 
 
 def host():
@@ -73,36 +104,132 @@ def spec():
     return RequestViews().spec(REQUEST)
 
 
-@pytest.mark.parametrize(('seen', 'value'), [
-    (lambda h: (h.host, h.nodename, h.uuid, h.cell_uuid), ('h1', 'n1', HOST.uuid, HOST.cell_uuid)),
-    (lambda h: (h.total_usable_ram_mb, h.free_ram_mb, h.free_disk_mb), (2048, 2048, 10240)),
-    (lambda h: (h.vcpus_total, h.vcpus_used, h.cpu_allocation_ratio), (8, 2, 1.0)),
-    (lambda h: (h.num_instances, h.num_io_ops, h.failed_builds), (0, 3, 0)),
-    (lambda h: (h.cpu_info, h.supported_instances, h.stats), ('{"arch": "x86_64"}', [['x86_64', 'kvm', 'hvm']], {'io_workload': '3'})),
-    (lambda h: [(m.name, m.value) for m in h.metrics], [('cpu.percent', 25), ('cpu.frequency', 1600)]),
-    (lambda h: [(a.name, a.availability_zone) for a in h.aggregates], [('aggregate1', 'z1'), ('aggregate2', None)]),
-    (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
-    (lambda h: {uuid: (i.uuid, i.project_id, i.instance_type_id, i.host) for uuid, i in h.instances.items()}, {SERVER: (SERVER, 'p1', 7, 'h1')}),
-    (lambda h: (h.service['host'], h.service['disabled'], h.service['disabled_reason']), ('h1', True, 'broken')),
-    (lambda h: (h.service['forced_down'], h.service.get('topic')), (False, 'compute')),
-    (lambda h: (h.limits, h.updated), ({}, None)),
-    (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
-    (lambda h: [(c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
-                for c in h.numa_topology.cells],
-     [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)]),
-    (lambda h: [(c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus) for c in h.numa_topology.cells], [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)]),
-    (lambda h: [(c.free_pcpus, c.free_siblings, c.has_threads) for c in h.numa_topology.cells], [({1}, [{1}], True), ({2}, [{2}], False)]),
-    (lambda h: [(p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb) for p in h.numa_topology.cells[0].mempages], [(4, 9, 3, 1, 5, 20, 36)]),
-    (lambda h: (h.numa_topology.cells[0].network_metadata.physnets, h.numa_topology.cells[0].network_metadata.tunneled), ({'physnet0'}, True)),
-    (lambda h: h.pci_stats.pools, [{'product_id': 'p', 'vendor_id': 'v', 'numa_node': 0, 'count': 1, 'dev_type': 'type-PCI'}]),
-    (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
-    (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None) for n in (1, 2)], [True, False]),
-    (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
-                                             None, [h.numa_topology.cells[1]])
-                for policy in ('required', 'preferred')], [False, True]),
-    (lambda h: (h.allocation_candidates, hasattr(h, 'epc_used'), getattr(h, 'epc_used', 9)), ([], False, 9)),
-    (str, str(HOST)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('seen', 'value'),
+    [
+        (
+            lambda h: (h.host, h.nodename, h.uuid, h.cell_uuid),
+            ('h1', 'n1', HOST.uuid, HOST.cell_uuid),
+        ),
+        (
+            lambda h: (h.total_usable_ram_mb, h.free_ram_mb, h.free_disk_mb),
+            (2048, 2048, 10240),
+        ),
+        (lambda h: (h.vcpus_total, h.vcpus_used, h.cpu_allocation_ratio), (8, 2, 1.0)),
+        (lambda h: (h.num_instances, h.num_io_ops, h.failed_builds), (0, 3, 0)),
+        (
+            lambda h: (h.cpu_info, h.supported_instances, h.stats),
+            ('{"arch": "x86_64"}', [['x86_64', 'kvm', 'hvm']], {'io_workload': '3'}),
+        ),
+        (
+            lambda h: [(m.name, m.value) for m in h.metrics],
+            [('cpu.percent', 25), ('cpu.frequency', 1600)],
+        ),
+        (
+            lambda h: [(a.name, a.availability_zone) for a in h.aggregates],
+            [('aggregate1', 'z1'), ('aggregate2', None)],
+        ),
+        (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
+        (
+            lambda h: {
+                uuid: (i.uuid, i.project_id, i.instance_type_id, i.host)
+                for uuid, i in h.instances.items()
+            },
+            {SERVER: (SERVER, 'p1', 7, 'h1')},
+        ),
+        (
+            lambda h: (
+                h.service['host'],
+                h.service['disabled'],
+                h.service['disabled_reason'],
+            ),
+            ('h1', True, 'broken'),
+        ),
+        (
+            lambda h: (h.service['forced_down'], h.service.get('topic')),
+            (False, 'compute'),
+        ),
+        (lambda h: (h.limits, h.updated), ({}, None)),
+        (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
+        (
+            lambda h: [
+                (c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
+                for c in h.numa_topology.cells
+            ],
+            [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)],
+        ),
+        (
+            lambda h: [
+                (c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus)
+                for c in h.numa_topology.cells
+            ],
+            [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)],
+        ),
+        (
+            lambda h: [
+                (c.free_pcpus, c.free_siblings, c.has_threads)
+                for c in h.numa_topology.cells
+            ],
+            [({1}, [{1}], True), ({2}, [{2}], False)],
+        ),
+        (
+            lambda h: [
+                (p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb)
+                for p in h.numa_topology.cells[0].mempages
+            ],
+            [(4, 9, 3, 1, 5, 20, 36)],
+        ),
+        (
+            lambda h: (
+                h.numa_topology.cells[0].network_metadata.physnets,
+                h.numa_topology.cells[0].network_metadata.tunneled,
+            ),
+            ({'physnet0'}, True),
+        ),
+        (
+            lambda h: h.pci_stats.pools,
+            [
+                {
+                    'product_id': 'p',
+                    'vendor_id': 'v',
+                    'numa_node': 0,
+                    'count': 1,
+                    'dev_type': 'type-PCI',
+                }
+            ],
+        ),
+        (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
+        (
+            lambda h: [
+                h.pci_stats.support_requests(
+                    [SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None
+                )
+                for n in (1, 2)
+            ],
+            [True, False],
+        ),
+        (
+            lambda h: [
+                h.pci_stats.support_requests(
+                    [SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
+                    None,
+                    [h.numa_topology.cells[1]],
+                )
+                for policy in ('required', 'preferred')
+            ],
+            [False, True],
+        ),
+        (
+            lambda h: (
+                h.allocation_candidates,
+                hasattr(h, 'epc_used'),
+                getattr(h, 'epc_used', 9),
+            ),
+            ([], False, 9),
+        ),
+        (str, str(HOST)),
+    ],
+)
 def test_host_state(seen, value):
     """A host has the attributes of nova's HostState."""
     assert seen(host()) == value
@@ -113,37 +240,118 @@ def test_candidates():
     offered = {HOST.uuid: [a_candidate(HOST.uuid, VCPU=2)]}
     [state] = RequestViews().offered([HOST], offered)
     assert state.allocation_candidates == [
-        {'allocations': {HOST.uuid: {'resources': {'VCPU': 2}}}, 'mappings': {'': [HOST.uuid]}}
+        {
+            'allocations': {HOST.uuid: {'resources': {'VCPU': 2}}},
+            'mappings': {'': [HOST.uuid]},
+        }
     ]
 
 
-@pytest.mark.parametrize(('seen', 'value'), [
-    (lambda s: (s.project_id, s.user_id, s.num_instances, s.instance_uuid), ('project', 'user', 2, a_uuid('server0'))),
-    (lambda s: (s.availability_zone, s.is_bfv, s.ignore_hosts, s.force_hosts), ('z1', False, ['h9'], [])),
-    (lambda s: (s.flavor.vcpus, s.flavor.memory_mb, s.flavor['root_gb']), (1, 512, 1)),
-    (lambda s: (s.vcpus, s.memory_mb, s.root_gb, s.ephemeral_gb, s.swap), (1, 512, 1, 0, 0)),
-    (lambda s: s.flavor.extra_specs, {'a:b': 'c'}),
-    (lambda s: ('extra_specs' in s.flavor, s.flavor.get('rxtx_factor', 1)), (True, 1)),
-    (lambda s: (s.image.properties.hw_architecture, s.image.properties.get('hw_numa_nodes')), ('x86_64', 2)),
-    (lambda s: s.image.properties.get('hw_machine_type', 'q35'), 'q35'),
-    (lambda s: s.image.properties.obj_attr_is_set('hw_machine_type'), False),
-    (lambda s: s.image.properties.to_dict(), {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2}),
-    (lambda s: s.scheduler_hints, {'one': ['x'], 'two': ['x', 'y'], 'none': []}),
-    (lambda s: [s.get_scheduler_hint(name, 'default') for name in ('one', 'two', 'none', 'three')], ['x', ['x', 'y'], [], 'default']),
-    (lambda s: (s.obj_attr_is_set('flavor'), 'no_such' in s), (True, False)),
-    (lambda s: (s.instance_group.policy, s.instance_group.policies, s.instance_group.rules), ('anti-affinity', ['anti-affinity'], {'max_server_per_host': 3})),
-    (lambda s: (s.instance_group.hosts, s.instance_group.members), (['h1', 'h2'], ['m1', 'm2'])),
-    (lambda s: (s.requested_destination.host, s.requested_destination.cell.uuid), ('h1', 'c1')),
-    (lambda s: s.requested_destination.aggregates, ['a,b', 'c']),
-    (lambda s: (s.retry.num_attempts, [(n.host, n.hypervisor_hostname) for n in s.retry.hosts]), (2, [('h3', 'n3')])),
-    (lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells], [(0, {0, 1}, 512)]),
-    (lambda s: [(r.count, r.spec, r.alias_name) for r in s.pci_requests.requests], [(1, [{'vendor_id': '8086'}], 'gpu')]),
-    (lambda s: [s.requested_networks[0].network_id, s.security_groups[0].name], ['net', 'default']),
-    (lambda s: (s.network_metadata.physnets, s.network_metadata.tunneled), ({'physnet0'}, False)),
-    (lambda s: [(g.requester_id, g.resources, g.required_traits) for g in s.requested_resources], [('port', {'NET_BW': 1}, {'T'})]),
-    (lambda s: (s.request_level_params.root_required, s.request_level_params.same_subtree), ({'R'}, [{'_a', '_b'}])),
-    (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('seen', 'value'),
+    [
+        (
+            lambda s: (s.project_id, s.user_id, s.num_instances, s.instance_uuid),
+            ('project', 'user', 2, a_uuid('server0')),
+        ),
+        (
+            lambda s: (s.availability_zone, s.is_bfv, s.ignore_hosts, s.force_hosts),
+            ('z1', False, ['h9'], []),
+        ),
+        (
+            lambda s: (s.flavor.vcpus, s.flavor.memory_mb, s.flavor['root_gb']),
+            (1, 512, 1),
+        ),
+        (
+            lambda s: (s.vcpus, s.memory_mb, s.root_gb, s.ephemeral_gb, s.swap),
+            (1, 512, 1, 0, 0),
+        ),
+        (lambda s: s.flavor.extra_specs, {'a:b': 'c'}),
+        (
+            lambda s: ('extra_specs' in s.flavor, s.flavor.get('rxtx_factor', 1)),
+            (True, 1),
+        ),
+        (
+            lambda s: (
+                s.image.properties.hw_architecture,
+                s.image.properties.get('hw_numa_nodes'),
+            ),
+            ('x86_64', 2),
+        ),
+        (lambda s: s.image.properties.get('hw_machine_type', 'q35'), 'q35'),
+        (lambda s: s.image.properties.obj_attr_is_set('hw_machine_type'), False),
+        (
+            lambda s: s.image.properties.to_dict(),
+            {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2},
+        ),
+        (lambda s: s.scheduler_hints, {'one': ['x'], 'two': ['x', 'y'], 'none': []}),
+        (
+            lambda s: [
+                s.get_scheduler_hint(name, 'default')
+                for name in ('one', 'two', 'none', 'three')
+            ],
+            ['x', ['x', 'y'], [], 'default'],
+        ),
+        (lambda s: (s.obj_attr_is_set('flavor'), 'no_such' in s), (True, False)),
+        (
+            lambda s: (
+                s.instance_group.policy,
+                s.instance_group.policies,
+                s.instance_group.rules,
+            ),
+            ('anti-affinity', ['anti-affinity'], {'max_server_per_host': 3}),
+        ),
+        (
+            lambda s: (s.instance_group.hosts, s.instance_group.members),
+            (['h1', 'h2'], ['m1', 'm2']),
+        ),
+        (
+            lambda s: (s.requested_destination.host, s.requested_destination.cell.uuid),
+            ('h1', 'c1'),
+        ),
+        (lambda s: s.requested_destination.aggregates, ['a,b', 'c']),
+        (
+            lambda s: (
+                s.retry.num_attempts,
+                [(n.host, n.hypervisor_hostname) for n in s.retry.hosts],
+            ),
+            (2, [('h3', 'n3')]),
+        ),
+        (
+            lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells],
+            [(0, {0, 1}, 512)],
+        ),
+        (
+            lambda s: [
+                (r.count, r.spec, r.alias_name) for r in s.pci_requests.requests
+            ],
+            [(1, [{'vendor_id': '8086'}], 'gpu')],
+        ),
+        (
+            lambda s: [s.requested_networks[0].network_id, s.security_groups[0].name],
+            ['net', 'default'],
+        ),
+        (
+            lambda s: (s.network_metadata.physnets, s.network_metadata.tunneled),
+            ({'physnet0'}, False),
+        ),
+        (
+            lambda s: [
+                (g.requester_id, g.resources, g.required_traits)
+                for g in s.requested_resources
+            ],
+            [('port', {'NET_BW': 1}, {'T'})],
+        ),
+        (
+            lambda s: (
+                s.request_level_params.root_required,
+                s.request_level_params.same_subtree,
+            ),
+            ({'R'}, [{'_a', '_b'}]),
+        ),
+        (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
+    ],
+)
 def test_request_spec(seen, value):
     """A request has the attributes and methods of nova's RequestSpec."""
     assert seen(spec()) == value
@@ -152,16 +360,27 @@ def test_request_spec(seen, value):
 def test_what_a_request_need_not_have():
     """It is there, and None."""
     bare = RequestViews().spec(a_request())
-    for name in ('image', 'instance_group', 'requested_destination', 'retry', 'numa_topology'):
+    for name in (
+        'image',
+        'instance_group',
+        'requested_destination',
+        'retry',
+        'numa_topology',
+    ):
         assert getattr(bare, name) is None
         assert name in bare
 
 
 @pytest.mark.parametrize(
     ('seen', 'name'),
-    [(spec, 'no_such'), (lambda: spec().image.properties, 'hw_machine_type'), (host, 'epc_used'),
-     (lambda: host().aggregates[0], 'hosts'), (lambda: host().instances[SERVER], 'system_metadata')],
-)  # fmt: skip
+    [
+        (spec, 'no_such'),
+        (lambda: spec().image.properties, 'hw_machine_type'),
+        (host, 'epc_used'),
+        (lambda: host().aggregates[0], 'hosts'),
+        (lambda: host().instances[SERVER], 'system_metadata'),
+    ],
+)
 def test_what_is_not_known(seen, name):
     """It fails as nova's objects do, and as others do, and says what is missing."""
     for error in (NotImplementedError, AttributeError):
@@ -172,7 +391,8 @@ def test_what_is_not_known(seen, name):
 def test_all_plugins_of_a_request_see_the_same():
     """A host, and an aggregate that hosts share, is one object for as long as a request
     lasts, and another one for the next."""
-    shown, others = RequestViews(), RequestViews()
+    shown = RequestViews()
+    others = RequestViews()
     twin = replace(HOST, uuid=a_uuid('twin'))
     assert shown.host(HOST) is shown.host(HOST)
     assert shown.host(HOST).aggregates[0] is shown.host(twin).aggregates[0]
@@ -182,12 +402,16 @@ def test_all_plugins_of_a_request_see_the_same():
 
 
 def test_views_follow_what_happens():
-    """After an instance is placed, what that changes is seen anew, in the same object; what
-    plugins have left elsewhere stays."""
+    """After an instance is placed, what that changes is seen anew, in the same object;
+    what plugins have left elsewhere stays."""
     shown = RequestViews()
-    state, request = shown.host(HOST), shown.spec(REQUEST)
-    state.note, state.limits['vcpu'], state.stats['x'] = 'mine', 9, 'y'
-    state.free_ram_mb, request.flavor.memory_mb = 1, 2
+    state = shown.host(HOST)
+    request = shown.spec(REQUEST)
+    state.note = 'mine'
+    state.limits['vcpu'] = 9
+    state.stats['x'] = 'y'
+    state.free_ram_mb = 1
+    request.flavor.memory_mb = 2
     assert (len(state.instances), request.instance_group.hosts) == (1, ['h1', 'h2'])
     second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7', None)
     assert shown.host(HOST.after(REQUEST)) is state
@@ -199,8 +423,8 @@ def test_views_follow_what_happens():
 
 
 def test_cells_and_devices_follow_too():
-    """What the instances of a request take is gone for the plugins that look later; who reports
-    no cells has none, and may have devices."""
+    """What the instances of a request take is gone for the plugins that look later; who
+    reports no cells has none, and may have devices."""
     shown = RequestViews()
     state = shown.host(HOST)
     assert (len(state.numa_topology), len(state.pci_stats.pools)) == (2, 1)

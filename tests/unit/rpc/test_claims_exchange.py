@@ -38,7 +38,9 @@ def test_pauses_between_connections(tmp_path, query, group, pauses):
 def test_some_splay(tmp_path):
     """Schedulers that lost the broker at the same time need not come back at the same
     time."""
-    options = a_transport(tmp_path, '?kombu_reconnect_splay=3').conf.oslo_messaging_rabbit
+    options = a_transport(
+        tmp_path, '?kombu_reconnect_splay=3'
+    ).conf.oslo_messaging_rabbit
     pauses = {reconnect_pause(options, 1) for _ in range(99)}
     assert len(pauses) > 1
     assert all(2 <= pause <= 5 for pause in pauses)

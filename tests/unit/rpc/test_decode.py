@@ -43,7 +43,8 @@ def no_object_is_newer(caplog):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_recorded(case):
-    """Every kind of call that nova makes is a request, from the caller that it names."""
+    """Every kind of call that nova makes is a request, from the caller that it
+    names."""
     body = CALLS[case]
     context = Serializer().deserialize_context(context_of(body))
     request = decode.request(versions.read(decoded(body['args'])), context)
@@ -57,23 +58,45 @@ def test_recorded(case):
     assert group is None or request.hint('group') == (group.uuid,)
 
 
-@pytest.mark.parametrize(('case', 'expected'), [
-    ('boot of three', {'count': 3, 'num_instances': 3, 'return_alternates': True}),
-    ('zone', {'availability_zone': 'e2e-az'}),
-    ('forced host', {'force_hosts': ('e2e-cmp4',), 'force_nodes': ()}),
-    ('forced host and node', {'force_hosts': ('e2e-cmp3',), 'force_nodes': ('e2e-cmp3',)}),
-    ('requested host', {'requested_destination': Destination(host='e2e-cmp3')}),
-    ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
-    ('live migration or evacuation', {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False}),
-    ('move within a group', {'count': 1, 'num_instances': 3}),
-    ('rebuild', {'is_rebuild': True, 'claims': False, 'requested_networks': ()}),
-    ('unshelve', {'requested_destination': Destination(cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1')}),
-    ('anti-affinity group', {'instance_group.policy': 'anti-affinity', 'instance_group.rules': {}}),
-    ('anti-affinity group with rules', {'instance_group.rules': {'max_server_per_host': '2'}}),
-    ('affinity group', {'instance_group.policy': 'affinity'}),
-    ('soft affinity group', {'instance_group.policy': 'soft-affinity'}),
-    ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('case', 'expected'),
+    [
+        ('boot of three', {'count': 3, 'num_instances': 3, 'return_alternates': True}),
+        ('zone', {'availability_zone': 'e2e-az'}),
+        ('forced host', {'force_hosts': ('e2e-cmp4',), 'force_nodes': ()}),
+        (
+            'forced host and node',
+            {'force_hosts': ('e2e-cmp3',), 'force_nodes': ('e2e-cmp3',)},
+        ),
+        ('requested host', {'requested_destination': Destination(host='e2e-cmp3')}),
+        ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
+        (
+            'live migration or evacuation',
+            {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False},
+        ),
+        ('move within a group', {'count': 1, 'num_instances': 3}),
+        ('rebuild', {'is_rebuild': True, 'claims': False, 'requested_networks': ()}),
+        (
+            'unshelve',
+            {
+                'requested_destination': Destination(
+                    cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1'
+                )
+            },
+        ),
+        (
+            'anti-affinity group',
+            {'instance_group.policy': 'anti-affinity', 'instance_group.rules': {}},
+        ),
+        (
+            'anti-affinity group with rules',
+            {'instance_group.rules': {'max_server_per_host': '2'}},
+        ),
+        ('affinity group', {'instance_group.policy': 'affinity'}),
+        ('soft affinity group', {'instance_group.policy': 'soft-affinity'}),
+        ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
+    ],
+)
 def test_recorded_details(case, expected):
     """The fields that set an operation apart arrive."""
     request = request_of(CALLS[case]['args'])
@@ -81,18 +104,33 @@ def test_recorded_details(case, expected):
 
 
 FLAVOR_OF_ALL = Flavor(
-    name='m1.big', flavorid='big', id=7, vcpus=8, memory_mb=8192, root_gb=40, ephemeral_gb=10,
-    swap=1024, extra_specs={'hw:cpu_policy': 'mixed', 'resources:CUSTOM_FPGA': '1'},
-)  # fmt: skip
+    name='m1.big',
+    flavorid='big',
+    id=7,
+    vcpus=8,
+    memory_mb=8192,
+    root_gb=40,
+    ephemeral_gb=10,
+    swap=1024,
+    extra_specs={'hw:cpu_policy': 'mixed', 'resources:CUSTOM_FPGA': '1'},
+)
 IMAGE_OF_ALL = Image(
-    id=uuid(1), name='debian', disk_format='qcow2', container_format='bare', min_ram=512,
-    min_disk=5, size=4096,
+    id=uuid(1),
+    name='debian',
+    disk_format='qcow2',
+    container_format='bare',
+    min_ram=512,
+    min_disk=5,
+    size=4096,
     properties={
-        'hw_architecture': 'x86_64', 'hw_cpu_policy': 'mixed', 'hw_numa_nodes': 2,
-        'hw_vif_multiqueue_enabled': True, 'img_hv_type': 'kvm',
+        'hw_architecture': 'x86_64',
+        'hw_cpu_policy': 'mixed',
+        'hw_numa_nodes': 2,
+        'hw_vif_multiqueue_enabled': True,
+        'img_hv_type': 'kvm',
         'traits_required': ['HW_CPU_X86_AVX2'],
     },
-)  # fmt: skip
+)
 GROUP_OF_ALL = InstanceGroup(
     uuid=uuid(10), name='g', policy='anti-affinity', rules={'max_server_per_host': '3'},
     members=frozenset({uuid(2)}), hosts=frozenset({'h1', 'h2'}),
@@ -102,12 +140,25 @@ SPECS = (
     {'vendor_id': '10de', 'physical_network': None},
 )
 EVERYTHING = Request(
-    flavor=FLAVOR_OF_ALL, instance_uuid=uuid(2), num_instances=2, project_id='p', user_id='u',
-    request_id=CONTEXT.request_id, availability_zone='az1', image=IMAGE_OF_ALL, is_bfv=True,
-    scheduler_hints={'same_host': (uuid(11), uuid(12)), 'query': ('[">=","$free_ram_mb",1024]',)},
+    flavor=FLAVOR_OF_ALL,
+    instance_uuid=uuid(2),
+    num_instances=2,
+    project_id='p',
+    user_id='u',
+    request_id=CONTEXT.request_id,
+    availability_zone='az1',
+    image=IMAGE_OF_ALL,
+    is_bfv=True,
+    scheduler_hints={
+        'same_host': (uuid(11), uuid(12)),
+        'query': ('[">=","$free_ram_mb",1024]',),
+    },
     instance_group=GROUP_OF_ALL,
     requested_destination=Destination(
-        host='h1', node='n1', cell_uuid=uuid(5), allow_cross_cell_move=True,
+        host='h1',
+        node='n1',
+        cell_uuid=uuid(5),
+        allow_cross_cell_move=True,
         aggregates=(frozenset({uuid(6), uuid(7)}), frozenset({uuid(8)})),
         forbidden_aggregates=frozenset({uuid(9)}),
     ),
@@ -116,11 +167,19 @@ EVERYTHING = Request(
     numa_topology=GuestTopology(
         cells=(
             GuestCell(
-                id=0, cpuset=frozenset({0, 1}), pcpuset=frozenset({2, 3}), memory=4096,
-                pagesize=2048, cpu_policy='mixed', cpu_thread_policy='prefer',
+                id=0,
+                cpuset=frozenset({0, 1}),
+                pcpuset=frozenset({2, 3}),
+                memory=4096,
+                pagesize=2048,
+                cpu_policy='mixed',
+                cpu_thread_policy='prefer',
             ),
             GuestCell(
-                id=1, cpuset=frozenset(), pcpuset=frozenset({4, 5, 6, 7}), memory=4096,
+                id=1,
+                cpuset=frozenset(),
+                pcpuset=frozenset({4, 5, 6, 7}),
+                memory=4096,
                 cpu_policy='dedicated',
             ),
         ),
@@ -128,7 +187,11 @@ EVERYTHING = Request(
     ),
     pci_requests=(
         PciRequest(
-            count=2, spec=SPECS, alias_name='nic', request_id=uuid(3), requester_id=uuid(4),
+            count=2,
+            spec=SPECS,
+            alias_name='nic',
+            request_id=uuid(3),
+            requester_id=uuid(4),
             numa_policy='socket',
         ),
     ),
@@ -138,18 +201,21 @@ EVERYTHING = Request(
     tunneled=True,
     requested_resources=(
         RequestGroup(
-            requester_id=uuid(14), resources={'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+            requester_id=uuid(14),
+            resources={'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
             required_traits=frozenset({'CUSTOM_PHYSNET1'}),
             forbidden_traits=frozenset({'CUSTOM_OLD'}),
             aggregates=(frozenset({uuid(6)}), frozenset({uuid(7), uuid(8)})),
-            forbidden_aggregates=frozenset({uuid(9)}), in_tree=uuid(15), use_same_provider=False,
+            forbidden_aggregates=frozenset({uuid(9)}),
+            in_tree=uuid(15),
+            use_same_provider=False,
             provider_uuids=(uuid(16),),
         ),
     ),
     root_required=frozenset({'COMPUTE_NODE'}),
     root_forbidden=frozenset({'COMPUTE_STATUS_DISABLED'}),
     same_subtree=(frozenset({'_a', '_b'}),),
-)  # fmt: skip
+)
 
 
 def test_everything():
@@ -192,11 +258,26 @@ def test_nothing():
     expected = Request(flavor=flavor, user_id='caller', request_id=CONTEXT.request_id)
     assert request_of({'spec_obj': a_spec('1.0')}) == expected
     nulls = dict.fromkeys(
-        ('image', 'numa_topology', 'pci_requests', 'user_id', 'ignore_hosts', 'force_hosts', 'retry',
-         'instance_group', 'scheduler_hints', 'requested_destination', 'requested_resources',
-         'requested_networks', 'request_level_params', 'network_metadata', 'num_instances', 'is_bfv',
-         'security_groups')
-    )  # fmt: skip
+        (
+            'image',
+            'numa_topology',
+            'pci_requests',
+            'user_id',
+            'ignore_hosts',
+            'force_hosts',
+            'retry',
+            'instance_group',
+            'scheduler_hints',
+            'requested_destination',
+            'requested_resources',
+            'requested_networks',
+            'request_level_params',
+            'network_metadata',
+            'num_instances',
+            'is_bfv',
+            'security_groups',
+        )
+    )
     assert request_of({'spec_obj': a_spec(**nulls)}) == expected
 
 
@@ -213,37 +294,124 @@ def a_topology(version, **data):
 
 def a_cell(**fields):
     """The topology that :func:`a_topology` becomes."""
-    return GuestTopology((GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),))
+    return GuestTopology(
+        (GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),)
+    )
 
 
 TWO = frozenset({0, 1})
 
 
-@pytest.mark.parametrize(('sent', 'field', 'expected'), [
-    ({'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}}, 'scheduler_hints', {'a': ('1', '2'), 'b': ('3',)}),
-    ({'scheduler_hints': {'a': [7, 1.5], 'b': [True], 'c': []}}, 'scheduler_hints', {'a': ('7', '1.5'), 'b': ('True',), 'c': ()}),
-    ({'force_hosts': []}, 'force_hosts', ()),
-    ({'availability_zone': ''}, 'availability_zone', None),
-    ({'requested_destination': a_destination()}, 'requested_destination', Destination()),
-    ({'requested_destination': a_destination(host='h', node=None)}, 'requested_destination', Destination(host='h')),
-    ({'requested_destination': a_destination(cell=None, aggregates=None)}, 'requested_destination', Destination()),
-    ({'instance_group': primitive('InstanceGroup', '1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
-    ({'instance_group': primitive('InstanceGroup', '1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
-    ({'instance_group': primitive('InstanceGroup', '1.9', policies=['affinity'], members=['m'])}, 'instance_group',
-     InstanceGroup(policy='affinity', members=frozenset({'m'}))),
-    ({'numa_topology': a_topology('1.0', cpuset=[0, 1])}, 'numa_topology', a_cell(cpuset=TWO)),
-    ({'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)}, 'numa_topology', a_cell(cpuset=TWO, pagesize=-1)),
-    ({'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')}, 'numa_topology',
-     a_cell(cpuset=TWO, cpu_policy='shared')),
-    ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
-     a_cell(cpuset=TWO, cpu_policy='mixed')),
-    ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])}, 'physnets', frozenset()),
-    ({'network_metadata': None}, 'physnets', None),
-    ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),
-    ({'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)}, 'image', Image(id='i')),
-    ({'image': primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None))},
-     'image', Image()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('sent', 'field', 'expected'),
+    [
+        (
+            {'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}},
+            'scheduler_hints',
+            {'a': ('1', '2'), 'b': ('3',)},
+        ),
+        (
+            {'scheduler_hints': {'a': [7, 1.5], 'b': [True], 'c': []}},
+            'scheduler_hints',
+            {'a': ('7', '1.5'), 'b': ('True',), 'c': ()},
+        ),
+        ({'force_hosts': []}, 'force_hosts', ()),
+        ({'availability_zone': ''}, 'availability_zone', None),
+        (
+            {'requested_destination': a_destination()},
+            'requested_destination',
+            Destination(),
+        ),
+        (
+            {'requested_destination': a_destination(host='h', node=None)},
+            'requested_destination',
+            Destination(host='h'),
+        ),
+        (
+            {'requested_destination': a_destination(cell=None, aggregates=None)},
+            'requested_destination',
+            Destination(),
+        ),
+        (
+            {
+                'instance_group': primitive(
+                    'InstanceGroup', '1.11', policy='affinity', _rules={}
+                )
+            },
+            'instance_group',
+            InstanceGroup(policy='affinity'),
+        ),
+        (
+            {
+                'instance_group': primitive(
+                    'InstanceGroup', '1.11', policy=None, policies=[]
+                )
+            },
+            'instance_group',
+            InstanceGroup(),
+        ),
+        (
+            {
+                'instance_group': primitive(
+                    'InstanceGroup', '1.9', policies=['affinity'], members=['m']
+                )
+            },
+            'instance_group',
+            InstanceGroup(policy='affinity', members=frozenset({'m'})),
+        ),
+        (
+            {'numa_topology': a_topology('1.0', cpuset=[0, 1])},
+            'numa_topology',
+            a_cell(cpuset=TWO),
+        ),
+        (
+            {'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)},
+            'numa_topology',
+            a_cell(cpuset=TWO, pagesize=-1),
+        ),
+        (
+            {'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')},
+            'numa_topology',
+            a_cell(cpuset=TWO, cpu_policy='shared'),
+        ),
+        (
+            {
+                'numa_topology': a_topology(
+                    '1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed'
+                )
+            },
+            'numa_topology',
+            a_cell(cpuset=TWO, cpu_policy='mixed'),
+        ),
+        (
+            {'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])},
+            'physnets',
+            frozenset(),
+        ),
+        ({'network_metadata': None}, 'physnets', None),
+        (
+            {'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)},
+            'retry',
+            Retry(num_attempts=3),
+        ),
+        (
+            {'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)},
+            'image',
+            Image(id='i'),
+        ),
+        (
+            {
+                'image': primitive(
+                    'ImageMeta',
+                    '1.8',
+                    properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None),
+                )
+            },
+            'image',
+            Image(),
+        ),
+    ],
+)
 def test_field(sent, field, expected):
     """A field of any release means what it meant there."""
     assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected
@@ -253,13 +421,31 @@ def test_field(sent, field, expected):
     ('sent', 'why'),
     [
         ({'flavor': None}, 'the request has no flavor'),
-        ({'flavor': primitive('Flavor', '1.2', memory_mb=1)}, 'the flavor has no vcpus, root_gb'),
+        (
+            {'flavor': primitive('Flavor', '1.2', memory_mb=1)},
+            'the flavor has no vcpus, root_gb',
+        ),
         ({'scheduler_hints': ['group']}, 'scheduler_hints must be a dict, not list'),
-        ({'scheduler_hints': {'group': 'g'}}, 'the scheduler hint group must be a list, not str'),
-        ({'scheduler_hints': {'group': None}}, 'the scheduler hint group must be a list, not null'),
-        ({'scheduler_hints': {'group': {}}}, 'the scheduler hint group must be a list, not dict'),
-        ({'scheduler_hints': {'a': [['y']]}}, 'the scheduler hint a must list texts, not list'),
-        ({'scheduler_hints': {'a': [None]}}, 'the scheduler hint a must list texts, not null'),
+        (
+            {'scheduler_hints': {'group': 'g'}},
+            'the scheduler hint group must be a list, not str',
+        ),
+        (
+            {'scheduler_hints': {'group': None}},
+            'the scheduler hint group must be a list, not null',
+        ),
+        (
+            {'scheduler_hints': {'group': {}}},
+            'the scheduler hint group must be a list, not dict',
+        ),
+        (
+            {'scheduler_hints': {'a': [['y']]}},
+            'the scheduler hint a must list texts, not list',
+        ),
+        (
+            {'scheduler_hints': {'a': [None]}},
+            'the scheduler hint a must list texts, not null',
+        ),
     ],
 )
 def test_refuses(sent, why):
@@ -284,8 +470,9 @@ def test_refuses(sent, why):
 def test_number_of_instances(arguments, is_refused):
     """A request is for one instance at the least, and for no absurd number."""
     fields = {'num_instances': arguments.pop('num_instances', 1)}
-    expectation = (
-        pytest.raises(BadRequest, match='for 1 to 10000 instances') if is_refused else nullcontext()
-    )
+    if is_refused:
+        expectation = pytest.raises(BadRequest, match='for 1 to 10000 instances')
+    else:
+        expectation = nullcontext()
     with expectation:
         request_of({'spec_obj': a_spec(**fields), **arguments})

@@ -24,12 +24,20 @@ def sent(reply):
 
 def _with_claim_read(data):
     name = 'allocation_request'
-    return {**data, name: json.loads(data[name])} if name in data else data
+    if name in data:
+        return {**data, name: json.loads(data[name])}
+    return data
 
 
 def a_selection(data):
     """The choice that a recorded Selection tells of."""
-    names = 'compute_node_uuid', 'service_host', 'nodename', 'cell_uuid', 'availability_zone'
+    names = (
+        'compute_node_uuid',
+        'service_host',
+        'nodename',
+        'cell_uuid',
+        'availability_zone',
+    )
     text = data['allocation_request']
     candidate = None if text == 'null' else msgspec.json.decode(text, type=Candidate)
     return Selection(**{name: data[name] for name in names}, candidate=candidate)
@@ -38,12 +46,15 @@ def a_selection(data):
 @pytest.mark.parametrize('case', REPLIES)
 def test_as_nova_answers(case):
     """A choice is answered with what nova answered for the same choice."""
-    chosen = [[a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]]
+    chosen = [
+        [a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]
+    ]
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
 def changed(name, version, **data):
-    """An object of which every field is marked as changed, as one that was just made."""
+    """An object of which every field is marked as changed, as one that was just
+    made."""
     return {**primitive(name, version, **data), 'nova_object.changes': sorted(data)}
 
 
@@ -55,14 +66,26 @@ def numa_limits(**networks):
     return {'numa_topology': changed('NUMATopologyLimits', '1.1', **ratios, **more)}
 
 
-@pytest.mark.parametrize(('limits', 'expected'), [
-    ({}, {}),
-    ({'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0}, {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4}),
-    ({'memory_mb': None, 'zeal': 3}, {}),
-    ({'numa_topology': TopologyLimits(16.0, 1.5)}, numa_limits()),
-    ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, numa_limits(physnets=['p1'], tunneled=True)),
-    ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, numa_limits(physnets=[], tunneled=False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('limits', 'expected'),
+    [
+        ({}, {}),
+        (
+            {'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0},
+            {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4},
+        ),
+        ({'memory_mb': None, 'zeal': 3}, {}),
+        ({'numa_topology': TopologyLimits(16.0, 1.5)}, numa_limits()),
+        (
+            {'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)},
+            numa_limits(physnets=['p1'], tunneled=True),
+        ),
+        (
+            {'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)},
+            numa_limits(physnets=[], tunneled=False),
+        ),
+    ],
+)
 def test_limits(limits, expected):
     """An object names all limits; a dict names those that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
@@ -80,7 +103,9 @@ ALLOCATIONS = {'rp': {'resources': {'VCPU': 1}}}
 CANDIDATE = msgspec.json.decode(
     json.dumps({'allocations': ALLOCATIONS, 'mappings': {'': ['rp']}}), type=Candidate
 )
-CHOSEN_LIMITS = {'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'physnet'}), False)}
+CHOSEN_LIMITS = {
+    'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'physnet'}), False)
+}
 CHOSEN = Selection('uuid', 'h', 'n', 'cell', 'zone', CANDIDATE, CHOSEN_LIMITS)
 
 
@@ -96,18 +121,25 @@ CHOSEN = Selection('uuid', 'h', 'n', 'cell', 'zone', CANDIDATE, CHOSEN_LIMITS)
     ('1.99', 'to come',         '1.1', '1.1', '1.36'),
 ])  # fmt: skip
 def test_versions(spec, release, selection, limits, claim):
-    """Objects go out in versions that the release of the RequestSpec knows, with the fields
-    that these have; so does what it is to send to Placement."""
+    """Objects go out in versions that the release of the RequestSpec knows, with the
+    fields that these have; so does what it is to send to Placement."""
     version = tuple(map(int, spec.split('.'))) if spec else (0,)
-    replies = (encode.reply([[CHOSEN]], as_objects, version) for as_objects in (True, False))
-    [[found]], [plain] = (Serializer().serialize_entity(CONTEXT, reply) for reply in replies)
+    replies = (
+        encode.reply([[CHOSEN]], as_objects, version) for as_objects in (True, False)
+    )
+    [[found]], [plain] = (
+        Serializer().serialize_entity(CONTEXT, reply) for reply in replies
+    )
     data = found['nova_object.data']
     assert found['nova_object.version'] == selection
     assert data.get('availability_zone') == (None if selection == '1.0' else 'zone')
     assert sorted(found['nova_object.changes']) == sorted(data)
     assert data['allocation_request_version'] == claim
     mappings = {} if claim == '1.12' else {'mappings': {'': ['rp']}}
-    assert json.loads(data['allocation_request']) == {'allocations': ALLOCATIONS, **mappings}
+    assert json.loads(data['allocation_request']) == {
+        'allocations': ALLOCATIONS,
+        **mappings,
+    }
     for each in (data['limits']['nova_object.data'], plain['limits']):
         numa = each['numa_topology']
         assert numa['nova_object.version'] == limits

@@ -42,7 +42,8 @@ def dispatch(error):
     def fail(request):
         raise error
 
-    boot, driver = CALLS['boot'], SimpleNamespace(select_destinations=fail)
+    boot = CALLS['boot']
+    driver = SimpleNamespace(select_destinations=fail)
     dispatcher = Dispatcher([SchedulerEndpoint(driver)], Serializer(), RpcHeartbeats())
     message = {key: value for key, value in boot.items() if not key.startswith('_')}
     return dispatcher.dispatch(Incoming(message, context_of(boot)))
@@ -77,50 +78,112 @@ CASES = [
     (errors.NoValidHost(), no_valid_host(''), None),
     (
         errors.ClaimFailed('c-1', CONFLICT),
-        nova_fault('AllocationUpdateFailed', LOST, consumer_uuid='c-1', error=CONFLICT, code=500),
+        nova_fault(
+            'AllocationUpdateFailed',
+            LOST,
+            consumer_uuid='c-1',
+            error=CONFLICT,
+            code=500,
+        ),
         f'ERROR Cannot schedule: {LOST}',
     ),
     (
         errors.MetricMissing('cpu.percent', 'h', 'n'),
-        nova_fault('ComputeHostMetricNotFound', MISSING, name='cpu.percent', host='h', node='n', code=404),
+        nova_fault(
+            'ComputeHostMetricNotFound',
+            MISSING,
+            name='cpu.percent',
+            host='h',
+            node='n',
+            code=404,
+        ),
         f'ERROR Cannot schedule: {MISSING}',
     ),
     (errors.Unavailable('away'), no_valid_host(SERVICE), 'ERROR Cannot schedule: away'),
-    (errors.PlacementUnavailable('away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: away'),
-    (errors.PlacementUnauthorized('401'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: 401'),
-    (OutcomeUnknown('late'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: late'),
-    (errors.DatabaseUnavailable('db: away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since a database fails: db: away'),
-    (errors.NetworkUnavailable('Neutron: away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since networks fail: Neutron: away'),
-    (ConfigError('[a] b', 'c', 'bad'), no_valid_host(INTERNAL), 'ERROR Cannot schedule, since an option is wrong: [a] b = c: bad'),
-    (errors.BadPlugin('Own raised KeyError'), no_valid_host(INTERNAL), 'ERROR Cannot schedule, since a plugin fails'),
-    (NovaschedError('x'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
-    (KeyError('a bug'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
+    (
+        errors.PlacementUnavailable('away'),
+        no_valid_host(SERVICE),
+        'ERROR Cannot schedule, since Placement fails: away',
+    ),
+    (
+        errors.PlacementUnauthorized('401'),
+        no_valid_host(SERVICE),
+        'ERROR Cannot schedule, since Placement fails: 401',
+    ),
+    (
+        OutcomeUnknown('late'),
+        no_valid_host(SERVICE),
+        'ERROR Cannot schedule, since Placement fails: late',
+    ),
+    (
+        errors.DatabaseUnavailable('db: away'),
+        no_valid_host(SERVICE),
+        'ERROR Cannot schedule, since a database fails: db: away',
+    ),
+    (
+        errors.NetworkUnavailable('Neutron: away'),
+        no_valid_host(SERVICE),
+        'ERROR Cannot schedule, since networks fail: Neutron: away',
+    ),
+    (
+        ConfigError('[a] b', 'c', 'bad'),
+        no_valid_host(INTERNAL),
+        'ERROR Cannot schedule, since an option is wrong: [a] b = c: bad',
+    ),
+    (
+        errors.BadPlugin('Own raised KeyError'),
+        no_valid_host(INTERNAL),
+        'ERROR Cannot schedule, since a plugin fails',
+    ),
+    (
+        NovaschedError('x'),
+        no_valid_host(INTERNAL),
+        'ERROR Exception during message handling',
+    ),
+    (
+        KeyError('a bug'),
+        no_valid_host(INTERNAL),
+        'ERROR Exception during message handling',
+    ),
     (errors.BadRequest(REFUSED), BAD_REQUEST, f'WARNING Message refused: {REFUSED}'),
-    (oslo_messaging.MessagingTimeout('x'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
-]  # fmt: skip
+    (
+        oslo_messaging.MessagingTimeout('x'),
+        no_valid_host(INTERNAL),
+        'ERROR Exception during message handling',
+    ),
+]
 TRACEBACK = (errors.BadPlugin, KeyError, oslo_messaging.MessagingTimeout)
 
 
-@pytest.mark.parametrize(('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__)
+@pytest.mark.parametrize(
+    ('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__
+)
 def test_faults(error, sent, logged, caplog):
-    """Each error reaches a conductor as a fault that it knows, with nothing of an error that
-    is not for users in it; who must act finds the error in the log, a bug with its traceback."""
+    """Each error reaches a conductor as a fault that it knows, with nothing of an error
+    that is not for users in it; who must act finds the error in the log, a bug with its
+    traceback."""
     with caplog.at_level(logging.INFO):
         found, trace = failure(error)
     assert found == sent
-    assert trace.count('Traceback') == 1  # that of the fault, not of the error behind it
+    assert (
+        trace.count('Traceback') == 1
+    )  # that of the fault, not of the error behind it
     assert 'away' not in trace
     assert [f'{each.levelname} {each.getMessage()}' for each in caplog.records] == (
         [logged] if logged else []
     )
     bug = isinstance(error, TRACEBACK) or type(error) is NovaschedError
-    assert [each.exc_info[1] for each in caplog.records if each.exc_info] == [error] * bug
+    assert [each.exc_info[1] for each in caplog.records if each.exc_info] == [
+        error
+    ] * bug
 
 
 def test_each_error_has_its_row():
     """An error class that is added says in the table how its callers are answered."""
     classes = {each for _, each in inspect.getmembers(errors, inspect.isclass)}
-    assert {each for each in classes if issubclass(each, Exception)} <= set(faults.FAULTS)
+    assert {each for each in classes if issubclass(each, Exception)} <= set(
+        faults.FAULTS
+    )
     assert {type(error) for error, *_ in CASES} >= set(faults.FAULTS) - {Exception}
 
 
@@ -139,8 +202,8 @@ def test_a_message_that_is_no_call(message):
 
 
 def test_an_error_is_let_go_of(monkeypatch):
-    """An error holds the frames of its request, and they the hosts: once it is answered,
-    nothing holds it, even if garbage is collected seldom."""
+    """An error holds the frames of its request, and they the hosts: once it is
+    answered, nothing holds it, even if garbage is collected seldom."""
     monkeypatch.setattr(faults.LOG, 'disabled', True)  # pytest keeps what is logged
     gc.disable()
     try:

@@ -28,10 +28,22 @@ class Message:
             raise RuntimeError('no such queue')
 
 
-@pytest.mark.parametrize(('said', 'seconds'), [
-    (60, 60), ('60', 60), (2, 2), (2.9, 2),
-    (1, NEVER), (0, NEVER), (-5, NEVER), (None, NEVER), ('soon', NEVER), ([], NEVER), (math.inf, NEVER),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('said', 'seconds'),
+    [
+        (60, 60),
+        ('60', 60),
+        (2, 2),
+        (2.9, 2),
+        (1, NEVER),
+        (0, NEVER),
+        (-5, NEVER),
+        (None, NEVER),
+        ('soon', NEVER),
+        ([], NEVER),
+        (math.inf, NEVER),
+    ],
+)
 def test_heartbeat_timeout(said, seconds):
     """A message is understood as oslo.messaging understands it; garbage is nothing."""
     assert heartbeat_timeout(said) == seconds
@@ -53,16 +65,21 @@ def test_heartbeat_timeout(said, seconds):
     ],
 )
 def test_given_up(arrived, last_contact, timeout, lifetime, given_up):
-    """At 100: a caller that has heard nothing for longer than its timeout, or has waited longer
-    than its lifetime, has given up; one that names neither has not."""
-    assert PendingCall(None, arrived, last_contact, timeout, lifetime).given_up(100) is given_up
+    """At 100: a caller that has heard nothing for longer than its timeout, or has
+    waited longer than its lifetime, has given up; one that names neither has not."""
+    assert (
+        PendingCall(None, arrived, last_contact, timeout, lifetime).given_up(100)
+        is given_up
+    )
 
 
 def test_a_message_that_comes_again():
     """The time before counts, so that its caller waits no longer than before."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
-    first = heartbeats.add(Message(60, gone=True))  # or the thread may send one meanwhile
+    first = heartbeats.add(
+        Message(60, gone=True)
+    )  # or the thread may send one meanwhile
     now[0] = 50
     again = heartbeats.add(Message(60, gone=True), earlier=first)
     assert not again.given_up(60)
@@ -71,11 +88,14 @@ def test_a_message_that_comes_again():
 
 
 def test_heartbeats():
-    """Each caller that asks for them gets them again and again, from one thread, until the
-    answer is made; one whose queue is gone counts as one that hears nothing."""
+    """Each caller that asks for them gets them again and again, from one thread, until
+    the answer is made; one whose queue is gone counts as one that hears nothing."""
     before = threading.active_count()
     heartbeats = RpcHeartbeats()
-    here, gone, deaf, answered = Message(), Message(gone=True), Message(None), Message()
+    here = Message()
+    gone = Message(gone=True)
+    deaf = Message(None)
+    answered = Message()
     calls = {each: heartbeats.add(each) for each in (here, gone, deaf, answered)}
     assert heartbeats.add(here) is calls[here]
     heartbeats.finish(answered)
@@ -96,7 +116,8 @@ def test_a_caller_that_has_given_up_stays_gone():
     there again."""
     frozen = [0.0]
     heartbeats = RpcHeartbeats(lambda: time.monotonic() + frozen[0])
-    gone, here = Message(2), Message(2)
+    gone = Message(2)
+    here = Message(2)
     call = heartbeats.add(gone)
     frozen[0] = 2.5
     heartbeats.add(here)
@@ -121,7 +142,9 @@ def test_a_message_that_was_with_the_broker():
     assert not again.given_up(1059)
     assert again.given_up(1101)
     now[0] = 1090
-    twice = heartbeats.add(Message(None), 1800, earlier=again, in_broker=1790, redelivered=True)
+    twice = heartbeats.add(
+        Message(None), 1800, earlier=again, in_broker=1790, redelivered=True
+    )
     assert not twice.given_up(1060)
     assert twice.given_up(1101)
 
@@ -139,7 +162,8 @@ def test_a_message_that_comes_again_lives_no_longer():
 
 def test_no_heartbeat_comes_after_the_answer():
     """Who answers waits for the heartbeat that is on its way."""
-    said, answered = [], threading.Event()
+    said = []
+    answered = threading.Event()
 
     class Slow(Message):
         """A message whose heartbeat takes a while, longer if the answer does not
@@ -150,7 +174,8 @@ def test_no_heartbeat_comes_after_the_answer():
             answered.wait(0.5)
             said.append('heartbeat')
 
-    message, heartbeats = Slow(), RpcHeartbeats()
+    message = Slow()
+    heartbeats = RpcHeartbeats()
     heartbeats.add(message)
     assert message.heard.acquire(timeout=30)
     heartbeats.finish(message)

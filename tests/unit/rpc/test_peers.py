@@ -33,7 +33,14 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pending_claims import PendingClaims
-from tests.lab.builders import a_flavor, a_group, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.builders import (
+    a_flavor,
+    a_group,
+    a_host,
+    a_mapped_candidate,
+    a_request,
+    a_uuid,
+)
 from tests.lab.logs import logged
 from tests.lab.ports import Clock
 from tests.lab.topologies import a_cell, a_guest, a_pinned, a_shared
@@ -51,14 +58,18 @@ class Scheduler:
 
     def __init__(self, name, clock=None, **settings):
         self.clock = clock or Clock()
-        self.claims = PendingClaims(Settings(in_flight_timeout=60.0, **settings), self.clock)
+        self.claims = PendingClaims(
+            Settings(in_flight_timeout=60.0, **settings), self.clock
+        )
         self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
         self._speaking = self.peers.speaking()
         self._speaking.__enter__()
         self.claims.peers = self.peers
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
-        request = a_request(**fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),))
+        request = a_request(
+            **fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),)
+        )
         limits = {}
         if request.numa_topology:
             limits = {fitting.LIMITS: fitting.limits_of(host, request)}
@@ -97,7 +108,8 @@ def introduce(one, two):
 @pytest.fixture
 def pair():
     """Two that know each other."""
-    one, two = Scheduler('one'), Scheduler('two')
+    one = Scheduler('one')
+    two = Scheduler('two')
     introduce(one, two)
     assert one.peers.part == (0, 2)
     assert two.peers.part == (1, 2)
@@ -117,13 +129,16 @@ def pair():
     ],
 )
 def test_others_take_off_the_same(pair, fields):
-    """What a server takes of a host is the same for who chose the host and for who has heard it,
-    and takes some hundred bytes to say."""
+    """What a server takes of a host is the same for who chose the host and for who has
+    heard it, and takes some hundred bytes to say."""
     one, two = pair
     claim = one.add(**fields)
     [message] = one.speak(two)
     for field in fields_of(HOST):
-        assert getattr(two.left(), field) == getattr(one.left(), field) or field in ('numa', 'pci')
+        assert getattr(two.left(), field) == getattr(one.left(), field) or field in (
+            'numa',
+            'pci',
+        )
     assert two.left().numa_topology == one.left().numa_topology
     assert two.left().pci_stats == one.left().pci_stats
     assert two.left() != HOST
@@ -134,8 +149,10 @@ def test_others_take_off_the_same(pair, fields):
 
 
 def test_one_alone_announces_nothing():
-    """Nobody would hear it. Who comes hears of all that is pending, and of what comes after."""
-    first, newcomer = Scheduler('first'), Scheduler('newcomer')
+    """Nobody would hear it. Who comes hears of all that is pending, and of what comes
+    after."""
+    first = Scheduler('first')
+    newcomer = Scheduler('newcomer')
     first.speak()
     early = first.add('early')
     first.claims.settle([early])
@@ -155,12 +172,13 @@ def fields_of(value):
 
 
 def test_what_becomes_of_a_claim(pair):
-    """It counts when it is chosen, stands when it is claimed, and is gone when it is released. One
-    that stands ends those of the same instance elsewhere."""
+    """It counts when it is chosen, stands when it is claimed, and is gone when it is
+    released. One that stands ends those of the same instance elsewhere."""
     one, two = pair
     before = two.add('moves', OTHER)
     two.claims.settle([before])
-    gone, kept = one.add('gone'), one.add('moves')
+    gone = one.add('gone')
+    kept = one.add('moves')
     one.speak(two)
     assert two.hears == {a_uuid('gone'): False, a_uuid('moves'): False}
     one.claims.settle([kept])
@@ -188,7 +206,8 @@ def test_who_comes_later_asks(pair):
 
 
 def test_what_was_missed_is_asked_for(pair):
-    """A message that did not come is noticed by the next one, also by a beat, and made up for."""
+    """A message that did not come is noticed by the next one, also by a beat, and made
+    up for."""
     one, two = pair
     gone = one.add('gone')
     one.speak(two)
@@ -214,10 +233,11 @@ def rivals(scheduler, claim):
 
 
 def test_first_announced_stays(pair):
-    """Of two that choose at the same time, the one stays whose announcement comes first, for both of
-    them; and what is claimed stays in any case."""
+    """Of two that choose at the same time, the one stays whose announcement comes
+    first, for both of them; and what is claimed stays in any case."""
     one, two = pair
-    first, second = one.add('first'), two.add('second')
+    first = one.add('first')
+    second = two.add('second')
     one.speak(two)
     two.speak(one)
     assert rivals(one, first) == []
@@ -243,9 +263,11 @@ def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
 
 
 def test_claims_of_who_is_silent_stay_until_they_end():
-    """Who is gone does not count any more; what it has claimed does, for as long as what is ours."""
+    """Who is gone does not count any more; what it has claimed does, for as long as
+    what is ours."""
     clock = Clock()
-    one, two = Scheduler('one'), Scheduler('two', clock)
+    one = Scheduler('one')
+    two = Scheduler('two', clock)
     introduce(one, two)
     one.add('server')
     one.speak(two)
@@ -259,7 +281,9 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     assert two.left() == HOST
 
 
-@pytest.mark.parametrize('text', [b'', b'\xff', msgspec.msgpack.encode([1]), b'{"sender": 1}'])
+@pytest.mark.parametrize(
+    'text', [b'', b'\xff', msgspec.msgpack.encode([1]), b'{"sender": 1}']
+)
 def test_what_cannot_be_read_is_left_alone(pair, text):
     one, two = pair
     two.peers.hear(text)
@@ -271,10 +295,26 @@ def test_what_cannot_be_read_is_left_alone(pair, text):
 def test_later_releases_may_say_more(pair):
     """What is not known is skipped, and what is not said has a default."""
     _, two = pair
-    later = {'sender': 'later', 'number': 1, 'color': 'blue', 'rows': [
-        {'number': 1, 'state': 'chosen', 'instance': a_uuid('x'), 'uuid': HOST.uuid, 'weight': 3},
-        {'number': 2, 'state': 'dreamt of', 'instance': a_uuid('y'), 'uuid': HOST.uuid},
-    ]}  # fmt: skip
+    later = {
+        'sender': 'later',
+        'number': 1,
+        'color': 'blue',
+        'rows': [
+            {
+                'number': 1,
+                'state': 'chosen',
+                'instance': a_uuid('x'),
+                'uuid': HOST.uuid,
+                'weight': 3,
+            },
+            {
+                'number': 2,
+                'state': 'dreamt of',
+                'instance': a_uuid('y'),
+                'uuid': HOST.uuid,
+            },
+        ],
+    }
     two.peers.hear(msgspec.msgpack.encode(later))
     assert two.hears == {a_uuid('x'): False, a_uuid('y'): False}
     assert two.left().num_instances == HOST.num_instances + 2
@@ -319,7 +359,8 @@ def test_a_claim_is_claimed_at_one_moment():
     """A claim that is announced again counts as long as it did before: what Placement
     was asked since has it already."""
     clock = Clock()
-    one, two = Scheduler('one'), Scheduler('two', clock)
+    one = Scheduler('one')
+    two = Scheduler('two', clock)
     for _ in range(2):
         two.speak(one)
         one.speak(two)
@@ -360,22 +401,32 @@ USED = a_cell(0, cpu_usage=16)
 SHARED = {'numa_topology': a_guest(a_shared(2))}
 
 
-@pytest.mark.parametrize(('packing', 'cells', 'fields'), [
-    (True, HostTopology((USED, a_cell(1))), SHARED),
-    (False, HostTopology((USED, a_cell(1))), SHARED),
-    (True, HostTopology((a_cell(0, memory_usage=4096), a_cell(1))), SHARED),
-    (False, NEAR_NETWORKS, {**SHARED, **NETWORKS}),
-    (False, NEAR_NETWORKS, {**GUEST, **NETWORKS}),
-    (True, HostTopology((a_cell(0, **NETWORKS), a_cell(1))), {**GUEST, 'physnets': NETWORKS['physnets']}),
-    (True, CELLS, GUEST),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('packing', 'cells', 'fields'),
+    [
+        (True, HostTopology((USED, a_cell(1))), SHARED),
+        (False, HostTopology((USED, a_cell(1))), SHARED),
+        (True, HostTopology((a_cell(0, memory_usage=4096), a_cell(1))), SHARED),
+        (False, NEAR_NETWORKS, {**SHARED, **NETWORKS}),
+        (False, NEAR_NETWORKS, {**GUEST, **NETWORKS}),
+        (
+            True,
+            HostTopology((a_cell(0, **NETWORKS), a_cell(1))),
+            {**GUEST, 'physnets': NETWORKS['physnets']},
+        ),
+        (True, CELLS, GUEST),
+    ],
+)
 def test_others_take_the_same_cells(packing, cells, fields):
     """A guest is on the same NUMA cells for the scheduler that placed it and for
     another one, also where overcommit or a network decides, and whatever was placed
     before."""
-    host = replace(HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
+    host = replace(
+        HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0
+    )
     strategy = {'packing_host_numa_cells_allocation_strategy': packing}
-    one, two = Scheduler('one', **strategy), Scheduler('two', **strategy)
+    one = Scheduler('one', **strategy)
+    two = Scheduler('two', **strategy)
     introduce(one, two)
 
     for name in ('first', 'second'):
@@ -443,7 +494,9 @@ def test_a_claim_that_is_over_is_not_kept(pair):
     """Another scheduler may keep its claims for longer."""
     _, two = pair
     old = {**A_CLAIM, 'age': 61.0}
-    two.peers.hear(msgspec.msgpack.encode({'sender': 'other', 'number': 1, 'rows': [old]}))
+    two.peers.hear(
+        msgspec.msgpack.encode({'sender': 'other', 'number': 1, 'rows': [old]})
+    )
     assert two.hears == {}
     assert two.peers.refused == 0
 
@@ -451,7 +504,9 @@ def test_a_claim_that_is_over_is_not_kept(pair):
 def test_many_claims_do_not_fill_the_memory(pair):
     """So many rows in messages, and so many senders, are listened to, and no more."""
     _, two = pair
-    rows = [Row(i + 1, instance=str(i), uuid=HOST.uuid) for i in range(MAX_CLAIMS_OF_PEERS)]
+    rows = [
+        Row(i + 1, instance=str(i), uuid=HOST.uuid) for i in range(MAX_CLAIMS_OF_PEERS)
+    ]
     two.peers.hear(encode(Message('other', 1, [*rows, rows[0]])))
     assert two.hears == {}
     two.peers.hear(encode(Message('other', 1, rows[1:])))
@@ -482,7 +537,8 @@ def test_unclaimed_of_who_is_silent(is_silent):
     """A process that dies makes no claim any more of hosts that it had chosen: they are
     free. What it has claimed counts further, and a short silence changes nothing."""
     clock = Clock()
-    one, two = Scheduler('one'), Scheduler('two', clock)
+    one = Scheduler('one')
+    two = Scheduler('two', clock)
     with two.peers.listening():
         introduce(one, two)
         one.claims.settle([one.add('claimed')])
@@ -500,7 +556,8 @@ def test_unclaimed_of_who_is_silent(is_silent):
 def test_unclaimed_of_who_died_while_nothing_was_heard():
     """A process that cannot listen for a while gives the others time to speak again."""
     clock = Clock()
-    one, two = Scheduler('one'), Scheduler('two', clock)
+    one = Scheduler('one')
+    two = Scheduler('two', clock)
     with two.peers.listening():
         introduce(one, two)
         one.add('chosen')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of each version, by their arguments; the dicts of 4.0, which came from Kilo to the releases
-that were held back to it."""
+"""Calls of each version, by their arguments; the dicts of 4.0, which came from Kilo to
+the releases that were held back to it."""
 
 import json
 from dataclasses import replace
@@ -24,27 +24,49 @@ SPEC = wire.RequestSpec()
     [
         ({}, {}),
         ({'instance_uuids': ['a', 'b']}, {'instance_uuids': ('a', 'b')}),
-        ({'return_objects': True, 'return_alternates': True}, {'return_objects': True, 'return_alternates': True}),
+        (
+            {'return_objects': True, 'return_alternates': True},
+            {'return_objects': True, 'return_alternates': True},
+        ),
         ({'return_objects': False, 'return_alternates': True}, {}),
     ],
     ids=['4.3', '4.4', '4.5', '4.5 no objects'],
-)  # fmt: skip
+)
 def test_read(arguments, fields):
-    """Each version's arguments are one call; alternates come as objects or not at all."""
+    """Each version's arguments are one call; alternates come as objects or not at
+    all."""
     assert read({'spec_obj': SPEC, **arguments}) == Call(SPEC, (1, 15), **fields)
 
 
-@pytest.mark.parametrize(('arguments', 'why'), [
-    ({}, 'without spec_obj, request_spec must be a dict, not NoneType'),
-    ({'request_spec': {}}, 'without spec_obj, filter_properties must be a dict, not NoneType'),
-    ({'request_spec': [], 'filter_properties': {}}, 'without spec_obj, request_spec must be a dict, not list'),
-    ({'spec_obj': None}, 'spec_obj must be a RequestSpec, not NoneType'),
-    ({'spec_obj': {'flavor': 1}}, 'spec_obj must be a RequestSpec, not dict'),
-    ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
-    ({'spec_obj': SPEC, 'instance_uuids': 'abc'}, 'instance_uuids is not a list of texts'),
-    ({'spec_obj': SPEC, 'instance_uuids': [1]}, 'instance_uuids is not a list of texts'),
-    ({'spec_obj': SPEC, 'zeal': 1, 'haste': 2}, 'select_destinations does not take haste, zeal'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('arguments', 'why'),
+    [
+        ({}, 'without spec_obj, request_spec must be a dict, not NoneType'),
+        (
+            {'request_spec': {}},
+            'without spec_obj, filter_properties must be a dict, not NoneType',
+        ),
+        (
+            {'request_spec': [], 'filter_properties': {}},
+            'without spec_obj, request_spec must be a dict, not list',
+        ),
+        ({'spec_obj': None}, 'spec_obj must be a RequestSpec, not NoneType'),
+        ({'spec_obj': {'flavor': 1}}, 'spec_obj must be a RequestSpec, not dict'),
+        ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
+        (
+            {'spec_obj': SPEC, 'instance_uuids': 'abc'},
+            'instance_uuids is not a list of texts',
+        ),
+        (
+            {'spec_obj': SPEC, 'instance_uuids': [1]},
+            'instance_uuids is not a list of texts',
+        ),
+        (
+            {'spec_obj': SPEC, 'zeal': 1, 'haste': 2},
+            'select_destinations does not take haste, zeal',
+        ),
+    ],
+)
 def test_read_refuses(arguments, why):
     """A call that is none is refused by a text that names the argument."""
     with pytest.raises(BadRequest) as caught:
@@ -53,11 +75,24 @@ def test_read_refuses(arguments, why):
 
 
 TYPE = {
-    'id': 3, 'name': 'm1.small', 'flavorid': '2', 'vcpus': 1, 'memory_mb': 2048, 'root_gb': 20,
-    'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0, 'disabled': False,
-    'is_public': True, 'extra_specs': {'hw:cpu_policy': 'dedicated'}, 'deleted': False,
-    'created_at': None, 'updated_at': None, 'deleted_at': None,
-}  # fmt: skip
+    'id': 3,
+    'name': 'm1.small',
+    'flavorid': '2',
+    'vcpus': 1,
+    'memory_mb': 2048,
+    'root_gb': 20,
+    'ephemeral_gb': 0,
+    'swap': 0,
+    'rxtx_factor': 1.0,
+    'vcpu_weight': 0,
+    'disabled': False,
+    'is_public': True,
+    'extra_specs': {'hw:cpu_policy': 'dedicated'},
+    'deleted': False,
+    'created_at': None,
+    'updated_at': None,
+    'deleted_at': None,
+}
 SMALL = Flavor(
     name='m1.small', flavorid='2', id=3, vcpus=1, memory_mb=2048, root_gb=20,
     extra_specs={'hw:cpu_policy': 'dedicated'},
@@ -66,7 +101,9 @@ CELL = {
     'id': 0, 'cpuset': [0, 1], 'memory': 512, 'pagesize': 4, 'cpu_topology': None,
     'cpu_pinning_raw': None,
 }  # fmt: skip
-TOPOLOGY = GuestTopology((GuestCell(id=0, cpuset=frozenset({0, 1}), memory=512, pagesize=4),))
+TOPOLOGY = GuestTopology(
+    (GuestCell(id=0, cpuset=frozenset({0, 1}), memory=512, pagesize=4),)
+)
 DEVICES = {
     'count': 1, 'spec': [{'vendor_id': '8086'}], 'alias_name': 'nic', 'is_new': False,
     'request_id': None,
@@ -76,35 +113,73 @@ DEVICES = {
 def request_of(filters=None, /, instance=None, **spec):
     """The request that the two dicts become."""
     request_spec = {'instance_type': TYPE, 'instance_properties': instance, **spec}
-    arguments = decoded({'request_spec': request_spec, 'filter_properties': filters or {}})
+    arguments = decoded(
+        {'request_spec': request_spec, 'filter_properties': filters or {}}
+    )
     return decode.request(versions.read(arguments), CONTEXT)
 
 
 def test_kilo():
     """Plain dicts through and through, as a build in Kilo sends them."""
     instance = {
-        'uuid': 'u1', 'project_id': 'p', 'user_id': 'u', 'availability_zone': 'az',
-        'numa_topology': None, 'pci_requests': None, 'system_metadata': {}, 'os_type': None,
-    }  # fmt: skip
+        'uuid': 'u1',
+        'project_id': 'p',
+        'user_id': 'u',
+        'availability_zone': 'az',
+        'numa_topology': None,
+        'pci_requests': None,
+        'system_metadata': {},
+        'os_type': None,
+    }
     image = {
-        'id': 'i', 'name': None, 'status': 'active', 'size': 25165824, 'disk_format': 'ami',
-        'container_format': 'ami', 'min_ram': 0, 'min_disk': '0', 'is_public': True,
+        'id': 'i',
+        'name': None,
+        'status': 'active',
+        'size': 25165824,
+        'disk_format': 'ami',
+        'container_format': 'ami',
+        'min_ram': 0,
+        'min_disk': '0',
+        'is_public': True,
         'created_at': '2015-04-30T00:00:00.000000',
-        'properties': {'architecture': 'x86_64', 'hypervisor_type': 'qemu', 'os_distro': 'x'},
-    }  # fmt: skip
+        'properties': {
+            'architecture': 'x86_64',
+            'hypervisor_type': 'qemu',
+            'os_distro': 'x',
+        },
+    }
     filters = {
-        'scheduler_hints': {'same_host': 'u2'}, 'force_hosts': ['h'], 'limits': {'memory_mb': 3},
-        'retry': {'num_attempts': 1, 'hosts': [], 'exc': None}, 'config_drive': '',
-    }  # fmt: skip
-    assert request_of(filters, instance=instance, image=image, num_instances=2) == Request(
-        flavor=SMALL, instance_uuid='u1', num_instances=2, project_id='p', user_id='u',
-        request_id=CONTEXT.request_id, availability_zone='az', force_hosts=('h',), retry=Retry(),
+        'scheduler_hints': {'same_host': 'u2'},
+        'force_hosts': ['h'],
+        'limits': {'memory_mb': 3},
+        'retry': {'num_attempts': 1, 'hosts': [], 'exc': None},
+        'config_drive': '',
+    }
+    assert request_of(
+        filters, instance=instance, image=image, num_instances=2
+    ) == Request(
+        flavor=SMALL,
+        instance_uuid='u1',
+        num_instances=2,
+        project_id='p',
+        user_id='u',
+        request_id=CONTEXT.request_id,
+        availability_zone='az',
+        force_hosts=('h',),
+        retry=Retry(),
         scheduler_hints={'same_host': ('u2',)},
         image=Image(
-            id='i', disk_format='ami', container_format='ami', size=25165824,
-            properties={'hw_architecture': 'x86_64', 'img_hv_type': 'qemu', 'os_distro': 'x'},
+            id='i',
+            disk_format='ami',
+            container_format='ami',
+            size=25165824,
+            properties={
+                'hw_architecture': 'x86_64',
+                'img_hv_type': 'qemu',
+                'os_distro': 'x',
+            },
         ),
-    )  # fmt: skip
+    )
 
 
 def test_held_back():
@@ -115,10 +190,20 @@ def test_held_back():
     request = decode.request(call, CONTEXT)
     spec = decode.request(versions.read(decoded(MADE['everything'])), CONTEXT)
     same = (
-        'flavor', 'instance_uuid', 'num_instances', 'project_id', 'user_id', 'availability_zone',
-        'scheduler_hints', 'requested_destination', 'ignore_hosts', 'force_hosts', 'force_nodes',
-        'retry', 'pci_requests',
-    )  # fmt: skip
+        'flavor',
+        'instance_uuid',
+        'num_instances',
+        'project_id',
+        'user_id',
+        'availability_zone',
+        'scheduler_hints',
+        'requested_destination',
+        'ignore_hosts',
+        'force_hosts',
+        'force_nodes',
+        'retry',
+        'pci_requests',
+    )
     assert {name: getattr(request, name) for name in same} == {
         name: getattr(spec, name) for name in same
     }
@@ -132,7 +217,9 @@ def test_held_back():
 CELL_OBJECT = primitive('InstanceNUMACell', '1.2', **CELL)
 TOPOLOGY_OBJECT = primitive('InstanceNUMATopology', '1.1', cells=[CELL_OBJECT])
 DEVICES_OBJECT = primitive(
-    'InstancePCIRequests', '1.1', requests=[primitive('InstancePCIRequest', '1.1', **DEVICES)]
+    'InstancePCIRequests',
+    '1.1',
+    requests=[primitive('InstancePCIRequest', '1.1', **DEVICES)],
 )
 NIC = (PciRequest(count=1, spec=({'vendor_id': '8086'},), alias_name='nic'),)
 PROPERTIES = primitive('ImageMetaProps', '1.12', hw_architecture='x86_64')
@@ -140,67 +227,197 @@ IMAGE_OBJECT = primitive('ImageMeta', '1.7', id='i', properties=PROPERTIES)
 X86 = {'hw_architecture': 'x86_64'}
 
 
-@pytest.mark.parametrize(('spec', 'field', 'expected'), [
-    ({'instance': {'numa_topology': {'cells': [CELL], 'instance_uuid': 'u1'}}}, 'numa_topology', TOPOLOGY),
-    ({'instance': {'numa_topology': TOPOLOGY_OBJECT}}, 'numa_topology', TOPOLOGY),
-    ({'instance': {'numa_topology': json.dumps(TOPOLOGY_OBJECT)}}, 'numa_topology', TOPOLOGY),
-    ({'instance': {'numa_topology': {'cells': [CELL_OBJECT]}}}, 'numa_topology', TOPOLOGY),
-    ({'instance': {'pci_requests': {'instance_uuid': 'u1', 'requests': [DEVICES]}}}, 'pci_requests', NIC),
-    ({'instance': {'pci_requests': DEVICES_OBJECT}}, 'pci_requests', NIC),
-    ({'instance_type': TYPE}, 'flavor', SMALL),
-    ({'instance_type': FLAVOR}, 'flavor', Flavor(vcpus=2, memory_mb=512, root_gb=1)),
-    ({'image': None}, 'image', None),
-    ({'image': {}}, 'image', None),
-    ({'image': {'id': 'i', 'properties': None}}, 'image', Image(id='i')),
-    ({'image': {'properties': {'architecture': 'i686', **X86}}}, 'image', Image(properties=X86)),
-    ({'image': {'properties': {'hypervisor_version_requires': '>=6'}}}, 'image',
-     Image(properties={'img_hv_requested_version': '>=6'})),
-    ({'image': {'properties': {'unheard_of': ['x']}}}, 'image', Image(properties={'unheard_of': ['x']})),
-    ({'image': {'id': 'i', 'properties': PROPERTIES}}, 'image', Image(id='i', properties=X86)),
-    ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('spec', 'field', 'expected'),
+    [
+        (
+            {'instance': {'numa_topology': {'cells': [CELL], 'instance_uuid': 'u1'}}},
+            'numa_topology',
+            TOPOLOGY,
+        ),
+        ({'instance': {'numa_topology': TOPOLOGY_OBJECT}}, 'numa_topology', TOPOLOGY),
+        (
+            {'instance': {'numa_topology': json.dumps(TOPOLOGY_OBJECT)}},
+            'numa_topology',
+            TOPOLOGY,
+        ),
+        (
+            {'instance': {'numa_topology': {'cells': [CELL_OBJECT]}}},
+            'numa_topology',
+            TOPOLOGY,
+        ),
+        (
+            {
+                'instance': {
+                    'pci_requests': {'instance_uuid': 'u1', 'requests': [DEVICES]}
+                }
+            },
+            'pci_requests',
+            NIC,
+        ),
+        ({'instance': {'pci_requests': DEVICES_OBJECT}}, 'pci_requests', NIC),
+        ({'instance_type': TYPE}, 'flavor', SMALL),
+        (
+            {'instance_type': FLAVOR},
+            'flavor',
+            Flavor(vcpus=2, memory_mb=512, root_gb=1),
+        ),
+        ({'image': None}, 'image', None),
+        ({'image': {}}, 'image', None),
+        ({'image': {'id': 'i', 'properties': None}}, 'image', Image(id='i')),
+        (
+            {'image': {'properties': {'architecture': 'i686', **X86}}},
+            'image',
+            Image(properties=X86),
+        ),
+        (
+            {'image': {'properties': {'hypervisor_version_requires': '>=6'}}},
+            'image',
+            Image(properties={'img_hv_requested_version': '>=6'}),
+        ),
+        (
+            {'image': {'properties': {'unheard_of': ['x']}}},
+            'image',
+            Image(properties={'unheard_of': ['x']}),
+        ),
+        (
+            {'image': {'id': 'i', 'properties': PROPERTIES}},
+            'image',
+            Image(id='i', properties=X86),
+        ),
+        ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
+    ],
+)
 def test_request_spec(spec, field, expected):
-    """The guest's topology, its devices, the flavor and the image in each form that a release gave
-    them: dicts, objects, dicts of objects, texts."""
+    """The guest's topology, its devices, the flavor and the image in each form that a
+    release gave them: dicts, objects, dicts of objects, texts."""
     assert getattr(request_of(**spec), field) == expected
 
 
-@pytest.mark.parametrize(('filters', 'field', 'expected'), [
-    ({'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}}, 'scheduler_hints', {'group': ('g',), 'same_host': ('a', 'b')}),
-    ({'scheduler_hints': None}, 'scheduler_hints', {}),
-    ({'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}}, 'scheduler_hints', {'a': ('plain',), 'b': ('x', '7')}),
-    ({'scheduler_hints': {'a': 7, 'b': [True]}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
-    ({'retry': {}}, 'retry', None),
-    ({'scheduler_hints': {'query': {'and': [1]}}}, 'scheduler_hints', {'query': ('{"and": [1]}',)}),
-    ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
-    ({'retry': {'num_attempts': 2, 'hosts': [['h', 'n'], ['h2', None]]}}, 'retry', Retry(2, (('h', 'n'), ('h2', None)))),
-    ({'group_updated': True, 'group_policies': ['affinity'], 'group_hosts': ['h'], 'group_members': ['m']}, 'instance_group',
-     InstanceGroup(policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'}))),
-    ({'group_updated': True, 'group_policies': [], 'group_hosts': []}, 'instance_group', InstanceGroup()),
-    ({'group_hosts': ['h']}, 'instance_group', None),
-    ({'instance_group': primitive('InstanceGroup', '1.10', policies=['affinity'])}, 'instance_group', InstanceGroup(policy='affinity')),
-    ({'requested_destination': primitive('Destination', '1.0', host='h', node=None)}, 'requested_destination', Destination(host='h')),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('filters', 'field', 'expected'),
+    [
+        (
+            {'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}},
+            'scheduler_hints',
+            {'group': ('g',), 'same_host': ('a', 'b')},
+        ),
+        ({'scheduler_hints': None}, 'scheduler_hints', {}),
+        (
+            {'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}},
+            'scheduler_hints',
+            {'a': ('plain',), 'b': ('x', '7')},
+        ),
+        (
+            {'scheduler_hints': {'a': 7, 'b': [True]}},
+            'scheduler_hints',
+            {'a': ('7',), 'b': ('true',)},
+        ),
+        ({'retry': {}}, 'retry', None),
+        (
+            {'scheduler_hints': {'query': {'and': [1]}}},
+            'scheduler_hints',
+            {'query': ('{"and": [1]}',)},
+        ),
+        ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
+        (
+            {'retry': {'num_attempts': 2, 'hosts': [['h', 'n'], ['h2', None]]}},
+            'retry',
+            Retry(2, (('h', 'n'), ('h2', None))),
+        ),
+        (
+            {
+                'group_updated': True,
+                'group_policies': ['affinity'],
+                'group_hosts': ['h'],
+                'group_members': ['m'],
+            },
+            'instance_group',
+            InstanceGroup(
+                policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'})
+            ),
+        ),
+        (
+            {'group_updated': True, 'group_policies': [], 'group_hosts': []},
+            'instance_group',
+            InstanceGroup(),
+        ),
+        ({'group_hosts': ['h']}, 'instance_group', None),
+        (
+            {
+                'instance_group': primitive(
+                    'InstanceGroup', '1.10', policies=['affinity']
+                )
+            },
+            'instance_group',
+            InstanceGroup(policy='affinity'),
+        ),
+        (
+            {
+                'requested_destination': primitive(
+                    'Destination', '1.0', host='h', node=None
+                )
+            },
+            'requested_destination',
+            Destination(host='h'),
+        ),
+    ],
+)
 def test_filter_properties(filters, field, expected):
     """A key of the second dict means the same as the field of a RequestSpec."""
     assert getattr(request_of(filters), field) == expected
 
 
-@pytest.mark.parametrize(('filters', 'spec', 'why'), [
-    ({}, {'instance_type': None}, 'the request has no flavor'),
-    ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
-    ({}, {'instance_type': {**TYPE, 'vcpus': {}}}, 'Flavor 1.2, vcpus: dict does not fit'),
-    ({}, {'instance_type': primitive('Selection', '1.1')}, 'RequestSpec 1.15, flavor: Selection does not fit'),
-    ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
-    ({}, {'instance': {'numa_topology': '{'}}, 'an object is wanted, not a text that is no JSON'),
-    ({}, {'instance': {'numa_topology': {'cells': 3}}}, 'cells must be a list, not int'),
-    ({}, {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}}, 'InstanceNUMACell 1.6, cpuset: str does not fit'),
-    ({}, {'instance': {'pci_requests': [1]}}, 'InstancePCIRequests 1.1 has no fields but list'),
-    ({}, {'image': {'properties': 'x'}}, 'ImageMeta 1.8, properties: an object is wanted, not str'),
-    ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
-    ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
-    ({'instance_group': {'policy': 'x'}}, {}, 'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('filters', 'spec', 'why'),
+    [
+        ({}, {'instance_type': None}, 'the request has no flavor'),
+        ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
+        (
+            {},
+            {'instance_type': {**TYPE, 'vcpus': {}}},
+            'Flavor 1.2, vcpus: dict does not fit',
+        ),
+        (
+            {},
+            {'instance_type': primitive('Selection', '1.1')},
+            'RequestSpec 1.15, flavor: Selection does not fit',
+        ),
+        ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
+        (
+            {},
+            {'instance': {'numa_topology': '{'}},
+            'an object is wanted, not a text that is no JSON',
+        ),
+        (
+            {},
+            {'instance': {'numa_topology': {'cells': 3}}},
+            'cells must be a list, not int',
+        ),
+        (
+            {},
+            {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}},
+            'InstanceNUMACell 1.6, cpuset: str does not fit',
+        ),
+        (
+            {},
+            {'instance': {'pci_requests': [1]}},
+            'InstancePCIRequests 1.1 has no fields but list',
+        ),
+        (
+            {},
+            {'image': {'properties': 'x'}},
+            'ImageMeta 1.8, properties: an object is wanted, not str',
+        ),
+        ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
+        ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
+        (
+            {'instance_group': {'policy': 'x'}},
+            {},
+            'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object',
+        ),
+    ],
+)
 def test_dicts_refused(filters, spec, why):
     """Dicts that cannot be read are refused with a text that names the part."""
     with pytest.raises(BadRequest) as caught:

@@ -14,49 +14,128 @@ from tests.lab.wire import FLAVOR, a_spec, primitive, without_order
 CELL = {'id': 0, 'cpuset': [0, 1], 'memory': 512}
 
 
-@pytest.mark.parametrize(('sent', 'known'), [
-    (primitive('RequestSpec', '1.0', num_instances=2), {'num_instances': 2}),
-    (primitive('RequestSpec', '1.8', user_id=None), {'user_id': None}),
-    (primitive('RequestSpec', '1.15.1', project_id='p'), {'project_id': 'p'}),
-    (primitive('RequestSpec', '1.99', project_id='p', colour='red'), {'project_id': 'p'}),
-    (primitive('Flavor', '1.0', vcpus='2', memory_mb=1.0), {'vcpus': 2, 'memory_mb': 1}),
-    (primitive('Flavor', '1.2', vcpus=None, swap=None), {'vcpus': None, 'swap': None}),
-    (primitive('InstanceGroup', '1.9', policies=['affinity']), {'policies': ['affinity'], 'hosts': None}),
-    (primitive('InstanceNUMACell', '1.4', **CELL), {'cpuset': {0, 1}, 'pcpuset': None}),
-    (primitive('InstanceNUMACell', '1.6', **CELL, cpu_policy='new'), {'cpu_policy': 'new'}),
-    (primitive('CellMapping', '1.1', uuid='u', disabled=False), {'uuid': 'u', 'disabled': False}),
-    (primitive('Flavor', '1.1', extra_specs={'ssd': None}), {'extra_specs': {'ssd': None}, 'description': None}),
-    (primitive('InstancePCIRequest', '1.1', spec=[{'vendor_id': '8086', 'x': None}]), {'spec': [{'vendor_id': '8086', 'x': None}], 'numa_policy': None}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('sent', 'known'),
+    [
+        (primitive('RequestSpec', '1.0', num_instances=2), {'num_instances': 2}),
+        (primitive('RequestSpec', '1.8', user_id=None), {'user_id': None}),
+        (primitive('RequestSpec', '1.15.1', project_id='p'), {'project_id': 'p'}),
+        (
+            primitive('RequestSpec', '1.99', project_id='p', colour='red'),
+            {'project_id': 'p'},
+        ),
+        (
+            primitive('Flavor', '1.0', vcpus='2', memory_mb=1.0),
+            {'vcpus': 2, 'memory_mb': 1},
+        ),
+        (
+            primitive('Flavor', '1.2', vcpus=None, swap=None),
+            {'vcpus': None, 'swap': None},
+        ),
+        (
+            primitive('InstanceGroup', '1.9', policies=['affinity']),
+            {'policies': ['affinity'], 'hosts': None},
+        ),
+        (
+            primitive('InstanceNUMACell', '1.4', **CELL),
+            {'cpuset': {0, 1}, 'pcpuset': None},
+        ),
+        (
+            primitive('InstanceNUMACell', '1.6', **CELL, cpu_policy='new'),
+            {'cpu_policy': 'new'},
+        ),
+        (
+            primitive('CellMapping', '1.1', uuid='u', disabled=False),
+            {'uuid': 'u', 'disabled': False},
+        ),
+        (
+            primitive('Flavor', '1.1', extra_specs={'ssd': None}),
+            {'extra_specs': {'ssd': None}, 'description': None},
+        ),
+        (
+            primitive(
+                'InstancePCIRequest', '1.1', spec=[{'vendor_id': '8086', 'x': None}]
+            ),
+            {'spec': [{'vendor_id': '8086', 'x': None}], 'numa_policy': None},
+        ),
+    ],
+)
 def test_decodes(sent, known):
-    """Fields of any minor version are read, and those that are missing have no value."""
+    """Fields of any minor version are read, and those that are missing have no
+    value."""
     thing = wire.decode(sent)
     assert {name: thing.value(name) for name in known} == known
 
 
-@pytest.mark.parametrize(('sent', 'why'), [
-    (None, 'an object is wanted, not null'),
-    ([], 'an object is wanted, not list'),
-    ({'id': 1}, 'a dict without nova_object.name and nova_object.version is no object'),
-    ({**FLAVOR, 'nova_object.namespace': 'cinder'}, 'Flavor 1.2 is not in the namespace nova'),
-    ({**FLAVOR, 'nova_object.version': 'new'}, "Flavor has 'new' for a version"),
-    ({**FLAVOR, 'nova_object.data': [1]}, 'Flavor 1.2 has no fields but list'),
-    (primitive('RequestSpec', '2.0'), 'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)'),
-    (primitive('Selection', '2.3'), 'Selection 2.3 cannot be read, only 1.x (up to 1.1)'),
-    (primitive('Telescope', '1.0'), 'Telescope 1.0 is no object that is known here'),
-    (primitive('Flavor', '1.2', vcpus='many'), 'Flavor 1.2, vcpus: str does not fit'),
-    (primitive('Flavor', '1.2', vcpus=float('inf')), 'Flavor 1.2, vcpus: float does not fit'),
-    (primitive('Flavor', '1.2', extra_specs=['a']), 'Flavor 1.2, extra_specs: list does not fit'),
-    ({**primitive('ImageMetaProps', '1.44'), 'nova_object.data': 'x'}, 'ImageMetaProps 1.44 has no fields but str'),
-    (a_spec(force_hosts='host1'), 'RequestSpec 1.15, force_hosts: str does not fit'),
-    (a_spec(force_hosts={'h': 1}), 'RequestSpec 1.15, force_hosts: dict does not fit'),
-    (a_spec(force_hosts=7), 'RequestSpec 1.15, force_hosts: int does not fit'),
-    (a_spec(image=FLAVOR), 'RequestSpec 1.15, image: dict does not fit'),
-    (a_spec(image='debian'), 'RequestSpec 1.15, image: an object is wanted, not str'),
-    (a_spec(flavor=primitive('Flavor', '3.0')), 'RequestSpec 1.15, flavor: Flavor 3.0 cannot be read, only 1.x (up to 1.2)'),
-    (a_spec(requested_networks=primitive('NetworkRequestList', '1.1', objects=[3])),
-     'RequestSpec 1.15, requested_networks: NetworkRequestList 1.1, objects: an object is wanted, not int'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('sent', 'why'),
+    [
+        (None, 'an object is wanted, not null'),
+        ([], 'an object is wanted, not list'),
+        (
+            {'id': 1},
+            'a dict without nova_object.name and nova_object.version is no object',
+        ),
+        (
+            {**FLAVOR, 'nova_object.namespace': 'cinder'},
+            'Flavor 1.2 is not in the namespace nova',
+        ),
+        ({**FLAVOR, 'nova_object.version': 'new'}, "Flavor has 'new' for a version"),
+        ({**FLAVOR, 'nova_object.data': [1]}, 'Flavor 1.2 has no fields but list'),
+        (
+            primitive('RequestSpec', '2.0'),
+            'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)',
+        ),
+        (
+            primitive('Selection', '2.3'),
+            'Selection 2.3 cannot be read, only 1.x (up to 1.1)',
+        ),
+        (
+            primitive('Telescope', '1.0'),
+            'Telescope 1.0 is no object that is known here',
+        ),
+        (
+            primitive('Flavor', '1.2', vcpus='many'),
+            'Flavor 1.2, vcpus: str does not fit',
+        ),
+        (
+            primitive('Flavor', '1.2', vcpus=float('inf')),
+            'Flavor 1.2, vcpus: float does not fit',
+        ),
+        (
+            primitive('Flavor', '1.2', extra_specs=['a']),
+            'Flavor 1.2, extra_specs: list does not fit',
+        ),
+        (
+            {**primitive('ImageMetaProps', '1.44'), 'nova_object.data': 'x'},
+            'ImageMetaProps 1.44 has no fields but str',
+        ),
+        (
+            a_spec(force_hosts='host1'),
+            'RequestSpec 1.15, force_hosts: str does not fit',
+        ),
+        (
+            a_spec(force_hosts={'h': 1}),
+            'RequestSpec 1.15, force_hosts: dict does not fit',
+        ),
+        (a_spec(force_hosts=7), 'RequestSpec 1.15, force_hosts: int does not fit'),
+        (a_spec(image=FLAVOR), 'RequestSpec 1.15, image: dict does not fit'),
+        (
+            a_spec(image='debian'),
+            'RequestSpec 1.15, image: an object is wanted, not str',
+        ),
+        (
+            a_spec(flavor=primitive('Flavor', '3.0')),
+            'RequestSpec 1.15, flavor: Flavor 3.0 cannot be read, only 1.x (up to 1.2)',
+        ),
+        (
+            a_spec(
+                requested_networks=primitive('NetworkRequestList', '1.1', objects=[3])
+            ),
+            'RequestSpec 1.15, requested_networks: NetworkRequestList 1.1, objects: an object is wanted, not int',
+        ),
+    ],
+)
 def test_refuses(sent, why):
     """A flaw is refused with a text that names object, version and field."""
     with pytest.raises(wire.BadObject) as caught:
@@ -65,19 +144,21 @@ def test_refuses(sent, why):
 
 
 def test_no_secret_is_kept_or_told():
-    """A refusal holds no value that was sent; the passwords in a cell mapping are never in memory
-    as part of an object."""
+    """A refusal holds no value that was sent; the passwords in a cell mapping are never
+    in memory as part of an object."""
     url = 'mysql://nova:secret@db/'
     with pytest.raises(wire.BadObject) as caught:
         wire.decode(primitive('CellMapping', '1.1', id=url, uuid='u'))
     assert 'secret' not in str(caught.value)
-    cell = wire.decode(primitive('CellMapping', '1.1', uuid='u', database_connection=url))
+    cell = wire.decode(
+        primitive('CellMapping', '1.1', uuid='u', database_connection=url)
+    )
     assert 'secret' not in repr(vars(cell))
 
 
 def test_a_newer_minor_is_warned_about_once(caplog):
-    """A version newer than known is warned about once for each object, at any depth; older ones,
-    the known one and its stable branches pass in silence."""
+    """A version newer than known is warned about once for each object, at any depth;
+    older ones, the known one and its stable branches pass in silence."""
     networks = primitive(
         'NetworkRequestList', '1.901', objects=[primitive('NetworkRequest', '1.901')]
     )
@@ -95,8 +176,9 @@ def test_a_newer_minor_is_warned_about_once(caplog):
 
 
 def test_classes_of_others(monkeypatch):
-    """With a class of the same name and version in the registry that the process shares, as nova's
-    own, the one here is decoded all the same; and nova's own decodes what it decodes."""
+    """With a class of the same name and version in the registry that the process
+    shares, as nova's own, the one here is decoded all the same; and nova's own decodes
+    what it decodes."""
 
     class Flavor(ovo.VersionedObject):
         OBJ_SERIAL_NAMESPACE = 'nova_object'
@@ -116,8 +198,8 @@ def test_classes_of_others(monkeypatch):
 
 
 def test_other_forms():
-    """A text is read as its object is, or refused if it holds none; and so is a dict without
-    envelope, with what is in it."""
+    """A text is read as its object is, or refused if it holds none; and so is a dict
+    without envelope, with what is in it."""
     for text in ('', '{', '[]', '3', '"Flavor"', '{"cells": []}'):
         with pytest.raises(wire.BadObject):
             wire.loads(text)
@@ -132,8 +214,15 @@ def test_other_forms():
     [
         FLAVOR,
         primitive('NetworkMetadata', '1.0', physnets=['p1'], tunneled=None),
-        primitive('SecurityGroupList', '1.1', objects=[primitive('SecurityGroup', '1.2', id=2)]),
-        {**primitive('SchedulerLimits', '1.0', vcpu=2), 'nova_object.changes': ['vcpu']},
+        primitive(
+            'SecurityGroupList',
+            '1.1',
+            objects=[primitive('SecurityGroup', '1.2', id=2)],
+        ),
+        {
+            **primitive('SchedulerLimits', '1.0', vcpu=2),
+            'nova_object.changes': ['vcpu'],
+        },
     ],
     ids=lambda sent: sent['nova_object.name'],
 )
@@ -147,11 +236,17 @@ def test_encodes_what_it_decoded(sent):
 def test_every_property_is_kept(version):
     """Properties stay as sent in every version, known or not."""
     properties = {
-        'hw_architecture': 'x86_64', 'hw_numa_nodes': 2, 'hw_numa_cpus': [[0, 1], [2, 3]],
-        'hw_machine_type': 'a type that no release knows yet', 'hw_cpu_policy': None,
-        'img_mappings': [{'a': 1}], 'a property that no release knows': 'x',
-    }  # fmt: skip
+        'hw_architecture': 'x86_64',
+        'hw_numa_nodes': 2,
+        'hw_numa_cpus': [[0, 1], [2, 3]],
+        'hw_machine_type': 'a type that no release knows yet',
+        'hw_cpu_policy': None,
+        'img_mappings': [{'a': 1}],
+        'a property that no release knows': 'x',
+    }
     sent = primitive('ImageMetaProps', version, **properties)
-    decoded = wire.decode(primitive('ImageMeta', '1.8', properties=sent)).value('properties')
+    decoded = wire.decode(primitive('ImageMeta', '1.8', properties=sent)).value(
+        'properties'
+    )
     assert decoded.values == properties
     assert decoded.obj_to_primitive() == sent

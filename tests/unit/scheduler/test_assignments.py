@@ -50,7 +50,10 @@ def test_an_affinity_group_follows_the_member_announced_first(pending, answer):
     """Of members that are not claimed yet the first announced alone will stay. Members
     that are claimed stay in any case, so that the others do not count beside them."""
     driver = a_driver(
-        [A, B, C], ServerGroupAffinityFilter, weighers=[RAMWeigher], in_flight_timeout=60.0
+        [A, B, C],
+        ServerGroupAffinityFilter,
+        weighers=[RAMWeigher],
+        in_flight_timeout=60.0,
     )
     for claim in pending:
         claim_of_another_scheduler(driver, *claim)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a plain boot through the product, counted by running it with ports in memory, stays
-short enough to be read in one sitting."""
+"""The way of a plain boot through the product, counted by running it with ports in
+memory, stays short enough to be read in one sitting."""
 
 import sys
 import threading
@@ -27,17 +27,25 @@ COMPREHENSIONS = ('<listcomp>', '<setcomp>', '<dictcomp>')
 """Not counted: functions for Python until 3.11, never for a reader."""
 SETTINGS = Settings(
     enabled_filters=(
-        'AvailabilityZoneFilter', 'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
-        'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'NUMATopologyFilter',
+        'AvailabilityZoneFilter',
+        'ComputeFilter',
+        'ComputeCapabilitiesFilter',
+        'ImagePropertiesFilter',
+        'ServerGroupAntiAffinityFilter',
+        'ServerGroupAffinityFilter',
+        'NUMATopologyFilter',
     ),
     weight_classes=('RAMWeigher', 'CPUWeigher', 'DiskWeigher'),
-)  # fmt: skip
-MAX_MODULES, MAX_FUNCTIONS, MAX_DEPTH = 26, 95, 10
+)
+MAX_MODULES = 26
+MAX_FUNCTIONS = 95
+MAX_DEPTH = 10
 
 
 @dataclass
 class BootPath:
-    """Functions that were entered, by module, and the deepest stack of the product's frames."""
+    """Functions that were entered, by module, and the deepest stack of the product's
+    frames."""
 
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
     depth: int = 0

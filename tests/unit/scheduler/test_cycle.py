@@ -50,8 +50,9 @@ FAR = a_host('far', ram=8192, cell='cell2')
     ],
 )
 def test_hosts_and_alternates(hosts, count, options, answer):
-    """Each instance goes to the best host that those before it have left; behind that stand the
-    best of its cell that no instance was placed on. Each has a candidate, the first a claim."""
+    """Each instance goes to the best host that those before it have left; behind that
+    stand the best of its cell that no instance was placed on. Each has a candidate, the
+    first a claim."""
     driver = cloud(*hosts, **options)
     rows = driver.select_destinations(a_request(count=count, return_alternates=True))
     assert [[each.service_host for each in row] for row in rows] == answer
@@ -104,7 +105,10 @@ def test_an_error_leaves_nothing_claimed(plugin):
 def test_without_uuids_nothing_is_claimed():
     """An old caller gets hosts, as many as num_instances says, and claims by itself."""
     driver = cloud(A, B)
-    assert ask(driver, count=2, instance_uuids=None, instance_uuid=None) == [['a'], ['a']]
+    assert ask(driver, count=2, instance_uuids=None, instance_uuid=None) == [
+        ['a'],
+        ['a'],
+    ]
     assert claimed(driver) == {}
 
 
@@ -130,8 +134,9 @@ APART = a_group('anti-affinity', MEMBERS)
     ],
 )
 def test_groups_within_one_request(count, fields, answer):
-    """Members placed a moment ago count, if the caller names them: each host gets one, or the
-    first member chooses the host for all. If there are too few hosts, none is kept."""
+    """Members placed a moment ago count, if the caller names them: each host gets one,
+    or the first member chooses the host for all. If there are too few hosts, none is
+    kept."""
     driver = cloud(A, B, C)
     if answer is None:
         with pytest.raises(NoValidHost):
@@ -150,8 +155,11 @@ def test_a_candidate_without_its_host_is_passed_over():
 
 def test_the_same_seed_gives_the_same_answer():
     """Chance is an argument: a decision can be repeated."""
-    hosts, request = [a_host(f'h{i}') for i in range(9)], a_request(count=5)
-    one, two = (cloud(*hosts, host_subset_size=9).decide(request, 1).hosts for _ in range(2))
+    hosts = [a_host(f'h{i}') for i in range(9)]
+    request = a_request(count=5)
+    one, two = (
+        cloud(*hosts, host_subset_size=9).decide(request, 1).hosts for _ in range(2)
+    )
     assert one == two
 
 
@@ -165,22 +173,31 @@ def test_the_same_seed_gives_the_same_answer():
     ],
 )
 def test_who_listens_is_told(slots, count, told):
-    """Of the start once Placement has offered something, of the end when every instance has its
-    host; by then it is about the last one."""
+    """Of the start once Placement has offered something, of the end when every instance
+    has its host; by then it is about the last one."""
     audience = Audience()
     driver = cloud(A, B, slots=slots, notifier=audience)
     with suppress(NoValidHost):
-        driver.select_destinations(replace(a_request(count=count), instance_uuid=MEMBERS[0]))
-    assert audience.heard == [(phase, MEMBERS[number], hosts) for phase, number, hosts in told]
+        driver.select_destinations(
+            replace(a_request(count=count), instance_uuid=MEMBERS[0])
+        )
+    assert audience.heard == [
+        (phase, MEMBERS[number], hosts) for phase, number, hosts in told
+    ]
 
 
 class Faster:
-    """Another scheduler, which has sent a server of the group to a host just before us."""
+    """Another scheduler, which has sent a server of the group to a host just before
+    us."""
 
-    part, missed, late = (0, 2), 0, 0
+    part = (0, 2)
+    missed = 0
+    late = 0
 
     def __init__(self, driver, host, server='rival'):
-        self.claims, self.rival, self.server = driver.pending_claims, host, a_uuid(server)
+        self.claims = driver.pending_claims
+        self.rival = host
+        self.server = a_uuid(server)
         self.claims.peers = self
 
     def tell(self, claim, state):
@@ -206,7 +223,8 @@ class Faster:
     ],
 )
 def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
-    """What does not fit beside its claims is given back, and chosen anew as things are now."""
+    """What does not fit beside its claims is given back, and chosen anew as things are
+    now."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, rival)
     assert ask(driver, count=count, group=group) == answer
@@ -215,9 +233,12 @@ def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
     assert driver.pending_claims.given_back == given_back
 
 
-@pytest.mark.parametrize('rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}])
+@pytest.mark.parametrize(
+    'rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}]
+)
 def test_what_is_nobody_elses_is_not_given_back(rival):
-    """A request that came twice has one place, and on a host of no known cell there is none."""
+    """A request that came twice has one place, and on a host of no known cell there is
+    none."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, **rival)
     assert ask(driver, group=a_group('affinity')) == [['a']]
@@ -231,7 +252,9 @@ def test_a_decision_says_that_another_was_faster():
     assert (attempt.unfit, decision.hosts) == (('a',), ('b',))
 
 
-RACKS = [a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b1', 'c2', 'd3')]
+RACKS = [
+    a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b1', 'c2', 'd3')
+]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +269,9 @@ RACKS = [a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b1'
         ('c', 2, a_group('affinity', MEMBERS), ['c', 'c'], 1),
     ],
 )
-def test_another_scheduler_was_faster_in_a_rack(rival, count, group, answer, given_back):
+def test_another_scheduler_was_faster_in_a_rack(
+    rival, count, group, answer, given_back
+):
     """It is the same as on a host, though the claim is on another one."""
     [host] = [host for host in RACKS if host.host == rival]
     driver = a_driver(RACKS, FailureDomainFilter, in_flight_timeout=60.0)
@@ -265,9 +290,12 @@ def test_another_scheduler_was_faster_in_a_rack(rival, count, group, answer, giv
     ],
 )
 def test_a_group_that_has_changed_when_a_claim_is_refused(plugin, policy, slots, found):
-    """Another member goes to host b just then: whatever the first is tried on next is judged again,
-    though nothing has come to that host."""
-    hosts = [a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b2', 'c2', 'd3')]
+    """Another member goes to host b just then: whatever the first is tried on next is
+    judged again, though nothing has come to that host."""
+    hosts = [
+        a_host(x, metadata={'failure_domain': rack})
+        for x, rack in ('a1', 'b2', 'c2', 'd3')
+    ]
     stale = {host.uuid for host in hosts}
     room = {host.uuid: int(host.host in slots) for host in hosts}
     driver = a_driver(

@@ -12,14 +12,22 @@ from types import ModuleType
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.decision import FAILED, PLACED, REFUSED, STEPS, Decision, FilterResult
+from novasched.scheduler.decision import (
+    FAILED,
+    PLACED,
+    REFUSED,
+    STEPS,
+    Decision,
+    FilterResult,
+)
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.model.host import Host
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, Decided
 
-A, B = a_host('a', ram=8192), a_host('b', ram=4096)
+A = a_host('a', ram=8192)
+B = a_host('b', ram=4096)
 OFF = a_host('off', disabled=True)
 
 
@@ -37,8 +45,8 @@ REFUSED_SINCE_AWAY.__cause__ = PlacementUnavailable('away')
     ],
 )
 def test_failures(error, result, refusal, failure):
-    """No valid host is an answer; whatever an operator must mend is a failure, though the
-    caller is told the same. The step in which it happens has its time."""
+    """No valid host is an answer; whatever an operator must mend is a failure, though
+    the caller is told the same. The step in which it happens has its time."""
 
     def failing(request):
         raise error
@@ -48,15 +56,20 @@ def test_failures(error, result, refusal, failure):
     with suppress(type(error)):
         decided.driver.select_destinations(a_request())
     (decision,) = decided.notebook.decisions
-    assert (decision.result, decision.refusal, decision.failure) == (result, refusal, failure)
+    assert (decision.result, decision.refusal, decision.failure) == (
+        result,
+        refusal,
+        failure,
+    )
     assert decision.seconds == {'prefilters': 1.0}
     assert decision.selections == []
 
 
 def test_an_error_that_two_requests_share():
-    """Requests that wait for one answer of Placement get the same error; each of them is
-    recorded as itself."""
-    error, both = PlacementUnavailable('away'), threading.Barrier(2)
+    """Requests that wait for one answer of Placement get the same error; each of them
+    is recorded as itself."""
+    error = PlacementUnavailable('away')
+    both = threading.Barrier(2)
 
     def failing(request):
         both.wait()
@@ -77,7 +90,8 @@ def test_an_error_that_two_requests_share():
 
 
 def test_what_was_done():
-    """Each filter has its hosts, its reasons and its time, each weigher and step its time."""
+    """Each filter has its hosts, its reasons and its time, each weigher and step its
+    time."""
     decided = Decided([A, B, OFF])
     decision = decided.driver.decide(a_request(), 1)
     assert (decision.result, decision.hosts) == (PLACED, ('a',))
@@ -87,7 +101,9 @@ def test_what_was_done():
     assert list(attempt.ranking.hosts) == [A, B]
     results = {result.name: result for result in attempt.ranking.filters}
     why = results['ComputeFilter'].reasons[0]
-    assert results['ComputeFilter'] == FilterResult('ComputeFilter', 3, (OFF,), (why,), 1.0)
+    assert results['ComputeFilter'] == FilterResult(
+        'ComputeFilter', 3, (OFF,), (why,), 1.0
+    )
     assert [best.host for best in attempt.ranking.best] == ['a', 'b']
     assert all(seconds == 1.0 for _, seconds in attempt.ranking.weighers)
 
@@ -99,7 +115,10 @@ def test_claims_that_are_refused():
     decision = decided.ask(a_request())
     assert decision.result == REFUSED
     assert decision.attempts[0].refused == (A.key, B.key)
-    assert [step.refused for step in decision.steps if step.name == 'claim'] == ['a', 'b']
+    assert [step.refused for step in decision.steps if step.name == 'claim'] == [
+        'a',
+        'b',
+    ]
 
 
 class Meanwhile(CountingPlacement):
@@ -108,7 +127,8 @@ class Meanwhile(CountingPlacement):
     happens = None
 
     def claim(self, request, candidate):
-        happens, self.happens = self.happens, None
+        happens = self.happens
+        self.happens = None
         if happens:
             happens()
         return super().claim(request, candidate)
@@ -126,10 +146,14 @@ class Meanwhile(CountingPlacement):
     ],
 )
 def test_hosts_that_refuse(slots, meanwhile, refusing):
-    """A claim that is refused is the host's refusal, unless another request was faster there:
-    who was refused there, too, was not."""
-    placement = Meanwhile(dict(zip((A.uuid, B.uuid), slots, strict=True)), stale=(A.uuid, B.uuid))
-    decided = Decided([A, B], placement, settings=Settings(weight_classes=('RAMWeigher',)))
+    """A claim that is refused is the host's refusal, unless another request was faster
+    there: who was refused there, too, was not."""
+    placement = Meanwhile(
+        dict(zip((A.uuid, B.uuid), slots, strict=True)), stale=(A.uuid, B.uuid)
+    )
+    decided = Decided(
+        [A, B], placement, settings=Settings(weight_classes=('RAMWeigher',))
+    )
 
     def another():
         decided.ask(a_request(instance_uuids=('other',)))
@@ -149,17 +173,21 @@ def test_hosts_that_refuse(slots, meanwhile, refusing):
 
 
 def test_nothing_is_left_of_a_decision():
-    """It goes with the hosts that it knows when nobody wants it any more, not with the next
-    garbage, be it of a refusal or not."""
+    """It goes with the hosts that it knows when nobody wants it any more, not with the
+    next garbage, be it of a refusal or not."""
     for hosts in ([A], [OFF]):
-        decided = Decided(hosts, filters=[ComputeFilter(Decided(hosts).driver.settings)])
+        decided = Decided(
+            hosts, filters=[ComputeFilter(Decided(hosts).driver.settings)]
+        )
         decided.driver.recorder = None
         gc.collect()
         gc.disable()
         try:
             with suppress(NoValidHost):
                 decided.driver.select_destinations(a_request(request_id='gone'))
-            decisions = [each for each in gc.get_objects() if isinstance(each, Decision)]
+            decisions = [
+                each for each in gc.get_objects() if isinstance(each, Decision)
+            ]
             assert not [each for each in decisions if each.request.request_id == 'gone']
         finally:
             gc.enable()
@@ -175,7 +203,9 @@ def hosts_held_by(decision):
         for referent in gc.get_referents(value):
             if isinstance(referent, Host):
                 count += 1
-            elif id(referent) not in seen and not isinstance(referent, type | ModuleType):
+            elif id(referent) not in seen and not isinstance(
+                referent, type | ModuleType
+            ):
                 seen[id(referent)] = referent
                 waiting.append(referent)
     return count
@@ -219,5 +249,6 @@ def test_memory_while_instances_are_placed():
             tracemalloc.stop()
 
     peak(3)
-    few, many = peak(2), peak(22)
+    few = peak(2)
+    many = peak(22)
     assert (many - few) / 20 < len(hosts) * sys.getsizeof(0)

@@ -94,7 +94,8 @@ def test_a_decision_that_hangs_is_overtaken():
 
 
 class StoppedLock(DecisionLock):
-    """The process is stopped for long when a request is about to overtake another one."""
+    """The process is stopped for long when a request is about to overtake another
+    one."""
 
     def __init__(self, stopped):
         self.clock = Clock()
@@ -108,7 +109,8 @@ class StoppedLock(DecisionLock):
 
 def test_nobody_overtakes_itself():
     """A request whose turn comes just then has it, however late the request notices."""
-    waits, ended = threading.Event(), threading.Event()
+    waits = threading.Event()
+    ended = threading.Event()
 
     def stopped():
         waits.set()
@@ -257,6 +259,8 @@ def test_a_multi_create_gives_way():
         )
         wait_until(lambda: len(turns.decided) == 2, 10, 'the second instance')
         alone = a_uuid('alone')
-        driver.select_destinations(a_request(instance_uuids=(alone,), instance_uuid=alone))
+        driver.select_destinations(
+            a_request(instance_uuids=(alone,), instance_uuid=alone)
+        )
         many.result(10)
     assert turns.decided == [*uuids[:2], alone, *uuids[2:]]

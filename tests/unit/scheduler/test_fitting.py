@@ -39,12 +39,16 @@ def devices(host):
         ({}, [[], []], {0: 2, 1: 2}),
         ({'numa_topology': TWO_PINNED}, [[0, 1], []], {0: 2, 1: 2}),
         ({'pci_requests': (DEVICE,)}, [[], []], {0: 1, 1: 2}),
-        ({'numa_topology': TWO_PINNED, 'pci_requests': (DEVICE,)}, [[0, 1], []], {0: 1, 1: 2}),
+        (
+            {'numa_topology': TWO_PINNED, 'pci_requests': (DEVICE,)},
+            [[0, 1], []],
+            {0: 1, 1: 2},
+        ),
     ],
 )
 def test_cells_and_devices_are_taken(fields, cpus, left):
-    """A server takes its CPUs and devices, near each other, off what the host has left, and
-    the host that was is as before."""
+    """A server takes its CPUs and devices, near each other, off what the host has left,
+    and the host that was is as before."""
     host = a_numa_host()
     later = after(host, **fields)
     assert (pinned(later), devices(later)) == (cpus, left)
@@ -55,16 +59,24 @@ def test_cells_and_devices_are_taken(fields, cpus, left):
 def test_the_claimed_candidate_says_which_devices():
     """What Placement allocated is what is taken, and the guest goes near it."""
     candidate = a_mapped_candidate('host1', 'id', ['B'])
-    later = after(a_numa_host(), candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,))
+    later = after(
+        a_numa_host(), candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,)
+    )
     assert (pinned(later), devices(later)) == ([[], [4, 5]], {0: 2, 1: 1})
 
 
 @pytest.mark.parametrize(
-    'host', [a_host(), a_numa_host(topology=None), a_numa_host(pools=()), a_numa_host(topology=HostTopology(CELLS.cells[:1]))]
-)  # fmt: skip
+    'host',
+    [
+        a_host(),
+        a_numa_host(topology=None),
+        a_numa_host(pools=()),
+        a_numa_host(topology=HostTopology(CELLS.cells[:1])),
+    ],
+)
 def test_what_cannot_be_had_is_not_taken(host):
-    """Where no filter has seen to it that the server fits, cells and devices stay as they
-    are."""
+    """Where no filter has seen to it that the server fits, cells and devices stay as
+    they are."""
     five = replace(DEVICE, count=5)
     later = after(host, numa_topology=TWO_PINNED, pci_requests=(five,))
     assert later.numa_topology is host.numa_topology
@@ -72,7 +84,9 @@ def test_what_cannot_be_had_is_not_taken(host):
     assert later.num_instances == 1
 
 
-BUSY = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2, pinned_cpus=frozenset({4, 5, 6, 7}))))
+BUSY = HostTopology(
+    (a_cell(0, cores=2), a_cell(1, cores=2, pinned_cpus=frozenset({4, 5, 6, 7})))
+)
 NODES = {'A': 0, 'B': 1, 'C': 1, 'D': None}
 TWO_DEVICES = replace(DEVICE, count=2, numa_policy='preferred')
 
@@ -91,10 +105,12 @@ TWO_DEVICES = replace(DEVICE, count=2, numa_policy='preferred')
     ],
 )
 def test_devices_that_are_far_from_the_guest(pools, providers, fields, far):
-    """Those on other cells than the one that has room for the guest, if it is known where they
-    are, and Placement gives them."""
+    """Those on other cells than the one that has room for the guest, if it is known
+    where they are, and Placement gives them."""
     candidate = a_mapped_candidate('host1', 'id', providers)
-    request = a_request(**{'numa_topology': TWO_PINNED, 'pci_requests': (TWO_DEVICES,), **fields})
+    request = a_request(
+        **{'numa_topology': TWO_PINNED, 'pci_requests': (TWO_DEVICES,), **fields}
+    )
     free = tuple(Pool('p', 'v', 1, NODES[name], {'rp_uuid': name}) for name in pools)
     host = a_numa_host(topology=BUSY, pools=free)
     assert fitting.far_devices(host, request, Settings(), candidate) == far

@@ -37,9 +37,14 @@ def test_an_answer_stands_until_another_object_comes_for_the_host(lists, asked):
 
 
 def test_columns_for_one_request():
-    """They are empty for the next one, also if that is about other hosts; others are not."""
+    """They are empty for the next one, also if that is about other hosts; others are
+    not."""
     table = HostTable()
-    for hosts, of_one, of_all in [([A, B], 'ab', 'ab'), ([B, C], 'bc', 'c'), ([A, B], 'ab', '')]:
+    for hosts, of_one, of_all in [
+        ([A, B], 'ab', 'ab'),
+        ([B, C], 'bc', 'c'),
+        ([A, B], 'ab', ''),
+    ]:
         table.request = object()
         assert ask(table, hosts, 'one', lasting=False) == of_one
         assert ask(table, hosts, 'one', lasting=False) == ''

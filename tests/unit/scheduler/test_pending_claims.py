@@ -12,7 +12,8 @@ from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
 from tests.lab.ports import Clock
 
-A, B = a_host('a', ram=4096, num_instances=2), a_host('b', ram=4096)
+A = a_host('a', ram=4096, num_instances=2)
+B = a_host('b', ram=4096)
 SMALL = Flavor(memory_mb=1024, vcpus=1)
 
 
@@ -40,7 +41,10 @@ def hosts_left(pending_claims, snapshot=None, **seen):
     """The hosts of a snapshot, less what is in flight to them."""
     snapshot = snapshot or a_host_snapshot()
     pending = pending_claims.of(snapshot, **seen)
-    return [pending_claims.subtract(x, pending.get(x.uuid, ())) for x in snapshot.hosts.values()]
+    return [
+        pending_claims.subtract(x, pending.get(x.uuid, ()))
+        for x in snapshot.hosts.values()
+    ]
 
 
 def ram(pending_claims, snapshot=None, **seen):
@@ -49,8 +53,10 @@ def ram(pending_claims, snapshot=None, **seen):
 
 
 def test_what_is_in_flight_is_taken_off(pending_claims):
-    """A host has less left by every server on its way to it, and one more of them each."""
-    first, _ = send(pending_claims), send(pending_claims, 'other')
+    """A host has less left by every server on its way to it, and one more of them
+    each."""
+    first = send(pending_claims)
+    _ = send(pending_claims, 'other')
     assert ram(pending_claims) == [2048, 4096]
     host, _ = hosts_left(pending_claims)
     assert hosts_left(pending_claims)[0] is host, 'it is worked out once'
@@ -63,7 +69,13 @@ def test_what_is_in_flight_is_taken_off(pending_claims):
 
 def a_row(host='a', **columns):
     """The row of an instance that runs on a host."""
-    row = {'host': host, 'node': host, 'vm_state': 'active', 'task_state': None, 'deleted': 0}
+    row = {
+        'host': host,
+        'node': host,
+        'vm_state': 'active',
+        'task_state': None,
+        'deleted': 0,
+    }
     return SimpleNamespace(**{**row, **columns})
 
 
@@ -81,8 +93,8 @@ def a_row(host='a', **columns):
     ],
 )
 def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, left):
-    """A server counts until its host shows it, or it will not come; and for whoever works on
-    hosts that were read before, it counts still."""
+    """A server counts until its host shows it, or it will not come; and for whoever
+    works on hosts that were read before, it counts still."""
     send(pending_claims)
     assert pending_claims.awaited(A.cell_uuid) == [a_uuid('server')]
     pending_claims.seen({a_uuid(name): row for name, row in rows.items()}, 1005.0)
@@ -100,8 +112,9 @@ def test_only_those_are_awaited_that_are_not_shown(pending_claims):
 
 
 def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
-    """Who places an instance again does not see where others have sent it; once that stands,
-    nobody does. Until then, and if it comes to nothing, the others count for everybody."""
+    """Who places an instance again does not see where others have sent it; once that
+    stands, nobody does. Until then, and if it comes to nothing, the others count for
+    everybody."""
     before = send(pending_claims)
     seen = {'again': {a_uuid('server')}}
     now = send(pending_claims, host=B)
@@ -117,7 +130,8 @@ def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
 
 def test_what_placement_does_not_have_yet(pending_claims, clock):
     """Placement's answers count a claim from the moment on at which it stands."""
-    request, candidate = a_request(), a_candidate(A.uuid, VGPU=2)
+    request = a_request()
+    candidate = a_candidate(A.uuid, VGPU=2)
     one, two = (pending_claims.add(A, request, candidate, {}) for _ in range(2))
     assert pending_claims.unclaimed(clock.now) == {A.uuid: {'VGPU': 4}}
     pending_claims.settle([one, two])
@@ -135,21 +149,25 @@ def test_what_placement_does_not_have_yet(pending_claims, clock):
     ],
 )
 def test_who_sees_whom(clock, timeout, fields, together):
-    """Requests see each other's servers unless the option is 0 or nothing is claimed; its
-    own servers a request always sees."""
+    """Requests see each other's servers unless the option is 0 or nothing is claimed;
+    its own servers a request always sees."""
     pending_claims = PendingClaims(Settings(in_flight_timeout=timeout), clock)
     mine = pending_claims.for_request(a_request(**fields))
     send(mine)
     assert ram(mine)[0] == 3072
-    assert ram(pending_claims.for_request(a_request(**fields)))[0] == (3072 if together else 4096)
+    assert ram(pending_claims.for_request(a_request(**fields)))[0] == (
+        3072 if together else 4096
+    )
 
 
 def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
-    """When the row changes for another reason, what is in flight is taken off the new one; a host
-    that is gone harms nobody."""
+    """When the row changes for another reason, what is in flight is taken off the new
+    one; a host that is gone harms nobody."""
     send(pending_claims)
     assert ram(pending_claims)[0] == 3072
-    assert ram(pending_claims, a_host_snapshot(replace(A, free_ram_mb=2048), B))[0] == 1024
+    assert (
+        ram(pending_claims, a_host_snapshot(replace(A, free_ram_mb=2048), B))[0] == 1024
+    )
     assert ram(pending_claims, a_host_snapshot(B)) == [4096]
 
 
@@ -158,9 +176,11 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
     [(None, 59.0, 3072), (None, 60.0, 4096), (math.inf, 1e6, 3072)],
 )
 def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
-    """A server that its host never shows is forgotten after [novasched] in_flight_timeout, but
-    not within a request, however long that takes."""
-    pending_claims = PendingClaims(Settings(in_flight_timeout=60.0), clock, timeout=timeout)
+    """A server that its host never shows is forgotten after [novasched]
+    in_flight_timeout, but not within a request, however long that takes."""
+    pending_claims = PendingClaims(
+        Settings(in_flight_timeout=60.0), clock, timeout=timeout
+    )
     send(pending_claims)
     clock.now += later
     assert ram(pending_claims)[0] == left
@@ -169,7 +189,9 @@ def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
 class Beside:
     """Another scheduler, which neither tells anything nor listens."""
 
-    part, missed, late = (0, 2), 0, 0
+    part = (0, 2)
+    missed = 0
+    late = 0
 
     def tell(self, claim, state):
         """Announce nothing."""
@@ -195,5 +217,7 @@ def test_a_host_that_came_free(pending_claims, arrived, own, is_alone, came_free
         pending_claims.peers = Beside()
     pending_claims.drop(send(pending_claims, 'released'))
     uuid = a_uuid(own)
-    request = replace(a_request(instance_uuid=uuid, instance_uuids=(uuid,)), arrived=arrived)
+    request = replace(
+        a_request(instance_uuid=uuid, instance_uuids=(uuid,)), arrived=arrived
+    )
     assert pending_claims.came_free(request) is came_free

@@ -22,7 +22,9 @@ class BigEnough(Filter):
     """Rejects hosts without memory for the flavor."""
 
     def reject(self, host, request):
-        return None if host.free_ram_mb >= request.flavor.memory_mb else 'too small'
+        if host.free_ram_mb >= request.flavor.memory_mb:
+            return None
+        return 'too small'
 
 
 class NotA(Filter):
@@ -31,7 +33,9 @@ class NotA(Filter):
     scope = Scope.REQUEST
 
     def reject(self, host, request):
-        return 'is a' if host.host == 'a' else None
+        if host.host == 'a':
+            return 'is a'
+        return None
 
 
 class Nobody(Filter):
@@ -68,12 +72,18 @@ def test_a_request_is_weighed_by_itself(where):
     line = pipeline(ServerGroupSoftAffinityWeigher)
     hosts = [a_host('a', instances=['x']), a_host('b', instances=['y'])]
     groups = [a_group('soft-affinity', members) for members in ('x', 'y', 'x')]
-    found = [rank(line.for_request(), hosts, a_request(group=each, **where)) for each in groups]
+    found = [
+        rank(line.for_request(), hosts, a_request(group=each, **where))
+        for each in groups
+    ]
     assert found == [['a', 'b'], ['b', 'a'], ['a', 'b']]
 
 
-REBUILD, EVACUATE = {'_nova_check_type': ['rebuild']}, {'_nova_check_type': ['evacuate']}
-A, B, C, D = (a_host(name, ram=1024 * ram) for name, ram in zip('abcd', (1, 4, 2, 3), strict=True))
+REBUILD = {'_nova_check_type': ['rebuild']}
+EVACUATE = {'_nova_check_type': ['evacuate']}
+A, B, C, D = (
+    a_host(name, ram=1024 * ram) for name, ram in zip('abcd', (1, 4, 2, 3), strict=True)
+)
 
 
 def test_a_multiplier_that_is_no_number(caplog):
@@ -101,7 +111,10 @@ def test_a_multiplier_that_is_no_number(caplog):
 def test_which_filters_run(fields, index, left):
     """Once-per-request filters run for the first server, few on a rebuild, none on
     forced hosts, and none that does not apply."""
-    assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index) == left
+    assert (
+        rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index)
+        == left
+    )
 
 
 class Recording(Filter):
@@ -142,10 +155,17 @@ class Everytime(Recording):
     ],
 )
 def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
-    """Scope HOST means: for the next instance of a request, hosts that are not what they were for
-    the last one are judged, and no others; also for the next request where a key says so."""
-    line, told = pipeline(plugin), []
-    for hosts, index in [([A, B, C], 0), ([A, B, C], 1), ([A, B, D], 2), ([A, B, D], 0)]:
+    """Scope HOST means: for the next instance of a request, hosts that are not what
+    they were for the last one are judged, and no others; also for the next request
+    where a key says so."""
+    line = pipeline(plugin)
+    told = []
+    for hosts, index in [
+        ([A, B, C], 0),
+        ([A, B, C], 1),
+        ([A, B, D], 2),
+        ([A, B, D], 0),
+    ]:
         plugin.asked.clear()
         ranking = line.filter(hosts, a_request(), index)
         assert ranking.hosts == hosts
@@ -192,8 +212,8 @@ def test_log_of_a_refusal(caplog):
     ],
 )
 def test_filters_without_hosts(fields, blamed, caplog):
-    """Where the request ignores every host no filter is said to have removed them; where it
-    names a host that is not there the first one is, as in nova's log."""
+    """Where the request ignores every host no filter is said to have removed them;
+    where it names a host that is not there the first one is, as in nova's log."""
     caplog.set_level('DEBUG', logger='nova.filters')
     request = a_request(hints={'nobody': ['please']}, **fields)
     assert rank(pipeline(Nobody), [A, B, C], request) == []
@@ -201,13 +221,16 @@ def test_filters_without_hosts(fields, blamed, caplog):
 
 
 def test_an_error_is_not_a_rejection():
-    """A filter that raises fails the request by its name; no host is silently dropped."""
+    """A filter that raises fails the request by its name; no host is silently
+    dropped."""
 
     class Broken(Filter):
         def reject(self, host, request):
             raise ZeroDivisionError('bug')
 
-    with pytest.raises(BadPlugin, match='Broken raised ZeroDivisionError: bug') as failure:
+    with pytest.raises(
+        BadPlugin, match='Broken raised ZeroDivisionError: bug'
+    ) as failure:
         rank(pipeline(Broken), [A])
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
@@ -264,7 +287,10 @@ def test_a_limit_that_cannot_be_sent(limit):
 
 @pytest.mark.parametrize(
     ('text', 'told'),
-    [('a\n2026-01-01 ERROR forged', 'a 2026-01-01 ERROR forged'), ('a' * 64_000, 'a' * 100)],
+    [
+        ('a\n2026-01-01 ERROR forged', 'a 2026-01-01 ERROR forged'),
+        ('a' * 64_000, 'a' * 100),
+    ],
 )
 def test_a_reason_in_the_log(text, told, caplog):
     """What a user wrote cannot make a line of the log, nor fill it."""
@@ -276,12 +302,16 @@ def test_a_reason_in_the_log(text, told, caplog):
     caplog.set_level('DEBUG', logger='nova.filters')
     rank(pipeline(Echo), [A], a_request(hints={'x': [text]}))
     lines = [each for each in caplog.messages if each.startswith('Echo rejected')]
-    assert [each.startswith(f'Echo rejected {A}: {told}') for each in lines] == [True, False]
+    assert [each.startswith(f'Echo rejected {A}: {told}') for each in lines] == [
+        True,
+        False,
+    ]
     assert all(len(each) < 1000 and told in each for each in lines)
 
 
 def test_the_commonest_reasons_are_told(caplog):
-    """When a filter leaves no host, the log says why: three reasons, and how many more."""
+    """When a filter leaves no host, the log says why: three reasons, and how many
+    more."""
 
     class Picky(Filter):
         def reject(self, host, request):
@@ -307,18 +337,25 @@ class TooSmall(BigEnough):
 
     def reject(self, host, request):
         needed = request.flavor.memory_mb
-        return None if host.free_ram_mb >= needed else f'{host.free_ram_mb} of {needed}'
+        if host.free_ram_mb >= needed:
+            return None
+        return f'{host.free_ram_mb} of {needed}'
 
 
 def reasons_kept(line):
     """The reasons in the columns of the filters, by the columns' keys."""
     (table,) = line._tables
-    return {key: dict(column.reasons) for key, column in table._columns.items() if column.reasons}
+    return {
+        key: dict(column.reasons)
+        for key, column in table._columns.items()
+        if column.reasons
+    }
 
 
 def test_reasons_of_hosts_that_pass_again():
     """They are not kept: a column has the reasons against the hosts that it rejects."""
-    line, asked = pipeline(TooSmall), a_request(flavor=a_flavor(memory_mb=2048))
+    line = pipeline(TooSmall)
+    asked = a_request(flavor=a_flavor(memory_mb=2048))
     assert rank(line, [A, B], asked) == ['b']
     assert [*reasons_kept(line).values()] == [{0: '1024 of 2048'}]
     assert rank(line, [a_host('a', ram=4096), B], asked) == ['a', 'b']
@@ -345,7 +382,8 @@ def test_reasons_of_many_flavors(monkeypatch):
 
 def test_equal_reasons_are_one_text():
     """However many hosts are rejected for the same reason."""
-    line, asked = pipeline(TooSmall), a_request(flavor=a_flavor(memory_mb=1000))
+    line = pipeline(TooSmall)
+    asked = a_request(flavor=a_flavor(memory_mb=1000))
     hosts = [a_host(f'h{i}', ram=500) for i in range(10)]
     (result,) = line.filter(hosts, asked, 0).filters
     assert len({id(reason) for reason in result.reasons}) == 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions by what Placement offered a little earlier: it places, and never refuses."""
+"""Decisions by what Placement offered a little earlier: it places, and never
+refuses."""
 
 import math
 from dataclasses import replace
@@ -17,17 +18,21 @@ from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import Calling, CountingPlacement, Notebook, a_driver
 
 A, B, C = (
-    a_host(name, ram=1024 * ram, vcpus=4) for name, ram in zip('abc', (3, 2, 1), strict=True)
+    a_host(name, ram=1024 * ram, vcpus=4)
+    for name, ram in zip('abc', (3, 2, 1), strict=True)
 )
 SENT = 100.0
 
 
 class Forgetful(CountingPlacement):
-    """Offers to a request at first what it remembers: a VCPU, or ``vcpus``, on these hosts."""
+    """Offers to a request at first what it remembers: a VCPU, or ``vcpus``, on these
+    hosts."""
 
     def __init__(self, slots, remembered, vcpus=1):
         super().__init__(slots)
-        self.remembered, self.vcpus, self.asked = remembered, vcpus, 0
+        self.remembered = remembered
+        self.vcpus = vcpus
+        self.asked = 0
 
     def candidates(self, request):
         if request.from_memory:
@@ -43,23 +48,30 @@ class Forgetful(CountingPlacement):
 class Hosts(MemoryHosts):
     """Hosts of which some were seen to become freer, and aggregates to change."""
 
-    freed, aggregates_settled = {}, -math.inf
+    freed = {}
+    aggregates_settled = -math.inf
 
     def read(self, *args):
         settled = self.aggregates_settled
-        return replace(super().read(*args), freed=self.freed, aggregates_settled=settled)
+        return replace(
+            super().read(*args), freed=self.freed, aggregates_settled=settled
+        )
 
 
 class NotA(Filter):
     """Rejects host a."""
 
     def reject(self, host, request):
-        return 'is a' if host.host == 'a' else None
+        if host.host == 'a':
+            return 'is a'
+        return None
 
 
 def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **changes):
     """The hosts that were chosen, how often Placement was asked, and the decision."""
-    placement = Forgetful({a_uuid(name): slots[name] for name in slots}, remembered, vcpus)
+    placement = Forgetful(
+        {a_uuid(name): slots[name] for name in slots}, remembered, vcpus
+    )
     hosts = Hosts([A, B, C])
     for name, value in changes.items():
         setattr(hosts, name, value)
@@ -83,21 +95,64 @@ FREED = {A.uuid: SENT + 1}
     [
         pytest.param([B, C], ROOM, {}, 'b', None, id='it serves'),
         pytest.param([B, C], ROOM, {'count': 3}, 'bbb', None, id='it serves several'),
-        pytest.param([B, C], {'c': 9}, {}, 'c', 'a claim was refused', id='the best is full'),
-        pytest.param([B, C], {'b': 1, 'c': 9}, {'count': 2}, 'bc', 'a claim was refused', id='full for the second'),
-        pytest.param([B, C], ROOM, {'freed': FREED}, 'a', f'{A.uuid} may have become free', id='a host became free'),
-        pytest.param([B, C], ROOM, {'freed': {A.uuid: SENT}}, 'b', None, id='it was free before'),
-        pytest.param([B, C], ROOM, {'freed': {C.uuid: SENT + 1}}, 'b', None, id='one that is offered'),
-        pytest.param([B, C], ROOM, {'freed': FREED, 'alone': False}, 'b', None, id='others wait'),
-        pytest.param([B], ROOM, {'aggregates_settled': SENT + 1, 'alone': False}, 'a', 'aggregates have changed', id='aggregates'),
-        pytest.param([A], ROOM, {'filters': [NotA]}, 'b', NOT_ENOUGH, id='filters leave none'),
-        pytest.param([A], ROOM, {'vcpus': 5}, 'a', NOT_ENOUGH, id='hosts are smaller than that'),
+        pytest.param(
+            [B, C], {'c': 9}, {}, 'c', 'a claim was refused', id='the best is full'
+        ),
+        pytest.param(
+            [B, C],
+            {'b': 1, 'c': 9},
+            {'count': 2},
+            'bc',
+            'a claim was refused',
+            id='full for the second',
+        ),
+        pytest.param(
+            [B, C],
+            ROOM,
+            {'freed': FREED},
+            'a',
+            f'{A.uuid} may have become free',
+            id='a host became free',
+        ),
+        pytest.param(
+            [B, C], ROOM, {'freed': {A.uuid: SENT}}, 'b', None, id='it was free before'
+        ),
+        pytest.param(
+            [B, C],
+            ROOM,
+            {'freed': {C.uuid: SENT + 1}},
+            'b',
+            None,
+            id='one that is offered',
+        ),
+        pytest.param(
+            [B, C], ROOM, {'freed': FREED, 'alone': False}, 'b', None, id='others wait'
+        ),
+        pytest.param(
+            [B],
+            ROOM,
+            {'aggregates_settled': SENT + 1, 'alone': False},
+            'a',
+            'aggregates have changed',
+            id='aggregates',
+        ),
+        pytest.param(
+            [A], ROOM, {'filters': [NotA]}, 'b', NOT_ENOUGH, id='filters leave none'
+        ),
+        pytest.param(
+            [A], ROOM, {'vcpus': 5}, 'a', NOT_ENOUGH, id='hosts are smaller than that'
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_remembered(remembered, slots, more, chosen, outdated):
-    """It is used where a claim succeeds; else Placement is asked, and nothing stays claimed."""
+    """It is used where a claim succeeds; else Placement is asked, and nothing stays
+    claimed."""
     hosts, asked, decision = decide(remembered, slots, **more)
-    assert (hosts, decision.outdated, asked) == (chosen, outdated, int(outdated is not None))
+    assert (hosts, decision.outdated, asked) == (
+        chosen,
+        outdated,
+        int(outdated is not None),
+    )
     assert decision.counts.age == (2.5 if outdated is None else None)
     assert len(decision.attempts) == len(chosen)
 
@@ -116,7 +171,8 @@ def test_no_host_at_all():
 
 
 def test_tools_ask():
-    """A decision that is not claimed for a caller is made by what Placement says now."""
+    """A decision that is not claimed for a caller is made by what Placement says
+    now."""
     placement = Forgetful({A.uuid: 9}, [B])
     driver = a_driver(Hosts([A, B]), placement=placement)
     assert driver.decide(a_request(), 1).hosts == ('a',)
@@ -124,12 +180,15 @@ def test_tools_ask():
 
 
 def test_several_at_the_same_time_read_together():
-    """What was read for others a little before serves a request that is not alone, the longer before
-    the more hosts there are; but not to refuse it, for which hosts are read anew."""
-    hosts, moments = Hosts([A, B]), []
+    """What was read for others a little before serves a request that is not alone, the
+    longer before the more hosts there are; but not to refuse it, for which hosts are
+    read anew."""
+    hosts = Hosts([A, B])
+    moments = []
     read = hosts.read
     hosts.read = lambda uuids, request, *more: (
-        moments.append(request.arrived - request.read_since) or read(uuids, request, *more)
+        moments.append(request.arrived - request.read_since)
+        or read(uuids, request, *more)
     )
     driver = a_driver(hosts, NotA, placement=CountingPlacement({A.uuid: 9, B.uuid: 1}))
     driver.select_destinations(a_request())

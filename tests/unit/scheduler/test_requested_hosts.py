@@ -5,7 +5,12 @@ from novasched.scheduler.model.request import Destination
 from novasched.scheduler.requested_hosts import narrowed
 from tests.lab.builders import a_host, a_request
 
-HOSTS = [a_host('a'), a_host('B'), a_host('c', nodename='c1'), a_host('c', nodename='c2')]
+HOSTS = [
+    a_host('a'),
+    a_host('B'),
+    a_host('c', nodename='c1'),
+    a_host('c', nodename='c2'),
+]
 ALL = ['a', 'B', 'c1', 'c2']
 
 
@@ -19,21 +24,40 @@ def to(**fields):
     return {'requested_destination': Destination(**fields)}
 
 
-@pytest.mark.parametrize(('fields', 'left', 'line'), [
-    ({}, ALL, None),
-    ({'ignore_hosts': ('A', 'x')}, ['B', 'c1', 'c2'], 'Host filter ignoring hosts: A'),
-    ({'ignore_hosts': ('a', 'b', 'c')}, [], 'Host filter ignoring hosts: a, b, c, c'),
-    ({'force_hosts': ('b',)}, ['B'], 'Host filter forcing available hosts to B'),
-    ({'force_hosts': ('x',)}, [], f"{NO_HOST} 'x'"),
-    ({'force_nodes': ('c2',)}, ['c2'], 'Host filter forcing available nodes to c2'),
-    ({'force_nodes': ('C2',)}, [], f"{NO_NODE} 'C2'"),
-    ({'force_hosts': ('c',), 'force_nodes': ('c1',)}, ['c1'], 'Host filter forcing available nodes to c1'),
-    ({'force_hosts': ('a',), 'ignore_hosts': ('a',)}, [], f"{NO_HOST} 'a'"),
-    (to(host='c'), ['c1', 'c2'], 'Host filter only checking host c and node None'),
-    (to(host='c', node='c2'), ['c2'], 'Host filter only checking host c and node c2'),
-    (to(host='C'), [], NOWHERE),
-    (to(cell_uuid='x'), ALL, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('fields', 'left', 'line'),
+    [
+        ({}, ALL, None),
+        (
+            {'ignore_hosts': ('A', 'x')},
+            ['B', 'c1', 'c2'],
+            'Host filter ignoring hosts: A',
+        ),
+        (
+            {'ignore_hosts': ('a', 'b', 'c')},
+            [],
+            'Host filter ignoring hosts: a, b, c, c',
+        ),
+        ({'force_hosts': ('b',)}, ['B'], 'Host filter forcing available hosts to B'),
+        ({'force_hosts': ('x',)}, [], f"{NO_HOST} 'x'"),
+        ({'force_nodes': ('c2',)}, ['c2'], 'Host filter forcing available nodes to c2'),
+        ({'force_nodes': ('C2',)}, [], f"{NO_NODE} 'C2'"),
+        (
+            {'force_hosts': ('c',), 'force_nodes': ('c1',)},
+            ['c1'],
+            'Host filter forcing available nodes to c1',
+        ),
+        ({'force_hosts': ('a',), 'ignore_hosts': ('a',)}, [], f"{NO_HOST} 'a'"),
+        (to(host='c'), ['c1', 'c2'], 'Host filter only checking host c and node None'),
+        (
+            to(host='c', node='c2'),
+            ['c2'],
+            'Host filter only checking host c and node c2',
+        ),
+        (to(host='C'), [], NOWHERE),
+        (to(cell_uuid='x'), ALL, None),
+    ],
+)
 def test_narrow(fields, left, line, caplog):
     """The request's own wishes leave these nodes, and the log says so as nova does."""
     caplog.set_level('INFO')

@@ -28,7 +28,8 @@ class Ram(Weigher):
         self.weighed = []
 
     def asked(self):
-        weighed, self.weighed = self.weighed, []
+        weighed = self.weighed
+        self.weighed = []
         return weighed
 
     def weigh(self, host, request):
@@ -107,9 +108,11 @@ def weigh(weigher, hosts, table=None):
     ],
 )  # fmt: skip
 def test_only_what_has_changed_is_weighed_again(hosts, asked, kind, same_request, kept):
-    """A weigher is asked about changed hosts, where its answers stand for the next instance, or
-    the next request; and all weights, and what they consist of, are what they would be else."""
-    table, weigher = HostTable(), kind()
+    """A weigher is asked about changed hosts, where its answers stand for the next
+    instance, or the next request; and all weights, and what they consist of, are what
+    they would be else."""
+    table = HostTable()
+    weigher = kind()
     _, of_all = weigh(weigher, HOSTS, table)
     assert of_all == names(HOSTS)
     table.request = table.request if same_request else object()
@@ -132,19 +135,29 @@ class ByHost(BatchWeigher):
 
 
 @pytest.mark.parametrize(('kind', 'scaled'), [(Ram, 2), (ByHost, 4)])
-def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(kind, scaled, monkeypatch):
+def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(
+    kind, scaled, monkeypatch
+):
     """Unless the weigher scales each host in its own way."""
-    first, second = a_host('a', metadata={RAM: '2'}), a_host('b', ram=1024, metadata={RAM: '-1'})
+    first = a_host('a', metadata={RAM: '2'})
+    second = a_host('b', ram=1024, metadata={RAM: '-1'})
     hosts = [first, second, replace(first, host='c'), replace(second, host='d')]
-    asked, scale = [], kind.scale
+    asked = []
+    scale = kind.scale
     monkeypatch.setattr(kind, 'scale', lambda *x: asked.append(x[1]) or scale(*x))
     enabled = [Enabled(kind(Settings()))]
-    assert weights.weigh(enabled, hosts, a_request()).sums.tolist() == [2.0, 0.0, 2.0, 0.0]
+    assert weights.weigh(enabled, hosts, a_request()).sums.tolist() == [
+        2.0,
+        0.0,
+        2.0,
+        0.0,
+    ]
     assert len(asked) == scaled
 
 
 def test_an_error_names_its_weigher():
-    """Also when only the changed hosts are weighed; a host alone is not weighed at all."""
+    """Also when only the changed hosts are weighed; a host alone is not weighed at
+    all."""
     table = HostTable()
     weigh(Ram(), HOSTS, table)
     with pytest.raises(BadPlugin, match='Ram raised ZeroDivisionError'):

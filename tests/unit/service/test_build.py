@@ -30,4 +30,10 @@ def test_placement_is_closed_first():
     parts = {name: Part(name, closed) for name in Application.__slots__}
     Application(**parts).close(50.0)
     assert closed[0] == ('placement', 25.0)
-    assert {name for name, *_ in closed} >= {'notifier', 'records', 'tracing', 'hosts', 'own'}
+    assert {name for name, *_ in closed} >= {
+        'notifier',
+        'records',
+        'tracing',
+        'hosts',
+        'own',
+    }

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes and signals: a small program instead of the scheduler, which says on its output what
-it does. It is this module, run as ``python -m tests.unit.service.test_supervisor FILE WORKERS
-[ASIDE]``: words in the file make it fail or hang, a reload takes a while and says what the file
-holds when it begins, and with ASIDE there is one more process, which is not vital.
+"""Processes and signals: a small program instead of the scheduler, which says on its
+output what it does. It is this module, run as ``python -m
+tests.unit.service.test_supervisor FILE WORKERS [ASIDE]``: words in the file make it
+fail or hang, a reload takes a while and says what the file holds when it begins, and
+with ASIDE there is one more process, which is not vital.
 
-The ends of the daemon, by signals and when its time is up, are in ``functional/test_process.py``.
+The ends of the daemon, by signals and when its time is up, are in
+``functional/test_process.py``.
 """
 
 import os
@@ -27,7 +29,8 @@ class Talkative:
     """A service. What is aside ends badly where it can."""
 
     def __init__(self, file, name=''):
-        self.file, self.name = file, name
+        self.file = file
+        self.name = name
 
     def start(self):
         say(f'{self.name}starting')
@@ -86,7 +89,9 @@ class Program:
         return self.log.read_text().splitlines()
 
     def says(self, text, times=1):
-        wait_until(lambda: self.lines().count(text) >= times, WAIT, f'{text} in {self.lines()}')
+        wait_until(
+            lambda: self.lines().count(text) >= times, WAIT, f'{text} in {self.lines()}'
+        )
 
     def reload(self, text):
         self.file.write_text(text)
@@ -115,8 +120,8 @@ def test_end_of_a_start_that_hangs(program):
 
 
 def test_the_last_reload_is_not_lost(program):
-    """However fast SIGHUP comes, a reload begins after the last of them; many share one. Every
-    worker stops in its own way."""
+    """However fast SIGHUP comes, a reload begins after the last of them; many share
+    one. Every worker stops in its own way."""
     program.start(2)
     program.says('started', 2)
     for number in range(200):
@@ -147,8 +152,9 @@ def test_a_worker_that_cannot_start(program):
 
 
 def test_what_is_not_vital(program):
-    """A process beside the workers is started again when it dies, and told of when it has ended;
-    it hears of signals as they do, and however it ends, the status is theirs."""
+    """A process beside the workers is started again when it dies, and told of when it
+    has ended; it hears of signals as they do, and however it ends, the status is
+    theirs."""
     program.file.write_text('break aside')
     program.start(1, 'aside')
     program.says('aside ended')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health as it is served: a real server on a real socket, whoever comes to it, and the command that
-probes run."""
+"""Health as it is served: a real server on a real socket, whoever comes to it, and the
+command that probes run."""
 
 import contextlib
 import json
@@ -18,7 +18,11 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.settings import Address, SocketFile
 from novasched.observe.health import server as module
-from novasched.observe.health.server import MAX_CONNECTIONS, HealthServer, health_service
+from novasched.observe.health.server import (
+    MAX_CONNECTIONS,
+    HealthServer,
+    health_service,
+)
 from novasched.observe.health.state import ProcessReport
 from novasched.tools.health import ask
 from tests.lab.processes import free_port, wait_until
@@ -54,7 +58,8 @@ class Served:
     """A server at work, with a worker that has reported long ago or just now."""
 
     def __init__(self, service, address):
-        self.service, self.address = service, address
+        self.service = service
+        self.address = address
         self.server = HealthServer(service)
         self.server.start()
 
@@ -65,7 +70,9 @@ class Served:
 
 def opened(load, text):
     conf = load(text)
-    return health_service(conf, loading.settings(conf), loading.service_settings(conf), '1.0.0')
+    return health_service(
+        conf, loading.settings(conf), loading.service_settings(conf), '1.0.0'
+    )
 
 
 @pytest.fixture(params=['unix', 'tcp'])
@@ -73,13 +80,18 @@ def served(request, load, tmp_path, monkeypatch):
     """A server on each kind of socket."""
     monkeypatch.setattr(module, 'MAX_EXCHANGE_S', LONGEST)
     tcp = Address('127.0.0.1', free_port())
-    address = tcp if request.param == 'tcp' else SocketFile(str(tmp_path / 'n' / 'health.sock'))
+    if request.param == 'tcp':
+        address = tcp
+    else:
+        address = SocketFile(str(tmp_path / 'n' / 'health.sock'))
     with opened(load, f'[novasched]\nhealth_bind = {address}\n') as service:
         made = Served(service, address)
         yield made
         made.server.stop()
         wait_until(
-            lambda: not [x for x in threading.enumerate() if x.name == 'health'], WAIT, 'end'
+            lambda: not [x for x in threading.enumerate() if x.name == 'health'],
+            WAIT,
+            'end',
         )
 
 
@@ -89,7 +101,11 @@ def served(request, load, tmp_path, monkeypatch):
         (GET, b'200 OK', b'application/health+json'),
         (GET.replace(b'1.1', b'1.0'), b'200 OK', b'application/health+json'),
         (GET.replace(b'health', b'health?a=b'), b'200 OK', b'application/health+json'),
-        (GET.replace(b'health', b'ready'), b'503 Service Unavailable', b'application/health+json'),
+        (
+            GET.replace(b'health', b'ready'),
+            b'503 Service Unavailable',
+            b'application/health+json',
+        ),
         (GET.replace(b'health', b'status'), b'200 OK', b'application/json'),
         (GET.replace(b'health', b''), b'404 Not Found', b'text/plain'),
         (GET.replace(b'GET', b'POST'), b'405 Method Not Allowed', b'text/plain'),
@@ -106,16 +122,20 @@ def test_answers(served, sent, status, kind):
 
 def test_a_head(served):
     """It is that of GET, without a body."""
-    head, _, body = exchanged(served.address, GET.replace(b'GET', b'HEAD')).partition(b'\r\n\r\n')
+    head, _, body = exchanged(served.address, GET.replace(b'GET', b'HEAD')).partition(
+        b'\r\n\r\n'
+    )
     assert head.startswith(b'HTTP/1.1 200 OK')
     assert body == b''
 
 
 def test_who_is_slow_or_endless(served):
-    """However many requests never come to an end, who asks at once is answered; each of the others
-    is closed when its time is over, or when there are too many."""
+    """However many requests never come to an end, who asks at once is answered; each of
+    the others is closed when its time is over, or when there are too many."""
     several = [connected(served.address) for _ in range(2 * MAX_CONNECTIONS)]
-    gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)  # as good as closed
+    gone = contextlib.suppress(
+        ConnectionResetError, BrokenPipeError
+    )  # as good as closed
     for each in several:
         with gone:
             each.sendall(b'GET /health HTTP/1.1\r\nX: ')
@@ -133,7 +153,9 @@ def test_who_does_not_read(served):
     with connected(served.address) as made:
         made.sendall(GET)
         assert ask(served.address, '/health')['status'] == 'pass'
-        wait_until(lambda: not served.server._connections, WAIT, 'end of the connection')
+        wait_until(
+            lambda: not served.server._connections, WAIT, 'end of the connection'
+        )
 
 
 class TestTheFile:
@@ -181,9 +203,12 @@ class TestTheFile:
             assert first.listener
             assert (tmp_path / 'novasched' / 'health.sock').exists()
 
-    @pytest.mark.parametrize('path', ['/nonexistent/folder/x', '/proc/x', '/' + 200 * 'x'])
+    @pytest.mark.parametrize(
+        'path', ['/nonexistent/folder/x', '/proc/x', '/' + 200 * 'x']
+    )
     def test_where_none_can_be(self, load, path, caplog):
-        """That is told of the operator's own path, with which nothing starts, and of the default."""
+        """That is told of the operator's own path, with which nothing starts, and of
+        the default."""
         own = f'[novasched]\nhealth_bind = unix:{path}\n'
         option = r'^\[novasched\] health_bind = unix:/'
         with pytest.raises(ConfigError, match=option), opened(load, own):
@@ -192,13 +217,18 @@ class TestTheFile:
         with opened(load, f'[DEFAULT]\nstate_path = {path}\n') as service:
             assert service is None
         [message] = caplog.messages
-        assert message.startswith('Health is not served: [novasched] health_bind = unix:/')
+        assert message.startswith(
+            'Health is not served: [novasched] health_bind = unix:/'
+        )
 
     def test_a_file_of_others(self, load, tmp_path):
         """It is left as it is."""
         path = tmp_path / 'file'
         path.write_text('theirs')
-        with pytest.raises(ConfigError), opened(load, f'[novasched]\nhealth_bind = unix:{path}\n'):
+        with (
+            pytest.raises(ConfigError),
+            opened(load, f'[novasched]\nhealth_bind = unix:{path}\n'),
+        ):
             pass
         assert path.read_text() == 'theirs'
 
@@ -221,7 +251,8 @@ def watchdog(tmp_path, monkeypatch):
 
 
 def test_the_watchdog(load, watchdog):
-    """It hears of processes that move, also where nothing is served, and not of those that hang."""
+    """It hears of processes that move, also where nothing is served, and not of those
+    that hang."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         assert service.listener is None
         made = Served(service, None)
@@ -330,7 +361,11 @@ class TestTheCommand:
 
     def test_somebody_else(self, tmp_path):
         """What is no answer of ours is told as such, and so is silence."""
-        for sent in (b'', b'HTTP/1.1 200 OK\r\n\r\n[]', b'HTTP/1.1 200 OK\r\n\r\nhello'):
+        for sent in (
+            b'',
+            b'HTTP/1.1 200 OK\r\n\r\n[]',
+            b'HTTP/1.1 200 OK\r\n\r\nhello',
+        ):
             with socket.create_server(('127.0.0.1', 0)) as other:
 
                 def serve(other=other, sent=sent):

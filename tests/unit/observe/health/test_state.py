@@ -18,9 +18,18 @@ from novasched.observe.health.state import (
 
 PATIENCE = 30.0
 IDLE = WorkReport(
-    connected_at=0.0, moved=0.0, max_request_s=360.0, done=0, in_progress=0, threads=4, waiting=0,
-    hosts={'up': 2}, read_at=0.0, peers=0, cells=(CellReport('u1', 'c1', 1), CellReport('u2', 'c2', 1)),
-)  # fmt: skip
+    connected_at=0.0,
+    moved=0.0,
+    max_request_s=360.0,
+    done=0,
+    in_progress=0,
+    threads=4,
+    waiting=0,
+    hosts={'up': 2},
+    read_at=0.0,
+    peers=0,
+    cells=(CellReport('u1', 'c1', 1), CellReport('u2', 'c2', 1)),
+)
 
 
 class Daemon:
@@ -33,8 +42,8 @@ class Daemon:
         self.pids = dict(zip(names, range(100, 200), strict=False))
 
     def pass_time(self, seconds, silent=(), work=None):
-        """Let everybody who is not silent report each second; ``work`` is what workers report, by
-        the time."""
+        """Let everybody who is not silent report each second; ``work`` is what workers
+        report, by the time."""
         for _ in range(int(seconds)):
             self.now += 1
             for name in self.pids.keys() - set(silent):
@@ -43,7 +52,9 @@ class Daemon:
     def report(self, name, work=None):
         found = None if name == 'main' else work(self.now) if work else self.idle()
         self.state.hear(
-            from_json(to_json(ProcessReport(name, self.pids[name], 0.0, self.now, found)))
+            from_json(
+                to_json(ProcessReport(name, self.pids[name], 0.0, self.now, found))
+            )
         )
 
     def idle(self):
@@ -58,13 +69,15 @@ class Daemon:
 
 def statuses(checks):
     """What does not pass, and the status of all together."""
-    found = {name: check.status for name, check in checks.items() if check.status != 'pass'}
+    found = {
+        name: check.status for name, check in checks.items() if check.status != 'pass'
+    }
     return overall(checks.values()), found
 
 
 def test_the_start():
-    """Nobody is missed yet, so that nobody restarts what has just been started; but it is not
-    ready before a worker takes requests and has read hosts."""
+    """Nobody is missed yet, so that nobody restarts what has just been started; but it
+    is not ready before a worker takes requests and has read hosts."""
     daemon = Daemon()
     assert daemon.live() == ('pass', {})
     assert daemon.ready() == ('fail', {'workers': 'fail'})
@@ -72,7 +85,9 @@ def test_the_start():
         daemon.pass_time(seconds, work=lambda now: None)
         assert daemon.live() == ('pass', {})
         assert daemon.ready() == ('fail', {'message_bus': 'fail'})
-    daemon.pass_time(1, work=lambda now: replace(IDLE, connected_at=now, hosts=None, read_at=None))
+    daemon.pass_time(
+        1, work=lambda now: replace(IDLE, connected_at=now, hosts=None, read_at=None)
+    )
     assert daemon.ready() == ('fail', {'hosts': 'fail'})
     daemon.pass_time(1)
     assert daemon.ready() == ('pass', {})
@@ -80,8 +95,8 @@ def test_the_start():
 
 @pytest.mark.parametrize('name', ['main', 'worker:1'])
 def test_a_process_that_hangs(name):
-    """It is a warning when its last report is no longer valid, and a failure when that lasts; it
-    passes with the next report. Other workers still serve."""
+    """It is a warning when its last report is no longer valid, and a failure when that
+    lasts; it passes with the next report. Other workers still serve."""
     daemon = Daemon(workers=2)
     daemon.pass_time(5)
     daemon.pass_time(10, silent=[name])
@@ -90,7 +105,9 @@ def test_a_process_that_hangs(name):
     assert daemon.live() == ('warn', {name: 'warn'})
     daemon.pass_time(20, silent=[name])
     assert daemon.live() == ('fail', {name: 'fail'})
-    assert daemon.ready() == (('pass', {}) if name == 'main' else ('warn', {'workers': 'warn'}))
+    assert daemon.ready() == (
+        ('pass', {}) if name == 'main' else ('warn', {'workers': 'warn'})
+    )
     daemon.pass_time(1)
     assert daemon.live() == ('pass', {})
     assert daemon.ready() == ('pass', {})
@@ -106,7 +123,8 @@ def test_all_workers_hang():
 
 
 def test_who_never_reports():
-    """A server that was started again does not know who hangs since before; it finds out."""
+    """A server that was started again does not know who hangs since before; it finds
+    out."""
     daemon = Daemon()
     daemon.pass_time(11, silent=['worker:0'])
     assert daemon.live() == ('warn', {'worker:0': 'warn'})
@@ -138,14 +156,19 @@ def test_a_worker_that_is_started_again():
     ],
 )
 def test_threads_that_do_not_move(fields, status):
-    """All of them busy for longer than nova.conf lets a request take is a hang, and nothing else."""
+    """All of them busy for longer than nova.conf lets a request take is a hang, and
+    nothing else."""
     daemon = Daemon()
-    daemon.pass_time(400, work=lambda now: replace(IDLE, connected_at=now, moved=1010.0, **fields))
+    daemon.pass_time(
+        400, work=lambda now: replace(IDLE, connected_at=now, moved=1010.0, **fields)
+    )
     assert daemon.live()[0] == status
 
 
 def trouble(since, last=None):
-    return Trouble(1000.0 + since, 1000.0 + (since if last is None else last), 'refused')
+    return Trouble(
+        1000.0 + since, 1000.0 + (since if last is None else last), 'refused'
+    )
 
 
 CELLS = IDLE.cells
@@ -165,19 +188,33 @@ TROUBLES = [
     (99, {'troubles': {'database': AWAY}}, {'database': 'warn'}),
     (99, {'troubles': {'api_database': AWAY}}, {'api_database': 'warn'}),
     (99, {'cells': (replace(CELLS[0], trouble=AWAY), CELLS[1])}, {'cell:c1': 'warn'}),
-    (39, {'cells': [replace(x, trouble=AWAY) for x in CELLS]}, {'cell:c1': 'warn', 'cell:c2': 'warn'}),
-    (40, {'cells': [replace(x, trouble=AWAY) for x in CELLS]}, {'cell:c1': 'fail', 'cell:c2': 'fail'}),
+    (
+        39,
+        {'cells': [replace(x, trouble=AWAY) for x in CELLS]},
+        {'cell:c1': 'warn', 'cell:c2': 'warn'},
+    ),
+    (
+        40,
+        {'cells': [replace(x, trouble=AWAY) for x in CELLS]},
+        {'cell:c1': 'fail', 'cell:c2': 'fail'},
+    ),
     (99, {'cells': (replace(CELLS[0], trouble=AWAY, disabled=True), CELLS[1])}, {}),
-    (99, {'cells': [replace(CELLS[0], trouble=AWAY), replace(CELLS[1], name='c1')]}, {'cell:u1': 'warn'}),
-]  # fmt: skip
+    (
+        99,
+        {'cells': [replace(CELLS[0], trouble=AWAY), replace(CELLS[1], name='c1')]},
+        {'cell:u1': 'warn'},
+    ),
+]
 
 
 @pytest.mark.parametrize(('seconds', 'fields', 'found'), TROUBLES)
 def test_what_the_work_has_met(seconds, fields, found):
-    """A warning while requests wait, and a failure once they are refused; it is over with the
-    first answer, and never a matter of liveness."""
+    """A warning while requests wait, and a failure once they are refused; it is over
+    with the first answer, and never a matter of liveness."""
     daemon = Daemon()
-    daemon.pass_time(seconds, work=lambda now: replace(IDLE, **{'connected_at': now, **fields}))
+    daemon.pass_time(
+        seconds, work=lambda now: replace(IDLE, **{'connected_at': now, **fields})
+    )
     whole = max(found.values(), default='pass', key=['pass', 'warn', 'fail'].index)
     assert daemon.ready() == (whole, found)
     assert daemon.live() == ('pass', {})
@@ -192,7 +229,8 @@ def test_one_of_two_workers():
     daemon = Daemon(workers=2)
     lost = iter(range(1000))
     daemon.pass_time(
-        50, work=lambda now: replace(IDLE, connected_at=1000.0 if next(lost) % 2 else now)
+        50,
+        work=lambda now: replace(IDLE, connected_at=1000.0 if next(lost) % 2 else now),
     )
     assert daemon.ready() == ('warn', {'message_bus': 'warn'})
 

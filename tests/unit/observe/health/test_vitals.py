@@ -29,7 +29,8 @@ def test_nobody_reads(channel):
 
 
 def test_a_description_that_fails(channel, caplog):
-    """The process is known to be alive, and not how its work is; the log has it once."""
+    """The process is known to be alive, and not how its work is; the log has it
+    once."""
 
     def fail():
         raise RuntimeError('as told')

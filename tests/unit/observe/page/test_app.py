@@ -13,7 +13,16 @@ from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
 from tests.lab.builders import a_flavor, a_host, a_request
-from tests.lab.page_sample import Cells, a_page, a_site, ask, ask_raw, cloud, decided, seen
+from tests.lab.page_sample import (
+    Cells,
+    a_page,
+    a_site,
+    ask,
+    ask_raw,
+    cloud,
+    decided,
+    seen,
+)
 from tests.lab.ports import Decided, record_of
 
 EVIL = "\"><evil a='b'>&amp;{{ 7777*7777 }}"
@@ -40,9 +49,10 @@ def links(answer):
 
 
 def test_links_lead_somewhere(page):
-    """Whatever a page links to is a page with one heading and its landmarks; together they are the
-    whole surface, with every choice of what is shown, by what and how."""
-    todo, done = {('/', '')}, set()
+    """Whatever a page links to is a page with one heading and its landmarks; together
+    they are the whole surface, with every choice of what is shown, by what and how."""
+    todo = {('/', '')}
+    done = set()
     while todo:
         path, query = todo.pop()
         done.add((path, query))
@@ -66,7 +76,9 @@ def test_links_lead_somewhere(page):
 
 
 def test_a_decision(page):
-    (first, *_) = [each for each in links(ask(page, '/decisions')) if 'decisions/' in each]
+    (first, *_) = [
+        each for each in links(ask(page, '/decisions')) if 'decisions/' in each
+    ]
     answer = ask(page, first[1:], 'host=compute-04')
     text = seen(answer).text
     server = re.search(r'servers ([0-9a-f-]{36})', text).group(1)
@@ -79,16 +91,26 @@ def test_a_decision(page):
 
 BAD = {
     404: [
-        '/nothing', '/hosts/', '/hosts/compute-61', '/decisions/nothing', '/decisions?page=9',
-        '/?page=2', '/../novasched/page/app.py', '/%00', '/%ff', '/hosts/' + 'a' * 2000,
-        '/hosts/%0d%0aevil', '/<evil>',
+        '/nothing',
+        '/hosts/',
+        '/hosts/compute-61',
+        '/decisions/nothing',
+        '/decisions?page=9',
+        '/?page=2',
+        '/../novasched/page/app.py',
+        '/%00',
+        '/%ff',
+        '/hosts/' + 'a' * 2000,
+        '/hosts/%0d%0aevil',
+        '/<evil>',
     ],
     400: ['/hosts/compute-01?a=b', '/?show=<evil>', '/?' + 'a' * 5000],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
-    ('status', 'path'), [(status, path) for status, paths in BAD.items() for path in paths]
+    ('status', 'path'),
+    [(status, path) for status, paths in BAD.items() for path in paths],
 )
 def test_bad_input(page, status, path):
     """One line that has nothing of what was asked."""
@@ -109,18 +131,20 @@ def test_bad_input(page, status, path):
     ],
 )
 def test_who_may_read_it(decisions, remote, environ, status):
-    """Nobody but this machine unless it is said so; then it is shown under whatever name, and the
-    name is not repeated."""
+    """Nobody but this machine unless it is said so; then it is shown under whatever
+    name, and the name is not repeated."""
     answer = ask(a_page(Cells(cloud(5)), decisions, remote, timeout=60.0), **environ)
     assert answer.status == status
     assert 'evil' not in answer.text
 
 
 @pytest.mark.parametrize(
-    'path', ['/', '/decisions', '/hosts/compute-01', '/page.css', '/icon.svg', '/nothing']
+    'path',
+    ['/', '/decisions', '/hosts/compute-01', '/page.css', '/icon.svg', '/nothing'],
 )
 def test_headers(page, path):
-    """No answer may be taken for another kind, framed, kept, or fetch anything from elsewhere."""
+    """No answer may be taken for another kind, framed, kept, or fetch anything from
+    elsewhere."""
     answer = ask(page, path)
     policy = answer.headers['Content-Security-Policy']
     assert "default-src 'none'" in policy
@@ -131,7 +155,9 @@ def test_headers(page, path):
     if answer.headers['Content-Type'].startswith('text/html'):
         for tag, attributes in seen(answer).elements:
             assert tag not in ('script', 'style', 'iframe', 'img')
-            assert not [name for name in attributes if name.startswith('on') or name == 'style']
+            assert not [
+                name for name in attributes if name.startswith('on') or name == 'style'
+            ]
             for name in ('href', 'src', 'action'):
                 assert not re.match(r'\w+:|//', attributes.get(name) or '')
     elif path == '/page.css':
@@ -143,15 +169,24 @@ def test_names_that_are_markup(tmp_path):
     """Whatever hosts, cells, zones and aggregates are called, it is text."""
     aggregates = (Aggregate(1, None, EVIL, {'availability_zone': EVIL}),)
     host = replace(
-        a_host(EVIL, disabled=True, why=EVIL, hypervisor_type=EVIL), aggregates=aggregates
+        a_host(EVIL, disabled=True, why=EVIL, hypervisor_type=EVIL),
+        aggregates=aggregates,
     )
     fit = replace(a_host('fit'), aggregates=aggregates)
     decided(tmp_path / 'decisions', [host, fit], 5)
     page = a_page(Cells({EVIL: [host, fit]}), tmp_path / 'decisions', timeout=60.0)
-    queries = ('', 'by=zone', 'by=aggregate&form=table', 'name=<evil>', 'within="><evil>')
+    queries = (
+        '',
+        'by=zone',
+        'by=aggregate&form=table',
+        'name=<evil>',
+        'within="><evil>',
+    )
     answers = [ask(page, '/', quote(query, safe='=&')) for query in queries]
     answers += [ask(page, f'/hosts/{EVIL}'), ask(page, '/decisions', 'q=%3Cevil%3E')]
-    shown = [each[1:] for each in links(ask(page, '/decisions')) if 'decisions/' in each]
+    shown = [
+        each[1:] for each in links(ask(page, '/decisions')) if 'decisions/' in each
+    ]
     answers += [ask(page, each, 'host=%3Cevil%3E') for each in shown]
     for answer in answers:
         assert answer.status == 200
@@ -163,13 +198,16 @@ def test_names_that_are_markup(tmp_path):
 
 
 def test_nothing_to_show(decisions):
-    """Where nothing is known, since there are no hosts or databases, the page says so, and has the
-    decisions."""
+    """Where nothing is known, since there are no hosts or databases, the page says so,
+    and has the decisions."""
     for hosts in ({}, {'north': []}):
         page = a_page(Cells(hosts), decisions, timeout=60.0)
         for query in ('', 'form=table', 'show=pinned&by=zone'):
             answer = ask(page, '/', query)
-            assert (answer.status, 'There are no such hosts' in answer.text) == (200, True)
+            assert (answer.status, 'There are no such hosts' in answer.text) == (
+                200,
+                True,
+            )
     cells = Cells(cloud(5))
     cells.error = DatabaseUnavailable('mysql://nova:sesame@db')
     page = a_page(cells, decisions, max_age=0.0, timeout=60.0)
@@ -183,7 +221,11 @@ def test_nothing_to_show(decisions):
 
 @pytest.mark.parametrize(
     ('path', 'notice', 'status'),
-    [(None, NO_FILE, 404), ('/nowhere/decisions', NO_RECORD, 404), (__file__, UNREADABLE, 503)],
+    [
+        (None, NO_FILE, 404),
+        ('/nowhere/decisions', NO_RECORD, 404),
+        (__file__, UNREADABLE, 503),
+    ],
 )
 def test_no_decisions(path, notice, status):
     """It is said why there are none, and what would change that."""
@@ -198,7 +240,8 @@ def test_no_decisions(path, notice, status):
 def test_ten_thousand_hosts(decisions):
     """The page is of bounded size, and a small one for each of its parts."""
     page = a_page(Cells(cloud(10_000)), decisions, timeout=60.0)
-    map, table = ask(page, '/', 'show=pinned&by=aggregate'), ask(page, '/', 'form=table&page=50')
+    map = ask(page, '/', 'show=pinned&by=aggregate')
+    table = ask(page, '/', 'form=table&page=50')
     assert len(map.text) < 2_000_000
     assert len(table.text) < 250_000
     assert 'compute-10000' in table.text
@@ -223,14 +266,17 @@ def text_of(tmp_path):
         writer = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
         writer.write(record)
         writer.close()
-        return seen(ask(a_page(Cells({}), tmp_path / 'decisions'), f'/decisions/{record.id}')).text
+        return seen(
+            ask(a_page(Cells({}), tmp_path / 'decisions'), f'/decisions/{record.id}')
+        ).text
 
     return words
 
 
 def test_a_placement(text_of):
-    """The first line, each host counted once, the facts that the command tells, the filters that
-    dropped hosts with their reasons, the others by name, and the chosen host."""
+    """The first line, each host counted once, the facts that the command tells, the
+    filters that dropped hosts with their reasons, the others by name, and the chosen
+    host."""
     text = text_of(flavor=a_flavor(name='m1', memory_mb=700), availability_zone='south')
     for words in (
         'large: 1 of 3 hosts fit, 1 disabled, 1 lack free memory placed large',
@@ -245,10 +291,13 @@ def test_a_placement(text_of):
 
 
 def test_what_placement_did_not_offer(text_of):
-    """Hosts that it did not offer stand in a table of their own, by what they lack first."""
+    """Hosts that it did not offer stand in a table of their own, by what they lack
+    first."""
     causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
     lacking = (Stage('in another zone', 7, 5), Stage('lack VCPU', 5, 0, causes))
-    text = text_of(Diagnosis(asked=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999))
+    text = text_of(
+        Diagnosis(asked=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999)
+    )
     for words in (
         '0 of 10 hosts: 5 lack VCPU, 2 in another zone, 2 lack free memory, 1 disabled',
         'in another zone 7 5',
@@ -267,7 +316,9 @@ def test_several_servers(text_of):
     )
     assert first < text.index('large chosen') < second < text.index('small chosen')
     text = text_of(count=20, flavor=a_flavor(memory_mb=4000))
-    assert text.index('For server 3 of 20: 0 of 1 hosts passed') < text.index('For server 1 of 20')
+    assert text.index('For server 3 of 20: 0 of 1 hosts passed') < text.index(
+        'For server 1 of 20'
+    )
     assert 'and 17 others' in text
     assert 'more servers of this request' not in text
     text = text_of(count=15, flavor=a_flavor(memory_mb=1, root_gb=0))

@@ -24,17 +24,33 @@ from tests.lab.builders import a_host, a_uuid
 from tests.lab.page_sample import Cells, a_page, ask, seen
 from tests.lab.topologies import a_cell
 
-FRESH, OLD = CellView('a', (), 1.0), CellView('a', (), 3700.0)
-SILENT, GONE = CellView('a', (), None, answers=False), CellView('b', (), 90.0, answers=False)
+FRESH = CellView('a', (), 1.0)
+OLD = CellView('a', (), 3700.0)
+SILENT = CellView('a', (), None, answers=False)
+GONE = CellView('b', (), 90.0, answers=False)
 WARNINGS = [
     (HostsView(), True, []),
     (HostsView((FRESH,)), True, []),
     (HostsView(failure='No answer.'), False, ['No answer.']),
     (HostsView((SILENT,)), False, ['Cell a does not answer; its hosts are not shown.']),
-    (HostsView((FRESH, GONE)), True, ['Cell b does not answer: its hosts are shown as they were 90 s ago.']),
-    (HostsView((OLD,), 'No answer.'), True, ['No answer.', 'Cell a: its hosts are shown as they were 61 min ago.']),
-    (HostsView((FRESH,), stale=True), True, ['The API database does not answer: zones and aggregates are shown as they were.']),
-]  # fmt: skip
+    (
+        HostsView((FRESH, GONE)),
+        True,
+        ['Cell b does not answer: its hosts are shown as they were 90 s ago.'],
+    ),
+    (
+        HostsView((OLD,), 'No answer.'),
+        True,
+        ['No answer.', 'Cell a: its hosts are shown as they were 61 min ago.'],
+    ),
+    (
+        HostsView((FRESH,), stale=True),
+        True,
+        [
+            'The API database does not answer: zones and aggregates are shown as they were.'
+        ],
+    ),
+]
 
 
 @pytest.mark.parametrize(('hosts_view', 'known', 'warnings'), WARNINGS)
@@ -45,11 +61,20 @@ def test_warnings(hosts_view, known, warnings):
 
 
 def test_words():
-    """Ages have two whole units at the least, or seconds. A node is named where it is not plain
-    which it is. Numbers in names count by their size."""
+    """Ages have two whole units at the least, or seconds. A node is named where it is
+    not plain which it is. Numbers in names count by their size."""
     spans = [ago(seconds) for seconds in (-1, 0.4, 119, 120, 7200, 200000)]
-    assert spans == ['0 s ago', '0 s ago', '119 s ago', '2 min ago', '2 h ago', '2 d ago']
-    names = [name_of(a_host('a', nodename=node)) for node in ('a', 'a.example.org', 'b')]
+    assert spans == [
+        '0 s ago',
+        '0 s ago',
+        '119 s ago',
+        '2 min ago',
+        '2 h ago',
+        '2 d ago',
+    ]
+    names = [
+        name_of(a_host('a', nodename=node)) for node in ('a', 'a.example.org', 'b')
+    ]
     assert names == ['a', 'a', 'a (b)']
     for names in (['a2', 'a10', 'b1'], ['2', '10', 'a'], ['', 'a', 'a1b', 'a1c']):
         assert sorted(names, key=natural) == names
@@ -66,10 +91,11 @@ HOST = a_host(
 
 
 def test_what_a_host_has():
-    """Overcommitment counts, as for the filters. Pinned CPUs are counted cell by cell; who
-    reports no cells has none."""
+    """Overcommitment counts, as for the filters. Pinned CPUs are counted cell by cell;
+    who reports no cells has none."""
     amounts = {
-        name: (each.of(HOST), each.describe(each.of(HOST))) for name, each in RESOURCES.items()
+        name: (each.of(HOST), each.describe(each.of(HOST)))
+        for name, each in RESOURCES.items()
     }
     assert amounts == {
         'ram': (Amount(24 * GIB, 48 * GIB), '24.0 of 48.0 GiB free'),
@@ -83,8 +109,8 @@ def test_what_a_host_has():
 
 
 def test_levels():
-    """Tenths from 0 to 9, whatever hosts report; nothing has none. In a bar the parts stand beside each
-    other, and what has nothing leaves the end empty."""
+    """Tenths from 0 to 9, whatever hosts report; nothing has none. In a bar the parts
+    stand beside each other, and what has nothing leaves the end empty."""
     amounts = [Amount(used, 10) for used in (0, 0.99, 1, 9.99, 10, 25, -5)]
     assert [each.level for each in amounts] == [0, 0, 1, 9, 9, 9, 0]
     assert [each.percent for each in amounts] == [0, 9, 10, 99, 100, 100, 0]
@@ -114,17 +140,33 @@ def test_sizes(amount, text):
 NUMA = HostTopology(
     (
         HostCell(
-            0, CPUS, 4096, pcpuset=CPUS, cpu_usage=6, memory_usage=1024, pinned_cpus=frozenset({1}),
+            0,
+            CPUS,
+            4096,
+            pcpuset=CPUS,
+            cpu_usage=6,
+            memory_usage=1024,
+            pinned_cpus=frozenset({1}),
             mempages=(Pages(4, 1000, 10), Pages(2048, 8, 2), Pages(1048576, 2)),
         ),
         HostCell(1, frozenset(), 4096),
     )
-)  # fmt: skip
+)
 ONE = a_host(
-    'one', ram=1024, total_usable_ram_mb=4096, vcpus=4, vcpus_used=6, cpu_allocation_ratio=4.0,
-    disabled=True, why='new disks', metadata={'availability_zone': 'south'}, numa=lambda: NUMA,
-    hypervisor_type='QEMU', hypervisor_version=8002000, num_instances=3,
-)  # fmt: skip
+    'one',
+    ram=1024,
+    total_usable_ram_mb=4096,
+    vcpus=4,
+    vcpus_used=6,
+    cpu_allocation_ratio=4.0,
+    disabled=True,
+    why='new disks',
+    metadata={'availability_zone': 'south'},
+    numa=lambda: NUMA,
+    hypervisor_type='QEMU',
+    hypervisor_version=8002000,
+    num_instances=3,
+)
 METAL = [a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'n{i}')) for i in range(60)]
 
 
@@ -134,7 +176,8 @@ def page_of(host):
 
 
 def test_the_page_of_a_host():
-    """The resources with their allocation ratios, the service, the node and its NUMA cells."""
+    """The resources with their allocation ratios, the service, the node and its NUMA
+    cells."""
     text = page_of('one')
     for words in (
         'service up, disabled: new disks cell north zone south aggregates aggregate1',
@@ -173,7 +216,10 @@ TENTHS = [
     used('h9', 9, metadata=SOUTH),
     replace(used('h2', 5), aggregates=(RACK,)),
 ]
-OTHERS = [used('down', 9, up=False, disabled=True), used('off', 9, disabled=True, why='new disks')]
+OTHERS = [
+    used('down', 9, up=False, disabled=True),
+    used('off', 9, disabled=True, why='new disks'),
+]
 VIEW = HostsView((CellView('cell2', OTHERS, 1.0), CellView('cell1', TENTHS, 1.0)))
 
 
@@ -182,21 +228,34 @@ def shown(**wanted):
     return {group.name: [each.host for each in group.tiles] for group in found.groups}
 
 
-@pytest.mark.parametrize(('wanted', 'groups'), [
-    ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
-    ({'order': 'fullest'}, {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']}),
-    ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
-    ({'by': 'aggregate'}, {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']}),
-    ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
-    ({'within': 'cell3'}, {}),
-    ({'state': 'down'}, {'cell2': ['down']}),
-    ({'state': 'disabled'}, {'cell2': ['off']}),
-    ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
-    ({'name': 'H1'}, {'cell1': ['h10']}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('wanted', 'groups'),
+    [
+        ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
+        (
+            {'order': 'fullest'},
+            {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']},
+        ),
+        ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
+        (
+            {'by': 'aggregate'},
+            {
+                '(no aggregate)': ['down', 'h10', 'off'],
+                'aggregate1': ['h9'],
+                'rack-7': ['h2'],
+            },
+        ),
+        ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
+        ({'within': 'cell3'}, {}),
+        ({'state': 'down'}, {'cell2': ['down']}),
+        ({'state': 'disabled'}, {'cell2': ['off']}),
+        ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
+        ({'name': 'H1'}, {'cell1': ['h10']}),
+    ],
+)
 def test_groups(wanted, groups):
-    """Hosts stand by what is asked for, numbers in names by their size; one that is down is
-    not also disabled."""
+    """Hosts stand by what is asked for, numbers in names by their size; one that is
+    down is not also disabled."""
     assert shown(**wanted) == groups
     assert list(shown(**wanted)) == list(groups)
 
@@ -224,14 +283,20 @@ def test_hosts_in_many_aggregates_count_once():
 
 
 def test_the_table_and_squares():
-    """A row has a host, where it is, and why it is disabled. A square says in words what its colour
-    and shape do."""
+    """A row has a host, where it is, and why it is disabled. A square says in words
+    what its colour and shape do."""
     page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
     text = seen(ask(page, '/', 'form=table&order=fullest')).text
-    places = [text.index(words) for words in (
-        'down down cell2 nova', 'h9 up cell1 south aggregate1 0',
-        'off disabled new disks cell2 nova', 'h2 up cell1 nova rack-7', 'h10 up cell1 nova 1',
-    )]  # fmt: skip
+    places = [
+        text.index(words)
+        for words in (
+            'down down cell2 nova',
+            'h9 up cell1 south aggregate1 0',
+            'off disabled new disks cell2 nova',
+            'h2 up cell1 nova rack-7',
+            'h10 up cell1 nova 1',
+        )
+    ]
     assert places == sorted(places)
     assert '3 hosts · 1.46 of 2.93 GiB free (50 % used)' in seen(ask(page, '/')).text
     groups = heatmap(VIEW, HostsQuery(), None).groups
@@ -249,9 +314,13 @@ def test_the_table_and_squares():
     [(1, [('a', ['a0', 'a1']), ('b', ['b0'])]), (2, [('b', ['b1', 'b2'])]), (3, [])],
 )
 def test_pages(monkeypatch, page, names):
-    """A page has so many tiles and no more; a group may begin on one and end on the next."""
+    """A page has so many tiles and no more; a group may begin on one and end on the
+    next."""
     monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
-    cells = [(name, [a_host(f'{name}{i}') for i in range(n)]) for name, n in (('a', 2), ('b', 3))]
+    cells = [
+        (name, [a_host(f'{name}{i}') for i in range(n)])
+        for name, n in (('a', 2), ('b', 3))
+    ]
     hosts_view = HostsView(tuple(CellView(*each, 1.0) for each in cells))
     found = heatmap(hosts_view, HostsQuery(page=page), None)
     assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names

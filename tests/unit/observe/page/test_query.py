@@ -18,7 +18,11 @@ from novasched.observe.page.query import (
     [
         (HostsQuery, '', HostsQuery()),
         (HostsQuery, 'page=1e3', HostsQuery(page=1000)),
-        (HostsQuery, 'show=disk&by=zone&page=2', HostsQuery(show='disk', by='zone', page=2)),
+        (
+            HostsQuery,
+            'show=disk&by=zone&page=2',
+            HostsQuery(show='disk', by='zone', page=2),
+        ),
         (HostsQuery, 'name=&show=&state=&page=', HostsQuery()),
         (HostsQuery, 'within=az+1%C3%A9', HostsQuery(within='az 1é')),
         (HostsQuery, 'name=%3Cb%3E', HostsQuery(name='<b>')),
@@ -28,24 +32,37 @@ from novasched.observe.page.query import (
     ],
 )
 def test_queries(kind, query, wanted):
-    """A form that is empty asks for what nothing asks for; texts are as they were typed."""
+    """A form that is empty asks for what nothing asks for; texts are as they were
+    typed."""
     assert parse(kind, query) == wanted
 
 
 BAD = {
     HostsQuery: [
-        'show=<script>', 'show=RAM', 'nothing=1', 'nothing=', 'page=0', 'page=-1', 'page=10000',
-        'page=%D9%A3', 'name=a&name=b', 'name=a%00', 'name=a%0D%0Ab', 'name=%FF',
-        'name=' + 'a' * 256, '&'.join(f'name{i}=1' for i in range(40)),
+        'show=<script>',
+        'show=RAM',
+        'nothing=1',
+        'nothing=',
+        'page=0',
+        'page=-1',
+        'page=10000',
+        'page=%D9%A3',
+        'name=a&name=b',
+        'name=a%00',
+        'name=a%0D%0Ab',
+        'name=%FF',
+        'name=' + 'a' * 256,
+        '&'.join(f'name{i}=1' for i in range(40)),
     ],
     DecisionsQuery: ['q=' + 'a' * 3000],
     DecisionQuery: ['q=a'],
     PageQuery: ['a=b'],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
-    ('kind', 'query'), [(kind, query) for kind, queries in BAD.items() for query in queries]
+    ('kind', 'query'),
+    [(kind, query) for kind, queries in BAD.items() for query in queries],
 )
 def test_queries_that_mean_nothing(kind, query):
     """They are refused in one line, which has nothing of them."""
@@ -67,11 +84,19 @@ def test_queries_that_mean_nothing(kind, query):
     ],
 )
 def test_links(wanted, changes, query):
-    """A link has what differs from the first page, and other choices begin at page one."""
+    """A link has what differs from the first page, and other choices begin at page
+    one."""
     assert link(wanted, **changes) == query
 
 
-OURS = ['', 'localhost', 'localhost:9100', 'LOCALHOST:9100', '127.0.0.1:9100', '[::1]:9100']
+OURS = [
+    '',
+    'localhost',
+    'localhost:9100',
+    'LOCALHOST:9100',
+    '127.0.0.1:9100',
+    '[::1]:9100',
+]
 OTHERS = [
     'evil.example.org', 'evil.example.org:9100', 'localhost.evil.example.org',
     'localhost@evil.example.org', '10.0.0.1', '[', '\x00',

@@ -37,19 +37,24 @@ def ages(view):
 
 
 def test_hosts_are_read_rarely(watch, cells, clock):
-    """However many look, they are read once until what is known is not fresh any more."""
+    """However many look, they are read once until what is known is not fresh any
+    more."""
     with ThreadPoolExecutor(20) as pool:
         assert len([*pool.map(lambda _: watch.hosts(), range(20))]) == 20
     assert cells.readings == 1
     clock.now += 2.5
-    assert ages(watch.hosts()) == {'north': (2.5, True, ['n']), 'south': (2.5, True, ['s'])}
+    assert ages(watch.hosts()) == {
+        'north': (2.5, True, ['n']),
+        'south': (2.5, True, ['s']),
+    }
     clock.now += 0.5
     assert watch.hosts().cells[0].age == 0.0
     assert cells.readings == 2
 
 
 def test_a_cell_that_does_not_answer(watch, cells, clock):
-    """Its hosts stay as they were, with their age; of one that never answered there are none."""
+    """Its hosts stay as they were, with their age; of one that never answered there are
+    none."""
     cells.silent = {'south'}
     assert ages(watch.hosts())['south'] == (None, False, [])
     cells.silent = set()
@@ -57,7 +62,10 @@ def test_a_cell_that_does_not_answer(watch, cells, clock):
     watch.hosts()
     cells.silent = {'north'}
     clock.now += 10
-    assert ages(watch.hosts()) == {'north': (10.0, False, ['n']), 'south': (0.0, True, ['s'])}
+    assert ages(watch.hosts()) == {
+        'north': (10.0, False, ['n']),
+        'south': (0.0, True, ['s']),
+    }
     cells.silent = set()
     clock.now += 10
     assert not [*watch.hosts().warnings()]
@@ -65,8 +73,8 @@ def test_a_cell_that_does_not_answer(watch, cells, clock):
 
 @pytest.mark.parametrize('error', [DatabaseUnavailable(SECRET), RuntimeError(SECRET)])
 def test_databases_that_do_not_answer(watch, cells, clock, caplog, error):
-    """What is known is shown with its age, until they answer. The log has their error once,
-    the page not at all."""
+    """What is known is shown with its age, until they answer. The log has their error
+    once, the page not at all."""
     watch.hosts()
     cells.error = error
     clock.now += 10

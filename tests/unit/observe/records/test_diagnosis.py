@@ -15,7 +15,13 @@ from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from novasched.tools import explain
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import Clock, CountingPlacement, Decided, StillAggregates, record_of
+from tests.lab.ports import (
+    Clock,
+    CountingPlacement,
+    Decided,
+    StillAggregates,
+    record_of,
+)
 from tests.lab.providers import Provider, ProvidersInMemory
 
 WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
@@ -49,16 +55,22 @@ class Nobody(Filter):
 def refused(request, offered=(), hosts=HOSTS, settings=None):
     """The decision on a request for which Placement offered these hosts."""
     slots = {each.uuid: 9 for each in hosts if each.host in offered}
-    decided = Decided(hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings)
+    decided = Decided(
+        hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings
+    )
     return decided.ask(request)
 
 
-def diagnose(placement, request, offered=(), hosts=HOSTS, settings=None, aggregates=KNOWN):
+def diagnose(
+    placement, request, offered=(), hosts=HOSTS, settings=None, aggregates=KNOWN
+):
     """The record of a refusal once Placement was asked, and what each host lacks."""
     settings = settings or Settings()
     decision = refused(request, offered, hosts, settings)
     known = {each.uuid: each for each in hosts}
-    found, each = Diagnoser(settings, placement, aggregates, lambda since: known)(decision)
+    found, each = Diagnoser(settings, placement, aggregates, lambda since: known)(
+        decision
+    )
     return replace(record_of(decision), inquiry=found), Rejections([each])
 
 
@@ -72,35 +84,103 @@ def required(name):
 
 
 NIC = {
-    'requested_resources': (RequestGroup('_nic', {'CUSTOM_NIC': 2}, frozenset(['CUSTOM_FAST'])),)
+    'requested_resources': (
+        RequestGroup('_nic', {'CUSTOM_NIC': 2}, frozenset(['CUSTOM_FAST'])),
+    )
 }
 NOT_OURS = within(forbidden_aggregates=frozenset([SSD.uuid]))
 CAUSES = {
-    'in use': ({'MEMORY_MB': 100}, {}, {}, 'lack MEMORY_MB: 512 MEMORY_MB, in use or reserved'),
-    'too small': ({}, {}, {'flavor': a_flavor(memory_mb=4096)}, 'lack MEMORY_MB: 4096 MEMORY_MB, more than there is'),
-    'more vCPUs than CPUs': ({'VCPU': 8}, {}, {'flavor': a_flavor(vcpus=9)}, 'lack VCPU: 9 VCPU, more than there is'),
-    'custom class': ({'CUSTOM_X': 1}, {'CUSTOM_X': 2}, {'extra_specs': {'resources:CUSTOM_X': '2'}}, 'lack CUSTOM_X: 2 CUSTOM_X'),
-    'trait': ({}, {'traits': ['CUSTOM_A']}, required('CUSTOM_A'), 'lack CUSTOM_A: trait CUSTOM_A'),
-    'trait of the root': ({}, {'traits': ['CUSTOM_A']}, {'root_required': frozenset(['CUSTOM_A'])}, 'lack CUSTOM_A: trait CUSTOM_A'),
-    'forbidden trait': ({'traits': ['CUSTOM_A']}, {}, {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, 'have CUSTOM_A: forbidding trait CUSTOM_A'),
-    'zone': ({}, {'aggregates': [WEST]}, {'availability_zone': 'west', **within(WEST)}, 'in another zone: availability zone west'),
-    'tenants': ({}, {'aggregates': [OURS]}, within(OURS), 'for other projects: aggregate ours'),
-    'aggregate': ({}, {'aggregates': [SSD]}, within(SSD), 'outside of the aggregates: aggregate ssd'),
-    'isolated': ({'aggregates': [SSD]}, {}, NOT_OURS, 'in isolated aggregates: staying out of aggregate ssd'),
-    'two aggregates': ({'aggregates': [WEST]}, {'aggregates': [WEST, SSD]}, within(WEST, SSD), 'outside of the aggregates: aggregate ssd'),
-}  # fmt: skip
-"""What a host that lacks something has, what one that does not has, what is asked for, and the cause."""
+    'in use': (
+        {'MEMORY_MB': 100},
+        {},
+        {},
+        'lack MEMORY_MB: 512 MEMORY_MB, in use or reserved',
+    ),
+    'too small': (
+        {},
+        {},
+        {'flavor': a_flavor(memory_mb=4096)},
+        'lack MEMORY_MB: 4096 MEMORY_MB, more than there is',
+    ),
+    'more vCPUs than CPUs': (
+        {'VCPU': 8},
+        {},
+        {'flavor': a_flavor(vcpus=9)},
+        'lack VCPU: 9 VCPU, more than there is',
+    ),
+    'custom class': (
+        {'CUSTOM_X': 1},
+        {'CUSTOM_X': 2},
+        {'extra_specs': {'resources:CUSTOM_X': '2'}},
+        'lack CUSTOM_X: 2 CUSTOM_X',
+    ),
+    'trait': (
+        {},
+        {'traits': ['CUSTOM_A']},
+        required('CUSTOM_A'),
+        'lack CUSTOM_A: trait CUSTOM_A',
+    ),
+    'trait of the root': (
+        {},
+        {'traits': ['CUSTOM_A']},
+        {'root_required': frozenset(['CUSTOM_A'])},
+        'lack CUSTOM_A: trait CUSTOM_A',
+    ),
+    'forbidden trait': (
+        {'traits': ['CUSTOM_A']},
+        {},
+        {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}},
+        'have CUSTOM_A: forbidding trait CUSTOM_A',
+    ),
+    'zone': (
+        {},
+        {'aggregates': [WEST]},
+        {'availability_zone': 'west', **within(WEST)},
+        'in another zone: availability zone west',
+    ),
+    'tenants': (
+        {},
+        {'aggregates': [OURS]},
+        within(OURS),
+        'for other projects: aggregate ours',
+    ),
+    'aggregate': (
+        {},
+        {'aggregates': [SSD]},
+        within(SSD),
+        'outside of the aggregates: aggregate ssd',
+    ),
+    'isolated': (
+        {'aggregates': [SSD]},
+        {},
+        NOT_OURS,
+        'in isolated aggregates: staying out of aggregate ssd',
+    ),
+    'two aggregates': (
+        {'aggregates': [WEST]},
+        {'aggregates': [WEST, SSD]},
+        within(WEST, SSD),
+        'outside of the aggregates: aggregate ssd',
+    ),
+}
+"""What a host that lacks something has, what one that does not has, what is asked for,
+and the cause."""
 
 
 @pytest.mark.parametrize('name', CAUSES)
 def test_what_a_host_lacks(name):
-    """Two hosts have all that is asked for, but for the other constraint of the second; the third
-    lacks this one, which the first line and the question about that host say."""
+    """Two hosts have all that is asked for, but for the other constraint of the second;
+    the third lacks this one, which the first line and the question about that host
+    say."""
     lacking, having, asked, why = CAUSES[name]
     small = 'small' in name or 'CPUs' in name
-    placement = ProvidersInMemory([
-        provider('a', **having), provider('b', **{**having, 'DISK_GB': 0}), provider('c', **lacking),
-    ])  # fmt: skip
+    placement = ProvidersInMemory(
+        [
+            provider('a', **having),
+            provider('b', **{**having, 'DISK_GB': 0}),
+            provider('c', **lacking),
+        ]
+    )
     record, each = diagnose(placement, a_request(**asked))
     words = why.partition(': ')[0]
     reasons = each.against('c')
@@ -118,7 +198,8 @@ def test_what_a_host_lacks(name):
     (False, 'disabled: its provider is marked so, though its service is enabled'),
 ])  # fmt: skip
 def test_a_disabled_host(disabled, why):
-    """It is one as ComputeFilter would say it, also where only Placement takes it for one."""
+    """It is one as ComputeFilter would say it, also where only Placement takes it for
+    one."""
     off = a_host('off', disabled=disabled, why='rack 4')
     placement = ProvidersInMemory([provider('off', traits=[DISABLED])])
     asked = a_request(root_forbidden=frozenset([DISABLED]))
@@ -129,7 +210,9 @@ def test_a_disabled_host(disabled, why):
 
 def test_not_the_requested_host():
     """The one that is, is looked at."""
-    placement = ProvidersInMemory([provider('a'), provider('b', MEMORY_MB=3), provider('c')])
+    placement = ProvidersInMemory(
+        [provider('a'), provider('b', MEMORY_MB=3), provider('c')]
+    )
     record, _ = diagnose(placement, a_request(in_tree=a_uuid('b')))
     assert render.tally(record) == {'not the requested host': 2, 'lack MEMORY_MB': 1}
 
@@ -145,23 +228,32 @@ def test_a_host_of_another_cell():
 
 def test_a_host_without_a_provider():
     """It is told from one that is full."""
-    placement = ProvidersInMemory([provider('a', without='all'), provider('b', MEMORY_MB=1)])
+    placement = ProvidersInMemory(
+        [provider('a', without='all'), provider('b', MEMORY_MB=1)]
+    )
     record, each = diagnose(placement, a_request())
     assert render.tally(record) == {
         'unknown to Placement': 1, 'lack DISK_GB': 1, 'lack MEMORY_MB': 1,
     }  # fmt: skip
-    assert each.against('c') == ['Placement: unknown to Placement: it has no provider of that UUID']
+    assert each.against('c') == [
+        'Placement: unknown to Placement: it has no provider of that UUID'
+    ]
 
 
 def test_all_that_a_host_lacks():
-    """Hosts are counted once, by what comes first; asked about one, all is said. A host that lacks
-    one thing alone is told of."""
+    """Hosts are counted once, by what comes first; asked about one, all is said. A host
+    that lacks one thing alone is told of."""
     west = {'aggregates': [WEST]}
-    placement = ProvidersInMemory([
-        provider('a', MEMORY_MB=1, DISK_GB=0), provider('b', **west, MEMORY_MB=1, DISK_GB=0),
-        provider('c', **west, MEMORY_MB=1),
-    ])  # fmt: skip
-    record, each = diagnose(placement, a_request(availability_zone='west', **within(WEST)))
+    placement = ProvidersInMemory(
+        [
+            provider('a', MEMORY_MB=1, DISK_GB=0),
+            provider('b', **west, MEMORY_MB=1, DISK_GB=0),
+            provider('c', **west, MEMORY_MB=1),
+        ]
+    )
+    record, each = diagnose(
+        placement, a_request(availability_zone='west', **within(WEST))
+    )
     assert (
         render.headline(record)
         == '0 of 3 hosts: 1 in another zone, 1 lack DISK_GB, 1 lack MEMORY_MB'
@@ -182,12 +274,17 @@ def test_all_that_a_host_lacks():
 
 
 def test_those_that_filters_dropped():
-    """Hosts that Placement offered are not looked at; with them the counts add up to all."""
+    """Hosts that Placement offered are not looked at; with them the counts add up to
+    all."""
     placement = ProvidersInMemory(
         [provider('a'), provider('b', MEMORY_MB=1), provider('c', VCPU=0)]
     )
     record, each = diagnose(placement, a_request(), offered=['a'])
-    assert render.tally(record) == {'rejected by Nobody': 1, 'lack MEMORY_MB': 1, 'lack VCPU': 1}
+    assert render.tally(record) == {
+        'rejected by Nobody': 1,
+        'lack MEMORY_MB': 1,
+        'lack VCPU': 1,
+    }
     assert each.against('a') == []
 
 
@@ -195,27 +292,54 @@ def test_those_that_filters_dropped():
     (1, 'beyond max_placement_results'), (1000, 'offered when asked again'),
 ])  # fmt: skip
 def test_hosts_that_lack_nothing(limit, words):
-    """They are beyond the limit where that was reached, or else something has changed."""
-    placement = ProvidersInMemory([provider('a'), provider('b'), provider('c', MEMORY_MB=1)])
+    """They are beyond the limit where that was reached, or else something has
+    changed."""
+    placement = ProvidersInMemory(
+        [provider('a'), provider('b'), provider('c', MEMORY_MB=1)]
+    )
     settings = Settings(max_placement_results=limit)
     record, _ = diagnose(placement, a_request(), offered=['a'], settings=settings)
-    assert render.tally(record) == {'rejected by Nobody': 1, 'lack MEMORY_MB': 1, words: 1}
+    assert render.tally(record) == {
+        'rejected by Nobody': 1,
+        'lack MEMORY_MB': 1,
+        words: 1,
+    }
     assert 'limit' not in placement.asked[-1]
 
 
 APART = 'without a candidate that meets all at once'
 TREES = {
-    'in one provider': ([provider('nic', root='a', CUSTOM_NIC=2), provider('fast', root='a', traits=['CUSTOM_FAST'])], NIC, APART),
-    'too few': ([provider('nic', root='a', CUSTOM_NIC=1, traits=['CUSTOM_FAST'])], NIC, 'lack CUSTOM_NIC'),
+    'in one provider': (
+        [
+            provider('nic', root='a', CUSTOM_NIC=2),
+            provider('fast', root='a', traits=['CUSTOM_FAST']),
+        ],
+        NIC,
+        APART,
+    ),
+    'too few': (
+        [provider('nic', root='a', CUSTOM_NIC=1, traits=['CUSTOM_FAST'])],
+        NIC,
+        'lack CUSTOM_NIC',
+    ),
     'slow': ([provider('nic', root='a', CUSTOM_NIC=2)], NIC, 'lack CUSTOM_FAST'),
-    'there is one': ([provider('nic', root='a', CUSTOM_NIC=2, traits=['CUSTOM_FAST'])], NIC, 'offered when asked again'),
-    'trait of what gives nothing': ([provider('idle', root='a', traits=['CUSTOM_A'])], required('CUSTOM_A'), APART),
-}  # fmt: skip
+    'there is one': (
+        [provider('nic', root='a', CUSTOM_NIC=2, traits=['CUSTOM_FAST'])],
+        NIC,
+        'offered when asked again',
+    ),
+    'trait of what gives nothing': (
+        [provider('idle', root='a', traits=['CUSTOM_A'])],
+        required('CUSTOM_A'),
+        APART,
+    ),
+}
 
 
 @pytest.mark.parametrize('name', TREES)
 def test_nested_providers(name):
-    """Where a provider of the tree meets each constraint, and no candidate all, that is said."""
+    """Where a provider of the tree meets each constraint, and no candidate all, that is
+    said."""
     nested, asked, words = TREES[name]
     placement = ProvidersInMemory([provider('a'), *nested])
     record, _ = diagnose(placement, a_request(**asked), hosts=HOSTS[:1])
@@ -226,21 +350,32 @@ def test_nested_providers(name):
     ({'DISK_GB': 100}, 'lack MEMORY_MB'), ({'DISK_GB': 0}, 'lack DISK_GB'),
 ])  # fmt: skip
 def test_a_provider_that_shares(pool, words):
-    """Hosts have what a provider shares with them; where it is full, the reason does not blame
-    the disks of the host."""
-    shared = provider('nfs', without='all', traits=['MISC_SHARES_VIA_AGGREGATE'], aggregates=[SSD])
+    """Hosts have what a provider shares with them; where it is full, the reason does
+    not blame the disks of the host."""
+    shared = provider(
+        'nfs', without='all', traits=['MISC_SHARES_VIA_AGGREGATE'], aggregates=[SSD]
+    )
     shared.left = pool
     host = provider('a', without='DISK_GB', aggregates=[SSD], MEMORY_MB=1)
-    record, each = diagnose(ProvidersInMemory([host, shared]), a_request(), hosts=HOSTS[:1])
+    record, each = diagnose(
+        ProvidersInMemory([host, shared]), a_request(), hosts=HOSTS[:1]
+    )
     assert render.tally(record) == {words: 1}
-    assert ('Placement: lack DISK_GB: 1 DISK_GB; ' in each.against('a')[0]) == (not pool['DISK_GB'])
+    assert ('Placement: lack DISK_GB: 1 DISK_GB; ' in each.against('a')[0]) == (
+        not pool['DISK_GB']
+    )
 
 
 def test_pinned_cpus():
-    """Of the two queries for them a host is judged by the one that it comes further with."""
-    placement = ProvidersInMemory([
-        provider('a', PCPU=4, MEMORY_MB=1), provider('b', MEMORY_MB=1), provider('c', VCPU=0),
-    ])  # fmt: skip
+    """Of the two queries for them a host is judged by the one that it comes further
+    with."""
+    placement = ProvidersInMemory(
+        [
+            provider('a', PCPU=4, MEMORY_MB=1),
+            provider('b', MEMORY_MB=1),
+            provider('c', VCPU=0),
+        ]
+    )
     asked = a_request(extra_specs={'hw:cpu_policy': 'dedicated'})
     record, _ = diagnose(placement, asked)
     assert render.tally(record) == {'lack MEMORY_MB': 2, 'lack PCPU': 1}
@@ -270,14 +405,17 @@ def test_so_many_questions(questions, counts):
         provider('a', **has), provider('b', MEMORY_MB=1, **has), provider('c'),
     ])  # fmt: skip
     settings = Settings(decisions_questions=questions)
-    record, _ = diagnose(placement, a_request(**required('CUSTOM_A')), settings=settings)
+    record, _ = diagnose(
+        placement, a_request(**required('CUSTOM_A')), settings=settings
+    )
     assert len(placement.asked) == record.inquiry.asked == questions
     assert render.tally(record) == counts
     assert record.inquiry.constraints == 4
 
 
 def test_an_answer_for_several_refusals():
-    """One that was asked for after a request came serves it, too; an older one does not."""
+    """One that was asked for after a request came serves it, too; an older one does
+    not."""
     placement = ProvidersInMemory([provider(each.host, MEMORY_MB=1) for each in HOSTS])
     known = {each.uuid: each for each in HOSTS}
     diagnoser = Diagnoser(Settings(), placement, KNOWN, lambda since: known)
@@ -305,15 +443,18 @@ def test_aggregates_that_cannot_be_read():
 
     placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
     _, each = diagnose(placement, a_request(**within(SSD)), aggregates=Down())
-    assert each.against('a') == [f'Placement: outside of the aggregates: aggregate {SSD.uuid}']
+    assert each.against('a') == [
+        f'Placement: outside of the aggregates: aggregate {SSD.uuid}'
+    ]
 
 
 def test_no_host_at_all():
     """Then there is nothing to count."""
     record, _ = diagnose(ProvidersInMemory([]), a_request(), hosts=[])
     assert (record.inquiry, render.headline(record)) == (
-        Diagnosis(asked=record.inquiry.asked, constraints=3), 'Placement offers no host',
-    )  # fmt: skip
+        Diagnosis(asked=record.inquiry.asked, constraints=3),
+        'Placement offers no host',
+    )
 
 
 class SlowProviders(ProvidersInMemory):
@@ -335,11 +476,18 @@ def test_the_share_of_the_time_of_placement(processes, status):
     of the time of a worker of Placement, be there answers or not. A diagnosis that asks
     nothing needs none."""
     clock = Clock()
-    placement = SlowProviders(clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS])
+    placement = SlowProviders(
+        clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS]
+    )
     placement.status = status
     known = {each.uuid: each for each in HOSTS}
     diagnoser = Diagnoser(
-        Settings(), placement, KNOWN, lambda since: known, processes=processes, clock=clock
+        Settings(),
+        placement,
+        KNOWN,
+        lambda since: known,
+        processes=processes,
+        clock=clock,
     )
     assert diagnoser.pause() == 0.0
     decision = refused(a_request())

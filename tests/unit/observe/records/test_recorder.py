@@ -43,7 +43,9 @@ from tests.lab.ports import CountingPlacement, Decided, keep
 A = a_host('a')
 EMPTY = CountingPlacement({})
 NOBODY = 65534
-REFUSING = "create trigger no before insert on decisions begin select raise(abort, 'no'); end"
+REFUSING = (
+    "create trigger no before insert on decisions begin select raise(abort, 'no'); end"
+)
 
 
 def decide(recorder, *requests, placement=None):
@@ -62,21 +64,29 @@ def written(path, *requests):
 
 
 def named(*names):
-    return [a_request(instance_uuids=(name,), request_id=f'req-{name}') for name in names]
+    return [
+        a_request(instance_uuids=(name,), request_id=f'req-{name}') for name in names
+    ]
 
 
 def test_the_newest_are_kept_in_memory():
-    """So many as the option says, the newest first, with the time at which each began."""
+    """So many as the option says, the newest first, with the time at which each
+    began."""
     settings = Settings(decisions_kept=2)
-    kept = decide(DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')).newest()
+    kept = decide(
+        DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')
+    ).newest()
     assert [each.asked.servers for each in kept] == [('c',), ('b',)]
     assert all(999 < each.at <= 1000 for each in kept)
     assert len({each.id for each in kept}) == 2
 
 
 def test_decisions_that_are_counted():
-    """Each is counted once though none is kept, and by the request itself when many wait."""
-    counted, begun, hold = [], threading.Event(), threading.Event()
+    """Each is counted once though none is kept, and by the request itself when many
+    wait."""
+    counted = []
+    begun = threading.Event()
+    hold = threading.Event()
 
     def count(decision):
         counted.append(decision.request.request_id)
@@ -100,7 +110,8 @@ def test_decisions_that_are_counted():
 
 
 def test_a_file_that_is_leafed_through(tmp_path):
-    """The newest come first, some at a time; a decision is found by its id and its hosts."""
+    """The newest come first, some at a time; a decision is found by its id and its
+    hosts."""
     reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
     assert reader.of('req-2') == reader.of('2')
     pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
@@ -122,7 +133,9 @@ def test_several_workers_write_one_file(tmp_path):
     """Records of one are not lost to another, nor to a restart."""
     path = str(tmp_path / 'decisions')
     names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
-    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000, 10)) for _ in names]
+    recorders = [
+        DecisionRecorder(Settings(), RecordWriter(path, 1000, 10)) for _ in names
+    ]
     with ThreadPoolExecutor() as pool:
         for recorder, some in zip(recorders, names, strict=True):
             pool.submit(decide, recorder, *named(*some))
@@ -147,12 +160,14 @@ def incompressible(number, size):
     """A record that takes so many bytes."""
     text = Random(number).randbytes(size).hex()
     looks = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
-    return Record(str(number), 0.0, 1, None, None, RequestSummary(servers=('a',)), looks=looks)
+    return Record(
+        str(number), 0.0, 1, None, None, RequestSummary(servers=('a',)), looks=looks
+    )
 
 
 def test_the_file_is_bounded_in_size(tmp_path):
-    """It takes no more than so many MiB, and the newest records are in it. One that is larger than
-    that by itself stays until the next one comes."""
+    """It takes no more than so many MiB, and the newest records are in it. One that is
+    larger than that by itself stays until the next one comes."""
     path = tmp_path / 'decisions'
     with closing(RecordWriter(str(path), 10_000, 1)) as writer:
         for number in range(400):
@@ -164,7 +179,9 @@ def test_the_file_is_bounded_in_size(tmp_path):
         assert len(RecordReader(str(path)).of('a')) == len(kept)
         for number in (400, 401):
             writer.write(incompressible(number, 2**21))
-            assert [each.id for each in RecordReader(str(path)).newest()] == [str(number)]
+            assert [each.id for each in RecordReader(str(path)).newest()] == [
+                str(number)
+            ]
 
 
 def ids_in(path):
@@ -179,7 +196,8 @@ def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
     worker, and the moved one has the records until then. Journals of the old file do
     not damage the new one."""
     caplog.set_level('INFO')
-    path, other = tmp_path / 'decisions', tmp_path / 'old'
+    path = tmp_path / 'decisions'
+    other = tmp_path / 'old'
     with (
         closing(RecordWriter(str(path), 100, 1)) as one,
         closing(RecordWriter(str(path), 100, 1)) as two,
@@ -205,7 +223,8 @@ def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
 
 def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
     """Another file of records that is put there is written from then on."""
-    path, other = tmp_path / 'decisions', tmp_path / 'other'
+    path = tmp_path / 'decisions'
+    other = tmp_path / 'other'
     with closing(RecordWriter(str(other), 100, 1)) as writer:
         writer.write(incompressible(1, 100))
     with closing(RecordWriter(str(path), 100, 1)) as writer:
@@ -250,7 +269,8 @@ def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
 
 
 def test_no_time_for_the_reasons(tmp_path, monkeypatch):
-    """Where decisions take less time than their records, those against each host are left out."""
+    """Where decisions take less time than their records, those against each host are
+    left out."""
     monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
     reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
     assert [reader.rejections(each) for each in reader.newest()] == [None, None]
@@ -287,8 +307,8 @@ def as_nobody(work):
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 @pytest.mark.parametrize('is_killed', [False, True])
 def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
-    """After the daemon has ended, or was killed and has left its journals, and while it writes:
-    what the reader leaves behind is the daemon's own, and it writes on."""
+    """After the daemon has ended, or was killed and has left its journals, and while it
+    writes: what the reader leaves behind is the daemon's own, and it writes on."""
     with tempfile.TemporaryDirectory() as folder:
         os.chown(folder, NOBODY, NOBODY)
         path = str(Path(folder, 'decisions.sqlite'))
@@ -298,13 +318,17 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
             for number in numbers:
                 writer.write(Record(str(number), 0.0, 1, None, None, RequestSummary()))
             if is_killed:
-                os._exit(0)  # before the writer is collected, which would close the file
+                os._exit(
+                    0
+                )  # before the writer is collected, which would close the file
             writer.close()
 
         def read():
             with closing(RecordReader(path)) as reader:
                 found = [each.id for each in reader.newest()]
-                assert {each.stat().st_uid for each in Path(folder).iterdir()} == {NOBODY}
+                assert {each.stat().st_uid for each in Path(folder).iterdir()} == {
+                    NOBODY
+                }
             assert {each.stat().st_uid for each in Path(folder).iterdir()} == {NOBODY}
             return found
 
@@ -318,7 +342,9 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
         assert read() == ['3', '2', '1']
 
 
-ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason='only root can write such a file')
+ROOT_ALONE = pytest.mark.skipif(
+    os.geteuid() != 0, reason='only root can write such a file'
+)
 
 
 @pytest.mark.parametrize(
@@ -333,8 +359,8 @@ ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason='only root can write s
     ],
 )
 def test_who_may_read_the_file(tmp_path, before, after):
-    """Its owner, and a group that the operator lets, whatever the process's umask is; the same
-    holds for its journals while it is open."""
+    """Its owner, and a group that the operator lets, whatever the process's umask is;
+    the same holds for its journals while it is open."""
     path = tmp_path / 'decisions'
     if before is not None:
         path.touch()
@@ -352,7 +378,8 @@ def test_who_may_read_the_file(tmp_path, before, after):
 
 @pytest.mark.parametrize('target', ['decisions', 'nothing'])
 def test_a_link_is_not_followed(tmp_path, caplog, target):
-    """A link in place of the file leads neither a writer nor a reader to another file."""
+    """A link in place of the file leads neither a writer nor a reader to another
+    file."""
     other = tmp_path / target
     if target == 'decisions':
         written(other, *named('a'))
@@ -382,8 +409,9 @@ DAMAGES = {
 
 @pytest.mark.parametrize('place', ['', 'novasched', 'further/novasched'])
 def test_the_folder_of_the_file_is_made(tmp_path, place):
-    """But not the one that this is in: who writes nothing there yet has named another one. What
-    could not be opened at the start is tried with each record, which is not told again."""
+    """But not the one that this is in: who writes nothing there yet has named another
+    one. What could not be opened at the start is tried with each record, which is not
+    told again."""
     path = tmp_path / place / 'decisions'
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
     why = recorder.open()
@@ -408,7 +436,9 @@ def test_what_the_start_has_told(tmp_path, caplog, is_told):
     if is_told:
         assert recorder.open()
     decide(recorder, *named('a', 'b'))
-    assert caplog.text.count('Decision records are kept in memory alone') == (not is_told)
+    assert caplog.text.count('Decision records are kept in memory alone') == (
+        not is_told
+    )
     path.rmdir()
     decide(recorder, *named('c', 'd'))
     assert caplog.text.count(f'Decision records are kept in {path} again') == 1
@@ -445,9 +475,10 @@ def test_why_placement_offers_nothing(tmp_path):
     ('questions', 'placement', 'times'), [(0, EMPTY, 0), (9, None, 0), (9, EMPTY, 1)]
 )
 def test_no_answer_of_placement(tmp_path, questions, placement, times):
-    """It is not asked where the option says so, nor if it offered something. Then, and if it
-    does not answer, the record stays as it is."""
-    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10, 1)
+    """It is not asked where the option says so, nor if it offered something. Then, and
+    if it does not answer, the record stays as it is."""
+    asked = []
+    store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
 
     def ask(decision):
         asked.append(decision)
@@ -459,16 +490,20 @@ def test_no_answer_of_placement(tmp_path, questions, placement, times):
 
 
 def test_nobody_waits_for_placement(monkeypatch, tmp_path):
-    """While it is slow requests are answered, and what is not asked about is kept as it is."""
+    """While it is slow requests are answered, and what is not asked about is kept as it
+    is."""
     monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
-    busy, go = threading.Event(), threading.Event()
+    busy = threading.Event()
+    go = threading.Event()
 
     def ask(decision):
         busy.set()
         assert go.wait(30)
         return Diagnosis(asked=1), StageRejections('Placement', HostNames(), [], [])
 
-    recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask)
+    recorder = DecisionRecorder(
+        Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask
+    )
     decided = Decided([A], EMPTY)
     decided.ask(a_request())
     (decision,) = decided.notebook.decisions
@@ -476,7 +511,8 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     assert busy.wait(30)
     for _ in range(4):
         recorder(decision)
-    recorder._decisions.close()  # all are kept, while Placement is being asked about the first
+    # all are kept, while Placement is being asked about the first
+    recorder._decisions.close()
     go.set()
     recorder.close()
     inquiries = [each.inquiry for each in recorder.newest()]
@@ -488,7 +524,8 @@ class Held:
     """An observer that stops the thread which keeps records until it may go on."""
 
     def __init__(self):
-        self.busy, self.go_on = threading.Event(), threading.Event()
+        self.busy = threading.Event()
+        self.go_on = threading.Event()
 
     def __call__(self, decision, record):
         self.busy.set()
@@ -497,7 +534,8 @@ class Held:
 
 def test_records_that_are_dropped(caplog):
     """One line for an interval has the number of those that were dropped in it."""
-    now, hold = [1000.0], Held()
+    now = [1000.0]
+    hold = Held()
     recorder = DecisionRecorder(Settings(), observers=[hold], monotonic=lambda: now[0])
     decision = Decision(a_request(), 1, 0.0, 0.0)
 
@@ -517,16 +555,20 @@ def test_records_that_are_dropped(caplog):
     now[0] += module.DROP_LOG_INTERVAL_S
     recorder(decision)
     recorder.close()
-    assert [message.partition(' decision records')[0] for message in caplog.messages] == [
-        '1000', '20',
-    ]  # fmt: skip
+    assert [
+        message.partition(' decision records')[0] for message in caplog.messages
+    ] == [
+        '1000',
+        '20',
+    ]
     assert recorder.dropped == 1020
 
 
 def test_a_pause_before_the_next_diagnosis(tmp_path):
     """Refusals wait while Placement is not to be asked, and a process that ends does
     not ask it for them; their records stay as they are."""
-    asked, paused = [], threading.Event()
+    asked = []
+    paused = threading.Event()
 
     def diagnose(decision):
         asked.append(decision)
@@ -547,7 +589,11 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
             decided.driver.select_destinations(a_request(request_id=name))
     assert paused.wait(30)
     recorder.close()
-    assert [each.inquiry is not None for each in recorder.newest()] == [False, False, True]
+    assert [each.inquiry is not None for each in recorder.newest()] == [
+        False,
+        False,
+        True,
+    ]
     assert len(asked) == 1
 
 

@@ -17,7 +17,11 @@ from novasched.plugins import loading
 from novasched.scheduler.decision import STEPS, Contribution
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
-from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, PlacementUnavailable
+from novasched.scheduler.errors import (
+    DatabaseUnavailable,
+    NoValidHost,
+    PlacementUnavailable,
+)
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
@@ -26,9 +30,16 @@ from novasched.scheduler.model.request import Destination, Retry
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers.refusing_host import RefusingHostWeigher
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, Notebook, TraitsPlacement, record_of
+from tests.lab.ports import (
+    CountingPlacement,
+    Decided,
+    Notebook,
+    TraitsPlacement,
+    record_of,
+)
 
-A, B = a_host('a', ram=8192), a_host('b', ram=4096)
+A = a_host('a', ram=8192)
+B = a_host('b', ram=4096)
 
 
 @pytest.fixture
@@ -49,54 +60,248 @@ def explain(tmp_path, capsys):
 BIG = a_flavor(vcpus=64, memory_mb=999_999, root_gb=9_999)
 SERVER = a_uuid('elsewhere')
 TABLE = [
-    ('AggregateCoreFilter', {}, {'flavor': BIG}, '8 vCPUs before overcommit, 64 wanted', 'lack free vCPUs'),
-    ('AggregateDiskFilter', {}, {'flavor': BIG}, '102400 MiB of disk before overcommit, 10238976 wanted', 'lack free disk'),
-    ('AggregateImagePropertiesIsolation', {'metadata': {'os': 'windows'}}, {'image': {'os': 'linux'}}, "'os' is 'linux' in the image, not windows", 'in aggregates for other images'),
-    ('AggregateInstanceExtraSpecsFilter', {}, {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}}, "no aggregate with 'ssd'", 'in aggregates for other flavors'),
-    ('AggregateIoOpsFilter', {'num_io_ops': 9}, {}, '9 I/O operations, limit 8', 'busy with I/O'),
-    ('AggregateMultiTenancyIsolation', {'metadata': {'filter_tenant_id': 'theirs'}}, {}, 'for other projects', 'for other projects'),
-    ('AggregateNumInstancesFilter', {'num_instances': 51}, {}, '51 servers, limit 50', 'with too many servers'),
-    ('AggregateRamFilter', {}, {'flavor': BIG}, '8192 MiB of memory before overcommit, 999999 wanted', 'lack free memory'),
-    ('AggregateTypeAffinityFilter', {'metadata': {'instance_type': 'large'}}, {}, 'for flavors large', 'in aggregates for other flavors'),
-    ('AvailabilityZoneFilter', {}, {'availability_zone': 'west'}, 'in nova, west wanted', 'in another zone'),
-    ('ComputeCapabilitiesFilter', {}, {'extra_specs': {'capabilities:arch': 'vax'}}, "no capability 'arch'", 'lack a capability'),
-    ('ComputeFilter', {'disabled': True, 'why': 'repair'}, {}, 'disabled, reason: repair', 'disabled'),
+    (
+        'AggregateCoreFilter',
+        {},
+        {'flavor': BIG},
+        '8 vCPUs before overcommit, 64 wanted',
+        'lack free vCPUs',
+    ),
+    (
+        'AggregateDiskFilter',
+        {},
+        {'flavor': BIG},
+        '102400 MiB of disk before overcommit, 10238976 wanted',
+        'lack free disk',
+    ),
+    (
+        'AggregateImagePropertiesIsolation',
+        {'metadata': {'os': 'windows'}},
+        {'image': {'os': 'linux'}},
+        "'os' is 'linux' in the image, not windows",
+        'in aggregates for other images',
+    ),
+    (
+        'AggregateInstanceExtraSpecsFilter',
+        {},
+        {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}},
+        "no aggregate with 'ssd'",
+        'in aggregates for other flavors',
+    ),
+    (
+        'AggregateIoOpsFilter',
+        {'num_io_ops': 9},
+        {},
+        '9 I/O operations, limit 8',
+        'busy with I/O',
+    ),
+    (
+        'AggregateMultiTenancyIsolation',
+        {'metadata': {'filter_tenant_id': 'theirs'}},
+        {},
+        'for other projects',
+        'for other projects',
+    ),
+    (
+        'AggregateNumInstancesFilter',
+        {'num_instances': 51},
+        {},
+        '51 servers, limit 50',
+        'with too many servers',
+    ),
+    (
+        'AggregateRamFilter',
+        {},
+        {'flavor': BIG},
+        '8192 MiB of memory before overcommit, 999999 wanted',
+        'lack free memory',
+    ),
+    (
+        'AggregateTypeAffinityFilter',
+        {'metadata': {'instance_type': 'large'}},
+        {},
+        'for flavors large',
+        'in aggregates for other flavors',
+    ),
+    (
+        'AvailabilityZoneFilter',
+        {},
+        {'availability_zone': 'west'},
+        'in nova, west wanted',
+        'in another zone',
+    ),
+    (
+        'ComputeCapabilitiesFilter',
+        {},
+        {'extra_specs': {'capabilities:arch': 'vax'}},
+        "no capability 'arch'",
+        'lack a capability',
+    ),
+    (
+        'ComputeFilter',
+        {'disabled': True, 'why': 'repair'},
+        {},
+        'disabled, reason: repair',
+        'disabled',
+    ),
     ('ComputeFilter', {'up': False}, {}, 'has not been heard from in a while', 'down'),
     ('CoreFilter', {'vcpus_used': 8}, {}, '0 vCPUs free, 1 wanted', 'lack free vCPUs'),
-    ('DifferentHostFilter', {'instances': [SERVER]}, {'hints': {'different_host': [SERVER]}}, f'has {SERVER}', 'have a server to keep away from'),
-    ('DiskFilter', {'disk_gb': 0}, {}, '0 MiB of disk before overcommit, 1024 wanted', 'lack free disk'),
-    ('ExactCoreFilter', {}, {}, '8 vCPUs free, exactly 1 wanted', 'have other vCPUs free'),
-    ('ExactDiskFilter', {}, {}, '102400 MiB of disk free, exactly 1024 wanted', 'have other disk free'),
-    ('ExactRamFilter', {}, {}, '8192 MiB of memory free, exactly 512 wanted', 'have other memory free'),
-    ('FailureDomainFilter', {}, {'group': a_group('affinity')}, 'no aggregate gives it a failure_domain', 'in no failure domain for the server group'),
-    ('ImagePropertiesFilter', {}, {'image': {'hw_architecture': 's390x'}}, 'image wants s390x, host supports nothing', 'cannot run the image'),
-    ('IoOpsFilter', {'num_io_ops': 8}, {}, '8 I/O operations, limit 8', 'busy with I/O'),
-    ('IsolatedHostsFilter', {'host': 'safe'}, {}, 'the host is for isolated images', 'isolated from the image'),
-    ('JsonFilter', {}, {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}}, 'the query is not true', 'do not meet the query'),
+    (
+        'DifferentHostFilter',
+        {'instances': [SERVER]},
+        {'hints': {'different_host': [SERVER]}},
+        f'has {SERVER}',
+        'have a server to keep away from',
+    ),
+    (
+        'DiskFilter',
+        {'disk_gb': 0},
+        {},
+        '0 MiB of disk before overcommit, 1024 wanted',
+        'lack free disk',
+    ),
+    (
+        'ExactCoreFilter',
+        {},
+        {},
+        '8 vCPUs free, exactly 1 wanted',
+        'have other vCPUs free',
+    ),
+    (
+        'ExactDiskFilter',
+        {},
+        {},
+        '102400 MiB of disk free, exactly 1024 wanted',
+        'have other disk free',
+    ),
+    (
+        'ExactRamFilter',
+        {},
+        {},
+        '8192 MiB of memory free, exactly 512 wanted',
+        'have other memory free',
+    ),
+    (
+        'FailureDomainFilter',
+        {},
+        {'group': a_group('affinity')},
+        'no aggregate gives it a failure_domain',
+        'in no failure domain for the server group',
+    ),
+    (
+        'ImagePropertiesFilter',
+        {},
+        {'image': {'hw_architecture': 's390x'}},
+        'image wants s390x, host supports nothing',
+        'cannot run the image',
+    ),
+    (
+        'IoOpsFilter',
+        {'num_io_ops': 8},
+        {},
+        '8 I/O operations, limit 8',
+        'busy with I/O',
+    ),
+    (
+        'IsolatedHostsFilter',
+        {'host': 'safe'},
+        {},
+        'the host is for isolated images',
+        'isolated from the image',
+    ),
+    (
+        'JsonFilter',
+        {},
+        {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}},
+        'the query is not true',
+        'do not meet the query',
+    ),
     ('MetricsFilter', {}, {}, 'has no metric load', 'lack a metric'),
-    ('NUMATopologyFilter', {}, {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))}, 'it reports no NUMA topology, or none that can be read', 'do not fit the NUMA topology'),
-    ('NumInstancesFilter', {'num_instances': 50}, {}, '50 servers, limit 50', 'with too many servers'),
-    ('PciPassthroughFilter', {}, {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}, 'PCI gpu: 0 of 1 devices are of that kind', 'lack PCI devices'),
-    ('RamFilter', {'ram': 100, 'total_usable_ram_mb': 8192}, {}, '100 MiB of memory free, 512 wanted', 'lack free memory'),
-    ('RetryFilter', {}, {'retry': Retry(1, (('host1', 'host1'),))}, 'was tried before', 'tried before'),
-    ('SameHostFilter', {}, {'hints': {'same_host': [SERVER]}}, f'has none of {SERVER}', 'lack a server to be with'),
-    ('ServerGroupAffinityFilter', {}, {'group': a_group('affinity', hosts=frozenset({'other'}))}, 'the group is on other', 'outside of the server group'),
-    ('ServerGroupAntiAffinityFilter', {'instances': [SERVER]}, {'group': a_group('anti-affinity', [SERVER])}, '1 servers of the group, limit 1', 'have a server of the group'),
-    ('SimpleCIDRAffinityFilter', {'host_ip': '10.0.0.1'}, {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}}, '10.0.0.1 is not in 10.0.1.0/24', 'not near the address'),
-    ('TypeAffinityFilter', {'instances': [SERVER]}, {'flavor': a_flavor(id=7)}, 'has servers of 1 other flavors', 'have servers of other flavors'),
-]  # fmt: skip
+    (
+        'NUMATopologyFilter',
+        {},
+        {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))},
+        'it reports no NUMA topology, or none that can be read',
+        'do not fit the NUMA topology',
+    ),
+    (
+        'NumInstancesFilter',
+        {'num_instances': 50},
+        {},
+        '50 servers, limit 50',
+        'with too many servers',
+    ),
+    (
+        'PciPassthroughFilter',
+        {},
+        {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)},
+        'PCI gpu: 0 of 1 devices are of that kind',
+        'lack PCI devices',
+    ),
+    (
+        'RamFilter',
+        {'ram': 100, 'total_usable_ram_mb': 8192},
+        {},
+        '100 MiB of memory free, 512 wanted',
+        'lack free memory',
+    ),
+    (
+        'RetryFilter',
+        {},
+        {'retry': Retry(1, (('host1', 'host1'),))},
+        'was tried before',
+        'tried before',
+    ),
+    (
+        'SameHostFilter',
+        {},
+        {'hints': {'same_host': [SERVER]}},
+        f'has none of {SERVER}',
+        'lack a server to be with',
+    ),
+    (
+        'ServerGroupAffinityFilter',
+        {},
+        {'group': a_group('affinity', hosts=frozenset({'other'}))},
+        'the group is on other',
+        'outside of the server group',
+    ),
+    (
+        'ServerGroupAntiAffinityFilter',
+        {'instances': [SERVER]},
+        {'group': a_group('anti-affinity', [SERVER])},
+        '1 servers of the group, limit 1',
+        'have a server of the group',
+    ),
+    (
+        'SimpleCIDRAffinityFilter',
+        {'host_ip': '10.0.0.1'},
+        {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}},
+        '10.0.0.1 is not in 10.0.1.0/24',
+        'not near the address',
+    ),
+    (
+        'TypeAffinityFilter',
+        {'instances': [SERVER]},
+        {'flavor': a_flavor(id=7)},
+        'has servers of 1 other flavors',
+        'have servers of other flavors',
+    ),
+]
 
 
 @pytest.mark.parametrize(('name', 'host', 'asked', 'why', 'word'), TABLE)
 def test_a_filter_that_refuses(explain, name, host, asked, why, word):
-    """The first line has its words and counts every host once; its reason is counted, that of
-    each host is known, and the command tells them."""
+    """The first line has its words and counts every host once; its reason is counted,
+    that of each host is known, and the command tells them."""
     settings = Settings(
         enabled_filters=('AllHostsFilter', name),
         isolated_hosts=('safe',),
         metrics_weight_setting=('load=1',),
     )
-    only = a_host(host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'})
+    only = a_host(
+        host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'}
+    )
     placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
     decision = Decided([only, A, B], placement, settings=settings).ask(
         a_request(ignore_hosts=('a',), **asked)
@@ -106,8 +311,12 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
     (attempt,) = record.looks
     stages = [(each.name, each.start, each.end) for each in attempt.stages]
     assert stages == [('ignore_hosts', 2, 1), ('AllHostsFilter', 1, 1), (name, 1, 0)]
-    assert [(each.reason, each.hosts) for each in attempt.stages[-1].causes] == [(why, 1)]
-    line = f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
+    assert [(each.reason, each.hosts) for each in attempt.stages[-1].causes] == [
+        (why, 1)
+    ]
+    line = (
+        f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
+    )
     assert render.headline(record) == line
     assert render.tally(record).total() == 3
     assert rejections_of(decision).against(only.host) == [f'{name}: {why}']
@@ -120,8 +329,13 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
 
 
 def _last_cell(lines, name):
-    """What the last column of a table says in the row of that name, which may take lines."""
-    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if line[:1] == '|']
+    """What the last column of a table says in the row of that name, which may take
+    lines."""
+    rows = [
+        [cell.strip() for cell in line.split('|')[1:-1]]
+        for line in lines
+        if line[:1] == '|'
+    ]
     (place,) = (place for place, cells in enumerate(rows) if cells[0] == name)
     further = takewhile(lambda cells: not cells[0], rows[place + 1 :])
     return ' '.join(cells[-1] for cells in (rows[place], *further))
@@ -130,34 +344,101 @@ def _last_cell(lines, name):
 MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
 SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
 RACK = {'failure_domain': 'rack1'}
-NAUGHT, LEAST = 0.0, None
+NAUGHT = 0.0
+LEAST = None
 """What normalises to 0: that value, or the least found."""
 
 WEIGHERS = [
     ('BuildFailureWeigher', {}, {'failed_builds': 1}, {}, (0, 1), LEAST, -1e6),
     ('CPUWeigher', {}, {'vcpus_used': 3}, {}, (8, 5), NAUGHT, 1),
-    ('CrossCellWeigher', {'cell': 'near'}, {'cell': 'far'}, {'requested_destination': MOVING}, (1, -1), LEAST, 1e6),
+    (
+        'CrossCellWeigher',
+        {'cell': 'near'},
+        {'cell': 'far'},
+        {'requested_destination': MOVING},
+        (1, -1),
+        LEAST,
+        1e6,
+    ),
     ('DiskWeigher', {'disk_gb': 2}, {'disk_gb': 1}, {}, (2048, 1024), NAUGHT, 1),
-    ('FailureDomainWeigher', {'metadata': RACK, 'instances': SERVERS}, {}, {'group': a_group('affinity', [SERVER])}, (1, 0), LEAST, 2),
-    ('HypervisorVersionWeigher', {'hypervisor_version': 9}, {'hypervisor_version': 8}, {}, (9, 8), LEAST, 1),
-    ('ImagePropertiesWeigher', {'instances': SERVERS}, {}, {'image': {'os': 'linux'}}, (1, 0), LEAST, 1),
+    (
+        'FailureDomainWeigher',
+        {'metadata': RACK, 'instances': SERVERS},
+        {},
+        {'group': a_group('affinity', [SERVER])},
+        (1, 0),
+        LEAST,
+        2,
+    ),
+    (
+        'HypervisorVersionWeigher',
+        {'hypervisor_version': 9},
+        {'hypervisor_version': 8},
+        {},
+        (9, 8),
+        LEAST,
+        1,
+    ),
+    (
+        'ImagePropertiesWeigher',
+        {'instances': SERVERS},
+        {},
+        {'image': {'os': 'linux'}},
+        (1, 0),
+        LEAST,
+        1,
+    ),
     ('IoOpsWeigher', {}, {'num_io_ops': 4}, {}, (0, 4), NAUGHT, -1),
-    ('MetricsWeigher', {'metrics': ({'name': 'load', 'value': 5},)}, {'metrics': ({'name': 'load', 'value': 1},)}, {}, (5, 1), LEAST, 1),
+    (
+        'MetricsWeigher',
+        {'metrics': ({'name': 'load', 'value': 5},)},
+        {'metrics': ({'name': 'load', 'value': 1},)},
+        {},
+        (5, 1),
+        LEAST,
+        1,
+    ),
     ('NumInstancesWeigher', {}, {'num_instances': 4}, {}, (0, 4), LEAST, -2),
     ('PCIWeigher', {}, {'pci': lambda: (Pool('p', 'v', 2),)}, {}, (100, 98), LEAST, 1),
     ('RAMWeigher', {'ram': 4096}, {'ram': 1024}, {}, (4096, 1024), NAUGHT, 1),
-    ('ServerGroupSoftAffinityWeigher', {'instances': SERVERS}, {}, {'group': a_group('soft-affinity', [SERVER])}, (1, 0), LEAST, 1),
-    ('ServerGroupSoftAntiAffinityWeigher', {}, {'instances': SERVERS}, {'group': a_group('soft-anti-affinity', [SERVER])}, (0, -1), LEAST, 1),
-    ('TraitsWeigher', {'traits': ['CUSTOM_FAST']}, {}, {'extra_specs': {'trait:CUSTOM_FAST': 'preferred'}}, (1, 0), LEAST, 1000),
-]  # fmt: skip
+    (
+        'ServerGroupSoftAffinityWeigher',
+        {'instances': SERVERS},
+        {},
+        {'group': a_group('soft-affinity', [SERVER])},
+        (1, 0),
+        LEAST,
+        1,
+    ),
+    (
+        'ServerGroupSoftAntiAffinityWeigher',
+        {},
+        {'instances': SERVERS},
+        {'group': a_group('soft-anti-affinity', [SERVER])},
+        (0, -1),
+        LEAST,
+        1,
+    ),
+    (
+        'TraitsWeigher',
+        {'traits': ['CUSTOM_FAST']},
+        {},
+        {'extra_specs': {'trait:CUSTOM_FAST': 'preferred'}},
+        (1, 0),
+        LEAST,
+        1000,
+    ),
+]
 
 
 @pytest.mark.parametrize(
     ('name', 'better', 'worse', 'asked', 'raw', 'floor', 'multiplier'), WEIGHERS
 )
-def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor, multiplier):
-    """The host that wins wins because of it: of the best hosts the command shows what each
-    weighs raw, normalised and multiplied, and nothing else tells them apart."""
+def test_a_weigher_that_prefers(
+    explain, name, better, worse, asked, raw, floor, multiplier
+):
+    """The host that wins wins because of it: of the best hosts the command shows what
+    each weighs raw, normalised and multiplied, and nothing else tells them apart."""
     settings = Settings(
         enabled_filters=(), metrics_weight_setting=('load=1',), metrics_required=False
     )
@@ -165,7 +446,10 @@ def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor,
     settings = replace(settings, **{kind.multiplier: multiplier / kind.sign})
     hosts = [
         replace(
-            a_host(each, **{k: v for k, v in fields.items() if k not in ('instances', 'traits')}),
+            a_host(
+                each,
+                **{k: v for k, v in fields.items() if k not in ('instances', 'traits')},
+            ),
             instances=fields.get('instances', {}),
         )
         for each, fields in (('worse', worse), ('better', better))
@@ -202,7 +486,11 @@ def test_a_host_that_is_tried_last(explain):
     decided.driver.pipeline.weighers += (Enabled(own),)
     lines = explain(decided.ask(a_request())).splitlines()
     assert lines[0] == 'b: 2 of 2 hosts fit'
-    cells = [[cell.strip() for cell in line.split('|')[1:4]] for line in lines if line[:1] == '|']
+    cells = [
+        [cell.strip() for cell in line.split('|')[1:4]]
+        for line in lines
+        if line[:1] == '|'
+    ]
     assert cells == [
         ['host', 'weight', 'RefusingHostWeigher'],
         ['b', '2.5', '-0 (0 of 0)'],
@@ -219,11 +507,31 @@ def test_every_weigher_has_its_row(name):
 
 
 NARROWED = [
-    ({'ignore_hosts': ('a',)}, 'b', '1 ignored by the request', 'ignore_hosts: the request rules it out'),
-    ({'force_hosts': ('b',)}, 'b', '1 not forced by the request', 'force_hosts: not the host that the request forces'),
-    ({'force_nodes': ('b',)}, 'b', '1 not forced by the request', 'force_nodes: not the node that the request forces'),
-    ({'requested_destination': Destination(host='b')}, 'b', '1 not the requested destination', 'requested_destination: not the host that the server is to move to'),
-]  # fmt: skip
+    (
+        {'ignore_hosts': ('a',)},
+        'b',
+        '1 ignored by the request',
+        'ignore_hosts: the request rules it out',
+    ),
+    (
+        {'force_hosts': ('b',)},
+        'b',
+        '1 not forced by the request',
+        'force_hosts: not the host that the request forces',
+    ),
+    (
+        {'force_nodes': ('b',)},
+        'b',
+        '1 not forced by the request',
+        'force_nodes: not the node that the request forces',
+    ),
+    (
+        {'requested_destination': Destination(host='b')},
+        'b',
+        '1 not the requested destination',
+        'requested_destination: not the host that the server is to move to',
+    ),
+]
 
 
 @pytest.mark.parametrize(('asked', 'chosen', 'line', 'why'), NARROWED)
@@ -235,8 +543,9 @@ def test_a_request_that_narrows(asked, chosen, line, why):
 
 
 def test_claims_that_are_refused(explain):
-    """Hosts that somebody else was faster on are named, and the step that it took. If the second
-    server finds its host taken, that one host is told apart from the others."""
+    """Hosts that somebody else was faster on are named, and the step that it took. If
+    the second server finds its host taken, that one host is told apart from the
+    others."""
     off = a_host('off', disabled=True)
     slots = {host.uuid: 0 for host in (A, B, off)}
     placement = CountingPlacement(slots, stale=frozenset(slots))
@@ -247,7 +556,9 @@ def test_claims_that_are_refused(explain):
     assert 'claims     refused on a, b' in others
     why = explain(decision, '--host', 'b').splitlines()[1:]
     assert why == ['b: Placement refused the claim', 'b: fit, number 2 of 2 by weight']
-    one_left = CountingPlacement({A.uuid: 1, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid)))
+    one_left = CountingPlacement(
+        {A.uuid: 1, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid))
+    )
     first, *_ = explain(Decided([A, B], one_left).ask(a_request(count=2))).splitlines()
     assert first == '0 of 2 hosts for server 2 of 2: 2 claimed by others'
 
@@ -256,21 +567,29 @@ def test_what_is_in_flight_is_told():
     """The second request finds one host less what the first one took."""
     decided = Decided([A, B])
     first, second = (
-        record_of(decided.ask(a_request(instance_uuids=(name,)))) for name in ('one', 'two')
+        record_of(decided.ask(a_request(instance_uuids=(name,))))
+        for name in ('one', 'two')
     )
     assert [each.looks[0].in_flight for each in (first, second)] == [0, 1]
     assert set(second.steps) == set(STEPS)
 
 
-@pytest.mark.parametrize(('error', 'line', 'refusal'), [
-    (NoValidHost('No such host'), 'Refused before Placement was asked: No such host', 'No such host'),
-    (PlacementUnavailable('it is down'), 'Not decided: it is down', None),
-    (DatabaseUnavailable('cell1 is down'), 'Not decided: cell1 is down', None),
-    (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('error', 'line', 'refusal'),
+    [
+        (
+            NoValidHost('No such host'),
+            'Refused before Placement was asked: No such host',
+            'No such host',
+        ),
+        (PlacementUnavailable('it is down'), 'Not decided: it is down', None),
+        (DatabaseUnavailable('cell1 is down'), 'Not decided: cell1 is down', None),
+        (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
+    ],
+)
 def test_what_cannot_be_decided(explain, error, line, refusal):
-    """A refusal before Placement is asked, and a failure: of what is no error of ours the
-    text is not kept."""
+    """A refusal before Placement is asked, and a failure: of what is no error of ours
+    the text is not kept."""
 
     def failing(request):
         raise error
@@ -293,7 +612,9 @@ def test_hosts_drawn_by_chance():
     driver = ChanceScheduler(parts)
     driver.select_destinations(a_request())
     with pytest.raises(NoValidHost):
-        driver.select_destinations(a_request(ignore_hosts=('a',), instance_uuids=('other',)))
+        driver.select_destinations(
+            a_request(ignore_hosts=('a',), instance_uuids=('other',))
+        )
     lines = [render.headline(record) for record in notebook.records]
     assert lines == [
         'a: 1 of 3 hosts fit, 2 disabled or down',
@@ -303,12 +624,18 @@ def test_hosts_drawn_by_chance():
 
 INQUIRIES = [
     (None, 'Placement offers no host'),
-    (Diagnosis(('trait A', '9 VCPU'), 3, 3), 'Placement offers no host, but would without trait A or without 9 VCPU'),
+    (
+        Diagnosis(('trait A', '9 VCPU'), 3, 3),
+        'Placement offers no host, but would without trait A or without 9 VCPU',
+    ),
     (Diagnosis((), 3, 3), 'Placement offers no host'),
     (Diagnosis((), 0, 3), 'Placement offers no host'),
-    (Diagnosis((), 1, 1, refusal='No such trait'), 'Placement offers no host: it refuses the query: No such trait'),
+    (
+        Diagnosis((), 1, 1, refusal='No such trait'),
+        'Placement offers no host: it refuses the query: No such trait',
+    ),
     (Diagnosis(passing=True), 'Placement offers no host; asked again, it did'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(('inquiry', 'line'), INQUIRIES)

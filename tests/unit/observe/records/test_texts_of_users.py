@@ -24,7 +24,9 @@ from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import Decided, record_of
 
-TITLE, RIGHT_TO_LEFT, BACK = '\x1b]0;evil\x07', '\u202eevil', 'evil\r\x08\x9b2J'
+TITLE = '\x1b]0;evil\x07'
+RIGHT_TO_LEFT = '\u202eevil'
+BACK = 'evil\r\x08\x9b2J'
 EVIL = (TITLE, RIGHT_TO_LEFT, BACK)
 
 
@@ -47,12 +49,18 @@ def test_records(evil, tmp_path, capsys):
     """No text of a record is a command, though it be one that an older release has
     kept."""
     asked = a_request(
-        hints={evil: [evil], 'query': [evil]}, image={evil: evil}, availability_zone=evil
+        hints={evil: [evil], 'query': [evil]},
+        image={evil: evil},
+        availability_zone=evil,
     )
-    asked = replace(asked, flavor=replace(asked.flavor, name=evil, extra_specs={evil: evil}))
+    asked = replace(
+        asked, flavor=replace(asked.flavor, name=evil, extra_specs={evil: evil})
+    )
     decision = Decided([a_host('h1')]).ask(asked)
     record = record_of(decision)
-    old = replace(record, id='old', asked=replace(record.asked, hints={'a': evil}, flavor=evil))
+    old = replace(
+        record, id='old', asked=replace(record.asked, hints={'a': evil}, flavor=evil)
+    )
     for kept in (record, old):
         path = str(tmp_path / kept.id)
         with closing(RecordWriter(path, 10, 10)) as writer:
@@ -72,14 +80,18 @@ def test_logs(evil):
     oslo_logging.register_options(conf)
     conf(['--config-file=/dev/null'])
     colour = '\x1b[01;36m'
-    conf.set_override('logging_context_format_string', f'{colour}%(user_name)s %(message)s')
+    conf.set_override(
+        'logging_context_format_string', f'{colour}%(user_name)s %(message)s'
+    )
     output = io.StringIO()
     handler = logging.StreamHandler(output)
     handler.setFormatter(Hiding(formatters.ContextFormatter(config=conf)))
     Serializer().deserialize_context({'user_name': evil, 'request_id': 'req-1'})
     for logger in ('nova.filters', 'novasched', 'oslo.messaging'):
         for args in ((evil,), (BadRequest(evil),), (ValueError(f'{evil}\nnext'),)):
-            handler.handle(logging.LogRecord(logger, logging.INFO, '', 1, 'it is %s', args, None))
+            handler.handle(
+                logging.LogRecord(logger, logging.INFO, '', 1, 'it is %s', args, None)
+            )
     text = output.getvalue()
     assert text.count(colour) == text.count('it is') == 9
     assert is_printed(text.replace(colour, ''))

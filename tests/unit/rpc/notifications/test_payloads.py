@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No payload tells a secret, and none is built in what the request still needs. That each is what
-nova sends, tests/functional/test_notifications.py shows field by field."""
+"""No payload tells a secret, and none is built in what the request still needs. That
+each is what nova sends, tests/functional/test_notifications.py shows field by field."""
 
 from datetime import datetime
 
@@ -14,16 +14,24 @@ from tests.lab.wire import CALLS, MADE, context_of, primitive
 
 SENT = CALLS['boot']['args']['spec_obj']
 EVERYTHING = data(MADE['everything']['spec_obj'])
-CALLER = {**context_of(CALLS['boot']), 'auth_token': 'secret', 'remote_address': '192.0.2.1'}
+CALLER = {
+    **context_of(CALLS['boot']),
+    'auth_token': 'secret',
+    'remote_address': '192.0.2.1',
+}
 NOW = datetime(2026, 11, 21, 12, 0, 0, 5)
 
 
 @pytest.mark.parametrize(
     ('before', 'aggregates', 'after'),
-    [({}, [], {}), ({'aggregates': ['b,a']}, ['ab', 'c'], {'aggregates': ['b,a', 'c']})],
+    [
+        ({}, [], {}),
+        ({'aggregates': ['b,a']}, ['ab', 'c'], {'aggregates': ['b,a', 'c']}),
+    ],
 )
 def test_destination_at_start(before, aggregates, after):
-    """Aggregates of prefilters stand behind those that were sent, which stay as they are."""
+    """Aggregates of prefilters stand behind those that were sent, which stay as they
+    are."""
     wanted = Destination(aggregates=tuple(map(frozenset, aggregates)))
     destination = primitive('Destination', '1.4', **before) if before else None
     spec = {**SENT, payloads.DATA: {**data(SENT), 'requested_destination': destination}}
@@ -33,25 +41,39 @@ def test_destination_at_start(before, aggregates, after):
 
 
 def test_the_context_shows_no_secret():
-    """It has oslo.context's fields and those that nova adds; PCI requests, which are attributes of
-    objects in the legacy format, hold the same."""
+    """It has oslo.context's fields and those that nova adds; PCI requests, which are
+    attributes of objects in the legacy format, hold the same."""
     wire = payloads.context_on_wire(CALLER, NOW)
     assert wire['timestamp'] == '2026-11-21T12:00:00.000005'
     context = payloads.context_attributes(wire)
-    instance = payloads.legacy_payload(EVERYTHING, context)['request_spec']['instance_properties']
-    assert instance['pci_requests']['_context']['user_id'] == wire['user_id'] == CALLER['user']
+    instance = payloads.legacy_payload(EVERYTHING, context)['request_spec'][
+        'instance_properties'
+    ]
+    assert (
+        instance['pci_requests']['_context']['user_id']
+        == wire['user_id']
+        == CALLER['user']
+    )
     assert 'secret' not in str([wire, instance])
     assert '192.0.2.1' not in str([wire, instance])
 
 
-CELL = primitive('CellMapping', '1.1', uuid='u', disabled=False, database_connection='a://secret')
-IMAGE_PROPERTIES = primitive('ImageMetaProps', '1.44', hw_ephemeral_encryption_secret_uuid='secret')
+CELL = primitive(
+    'CellMapping', '1.1', uuid='u', disabled=False, database_connection='a://secret'
+)
+IMAGE_PROPERTIES = primitive(
+    'ImageMetaProps', '1.44', hw_ephemeral_encryption_secret_uuid='secret'
+)
 
 
 @pytest.mark.parametrize(
     'fields',
     [
-        {'requested_destination': primitive('Destination', '1.4', host=None, cell=CELL)},
+        {
+            'requested_destination': primitive(
+                'Destination', '1.4', host=None, cell=CELL
+            )
+        },
         {'image': primitive('ImageMeta', '1.8', properties=IMAGE_PROPERTIES)},
     ],
 )
@@ -62,12 +84,18 @@ def test_versioned_fields_show_no_secret(fields):
 
 def test_rules():
     """Of a group's rules the one is sent, as a number in a text."""
-    group = primitive('InstanceGroup', '1.11', _rules={'max_server_per_host': ' 3', 'x': 'y'})
+    group = primitive(
+        'InstanceGroup', '1.11', _rules={'max_server_per_host': ' 3', 'x': 'y'}
+    )
     payload = payloads.versioned_payload({**EVERYTHING, 'instance_group': group})
-    assert data(data(payload)['instance_group'])['rules'] == {'max_server_per_host': '3'}
+    assert data(data(payload)['instance_group'])['rules'] == {
+        'max_server_per_host': '3'
+    }
 
 
-@pytest.mark.parametrize('part', [None, {}, ' ', 5, [], {'nova_object.name': 'VirtCPUTopology'}])
+@pytest.mark.parametrize(
+    'part', [None, {}, ' ', 5, [], {'nova_object.name': 'VirtCPUTopology'}]
+)
 def test_a_part_that_is_no_object(part):
     """A part of a request that is no object has no fields."""
     assert data(part) == {}

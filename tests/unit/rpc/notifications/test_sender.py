@@ -72,8 +72,12 @@ def test_requests_of_unknown_origin():
 
 @pytest.mark.parametrize(
     'lines',
-    [(), ('[oslo_messaging_notifications]', 'driver = noop'), ('[notifications]', 'notification_format = both')],
-)  # fmt: skip
+    [
+        (),
+        ('[oslo_messaging_notifications]', 'driver = noop'),
+        ('[notifications]', 'notification_format = both'),
+    ],
+)
 def test_silent_unless_a_driver_is_named(tmp_path, lines):
     """The default driver is noop, whatever the format: nothing is built."""
     conf = a_conf(tmp_path, *lines)
@@ -83,7 +87,9 @@ def test_silent_unless_a_driver_is_named(tmp_path, lines):
 def test_a_bad_url_is_not_shown(tmp_path):
     """The error says where to look, and not what is there."""
     section = '[oslo_messaging_notifications]'
-    conf = a_conf(tmp_path, section, 'driver = messagingv2', 'transport_url = x://u:secret@h')
+    conf = a_conf(
+        tmp_path, section, 'driver = messagingv2', 'transport_url = x://u:secret@h'
+    )
     with pytest.raises(ConfigError) as caught:
         make_notifier(conf, loading.service_settings(conf))
     assert 'secret' not in str(caught.value)

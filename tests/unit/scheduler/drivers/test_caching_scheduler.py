@@ -20,7 +20,16 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False, named=(), located=(), flavors=False):
+    def read(
+        self,
+        uuids,
+        request,
+        instances,
+        images=False,
+        named=(),
+        located=(),
+        flavors=False,
+    ):
         self.reads.append((uuids, instances, images))
         return super().read(uuids, request, instances, images, named, located)
 
@@ -43,12 +52,15 @@ FAR = a_host('far', ram=1024, cell='cell2')
 
 
 def cloud(*hosts, slots=10):
-    cells, options = Cells(hosts), {'slots': slots, 'kind': CachingScheduler}
+    cells = Cells(hosts)
+    options = {'slots': slots, 'kind': CachingScheduler}
     return a_driver(cells, WantsInstances, weighers=[RAMWeigher], **options), cells
 
 
 def ask(driver, name='server', **fields):
-    return [row[0] for row in ports.ask(driver, instance_uuids=(a_uuid(name),), **fields)]
+    return [
+        row[0] for row in ports.ask(driver, instance_uuids=(a_uuid(name),), **fields)
+    ]
 
 
 def test_hosts_are_read_between_requests_not_for_them():
@@ -83,7 +95,8 @@ def test_placed_servers_count_until_the_next_refresh():
 
 
 def test_one_read_serves_all_wishes():
-    """The first request that looks at servers has them read, and they are from then on."""
+    """The first request that looks at servers has them read, and they are from then
+    on."""
     driver, cells = cloud(A, B)
     ask(driver, 'one')
     ask(driver, 'two', hints={'look': ['yes']})

@@ -11,8 +11,11 @@ from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import a_driver, ask
 
-A, B, C = a_host('a'), a_host('b'), a_host('c')
-DOWN, DISABLED = a_host('down', up=False), a_host('disabled', disabled=True)
+A = a_host('a')
+B = a_host('b')
+C = a_host('c')
+DOWN = a_host('down', up=False)
+DISABLED = a_host('disabled', disabled=True)
 
 
 def scheduler(*hosts, **options):
@@ -20,8 +23,10 @@ def scheduler(*hosts, **options):
 
 
 def test_every_live_host_is_as_likely():
-    """No host that the request leaves is preferred, whatever it has left, and no other is drawn."""
-    line, request = RandomPipeline(Settings(), [], []), a_request(ignore_hosts=('B',))
+    """No host that the request leaves is preferred, whatever it has left, and no other
+    is drawn."""
+    line = RandomPipeline(Settings(), [], [])
+    request = a_request(ignore_hosts=('B',))
     hosts = [DOWN, a_host('small', ram=1), B, DISABLED, a_host('large', ram=9999)]
     ranks = [line.rank(hosts, request, 0, Random(seed)).hosts for seed in range(400)]
     assert all({host.host for host in rank} == {'small', 'large'} for rank in ranks)
@@ -34,7 +39,11 @@ def test_every_live_host_is_as_likely():
         ((), {}, ''),
         ((DOWN, DISABLED), {}, 'Is the appropriate service running?'),
         ((A, DOWN), {'ignore_hosts': ('a',)}, 'Could not find another compute'),
-        ((A,), {'requested_destination': Destination(host='z')}, 'Could not find another compute'),
+        (
+            (A,),
+            {'requested_destination': Destination(host='z')},
+            'Could not find another compute',
+        ),
     ],
 )
 def test_refusals(hosts, fields, reason):
@@ -46,7 +55,8 @@ def test_refusals(hosts, fields, reason):
 
 @pytest.mark.parametrize('count', [1, 2, 3, 5])
 def test_servers_spread_as_far_as_they_can(count):
-    """Servers of one request share a host only when there are more of them than hosts."""
+    """Servers of one request share a host only when there are more of them than
+    hosts."""
     for _ in range(20):
         chosen = [row[0] for row in ask(scheduler(A, B, C), count=count)]
         assert len(set(chosen)) == min(count, 3)

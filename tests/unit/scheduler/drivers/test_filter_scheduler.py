@@ -21,7 +21,10 @@ from novasched.scheduler.ports import Outdated
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
 from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
 
-POOLS = (Pool('p', 'v', 2, tags={'rp_uuid': 'A'}), Pool('p', 'v', 2, tags={'rp_uuid': 'B'}))
+POOLS = (
+    Pool('p', 'v', 2, tags={'rp_uuid': 'A'}),
+    Pool('p', 'v', 2, tags={'rp_uuid': 'B'}),
+)
 DEVICE = {
     'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),),
     'requested_resources': (RequestGroup('id-0', {'CUSTOM_PCI': 1}),),
@@ -29,17 +32,22 @@ DEVICE = {
 
 
 class Cards(CountingPlacement):
-    """Offers a device of either card of a host for a claim, whatever it gave before, and
-    keeps of which card it gave one."""
+    """Offers a device of either card of a host for a claim, whatever it gave before,
+    and keeps of which card it gave one."""
 
     given = ()
 
     def candidates(self, request):
-        return {rp: [a_mapped_candidate(rp, 'id', [card]) for card in 'AB'] for rp in self.slots}
+        return {
+            rp: [a_mapped_candidate(rp, 'id', [card]) for card in 'AB']
+            for rp in self.slots
+        }
 
     def claim_together(self, wanted):
         self.given += tuple(
-            card for _, candidate in wanted for card in candidate.providers_by_group()['id-0']
+            card
+            for _, candidate in wanted
+            for card in candidate.providers_by_group()['id-0']
         )
         return super().claim_together(wanted)
 
@@ -65,8 +73,8 @@ def placed(count, *others, pools=POOLS, kind=Cards):
 
 
 def test_devices_are_those_of_the_card_that_was_claimed():
-    """Each server of a request finds the cards as the claims before it have left them, and
-    the request group names the card that was claimed last."""
+    """Each server of a request finds the cards as the claims before it have left them,
+    and the request group names the card that was claimed last."""
     seeing = Seeing()
     assert placed(4, seeing) == ('A', 'A', 'B', 'B')
     assert seeing.seen == [(), ('A',), ('A',), ('B',)]
@@ -78,21 +86,23 @@ class Refusing(Cards):
     """Lets nobody claim for several servers at once."""
 
     def claim_together(self, wanted):
-        return super().claim_together(wanted) if len(wanted) == 1 else None
+        if len(wanted) == 1:
+            return super().claim_together(wanted)
+        return None
 
 
 @pytest.mark.parametrize('count', [2, 4])
 def test_a_refused_common_claim_leaves_nothing_behind(count):
-    """Where servers are then claimed one by one, each may have the card that the common claim
-    would have given to another."""
+    """Where servers are then claimed one by one, each may have the card that the common
+    claim would have given to another."""
     pools = tuple(replace(pool, count=count // 2) for pool in POOLS)
     given = ''.join(placed(count, pools=pools, kind=Refusing))
     assert given == 'A' * (count // 2) + 'B' * (count // 2)
 
 
 class Failing(MemoryHosts):
-    """Hosts that cannot be looked up; ``errors`` are what happens, in turn, and in the end
-    nothing does."""
+    """Hosts that cannot be looked up; ``errors`` are what happens, in turn, and in the
+    end nothing does."""
 
     def __init__(self, *errors, hosts=()):
         super().__init__(hosts)
@@ -118,23 +128,29 @@ class Claimless(CountingPlacement):
         return super().claim(request, candidate)
 
 
-@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
+@pytest.mark.parametrize(
+    'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
+)
 def test_a_short_outage(error, caplog):
-    """A request waits for its end, is decided anew from what there is then, and tells its start
-    once. The log has one line of it."""
-    host, audience = a_host(), Audience()
+    """A request waits for its end, is decided anew from what there is then, and tells
+    its start once. The log has one line of it."""
+    host = a_host()
+    audience = Audience()
     hosts = Failing(error, error, hosts=[host])
     driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=audience)
     assert ask(driver) == [[host.host]]
     assert len(hosts.arrived) == 4
     assert hosts.arrived == sorted(set(hosts.arrived))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
-    assert [each.levelname for each in caplog.records if 'wait' in each.message] == ['WARNING']
+    assert [each.levelname for each in caplog.records if 'wait' in each.message] == [
+        'WARNING'
+    ]
 
 
 def test_what_a_request_began_with_has_changed(caplog):
     """It is decided anew at once, in the time that it has, and nobody is told."""
-    host, audience = a_host(), Audience()
+    host = a_host()
+    audience = Audience()
     hosts = Failing(Outdated('another version'), Outdated('and another'), hosts=[host])
     driver = a_driver(hosts, notifier=audience)
     assert ask(driver) == [[host.host]]
@@ -152,7 +168,9 @@ def test_an_outage_that_lasts():
     assert len(hosts.arrived) > 1
 
 
-@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
+@pytest.mark.parametrize(
+    'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
+)
 def test_a_request_that_has_waited_for_a_thread(error):
     """The time since its message came counts: a request whose patience is over by then
     is tried once, and refused at its first failure."""
@@ -182,7 +200,8 @@ def test_messages_are_left_in_the_broker(slots):
         return len(hosts.arrived)
 
     assert tries() > 1
-    tries()  # perhaps more than one: the first failure was a moment after its request came
+    # perhaps more than one: the first failure was a moment after its request came
+    tries()
     assert tries() == 1
     with nullcontext() if slots else pytest.raises(NoValidHost):
         ask(driver)  # the outage is over
@@ -211,7 +230,8 @@ def test_a_refusal_before_placement_is_asked():
 def test_while_the_circuit_is_open(monkeypatch):
     """A request waits for its end, and sleeps for no pause beside."""
     monkeypatch.setattr('time.sleep', None)
-    host, answers = a_host(), iter([False, False, True])
+    host = a_host()
+    answers = iter([False, False, True])
     away = PlacementUnavailable('left alone', lambda seconds: next(answers))
     hosts = Failing(away, hosts=[host])
     assert ask(a_driver(hosts))
@@ -227,7 +247,9 @@ def test_the_end_of_the_process():
         driver.stop(0)
         return False
 
-    hosts = Failing(PlacementUnavailable('left alone', is_over), PlacementUnavailable('away'))
+    hosts = Failing(
+        PlacementUnavailable('left alone', is_over), PlacementUnavailable('away')
+    )
     driver = a_driver(hosts, placement_patience=86400)
     with pytest.raises(PlacementUnavailable):
         ask(driver)

@@ -22,7 +22,8 @@ NAMES = sorted(entry_points(group='novasched.filters').names)
 
 @pytest.mark.parametrize('name', NAMES)
 def test_contract(name):
-    """Each is found by its name, and says when it is to be asked and what to tell operators."""
+    """Each is found by its name, and says when it is to be asked and what to tell
+    operators."""
     (each,) = loading.filters(Settings(enabled_filters=(name,)))
     assert name_of(each) == name
     assert isinstance(each.scope, Scope)
@@ -33,26 +34,48 @@ def test_contract(name):
 
 
 ALL = None
-GROUP = {'group': a_group('anti-affinity', ['a', 'b']), 'instance_uuids': ('new', 'newer')}
+GROUP = {
+    'group': a_group('anti-affinity', ['a', 'b']),
+    'instance_uuids': ('new', 'newer'),
+}
 
 
-@pytest.mark.parametrize(('name', 'fields', 'needed'), [
-    ('ComputeFilter', {}, set()),
-    ('TypeAffinityFilter', {}, set()),
-    ('SameHostFilter', {'hints': {'same_host': ['a', 'b']}}, {'a', 'b'}),
-    ('DifferentHostFilter', {'hints': {'different_host': ['a']}}, {'a'}),
-    ('ServerGroupAffinityFilter', {'group': a_group('affinity', ['a'], hosts=['h'])}, set()),
-    ('ServerGroupAntiAffinityFilter', GROUP, {'a', 'b', 'new', 'newer'}),
-    ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuids': None}, {'a', 'b'}),
-    ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuid': 'old'}, {'a', 'b', 'new', 'newer', 'old'}),
-    ('JsonFilter', {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}, set()),
-    ('JsonFilter', {'hints': {'query': ['["not", ["=", "$instances.a.uuid", "a"]]']}}, ALL),
-    ('JsonFilter', {'hints': {'query': ['["=", "$instances", 1]']}}, ALL),
-    ('JsonFilter', {'hints': {'query': ['["=", "\\u0024instances.a", 1]']}}, ALL),
-    ('JsonFilter', {'hints': {'query': ['no query']}}, set()),
-    ('JsonFilter', {'hints': {'query': ['[]', '[]']}}, set()),
-    ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('name', 'fields', 'needed'),
+    [
+        ('ComputeFilter', {}, set()),
+        ('TypeAffinityFilter', {}, set()),
+        ('SameHostFilter', {'hints': {'same_host': ['a', 'b']}}, {'a', 'b'}),
+        ('DifferentHostFilter', {'hints': {'different_host': ['a']}}, {'a'}),
+        (
+            'ServerGroupAffinityFilter',
+            {'group': a_group('affinity', ['a'], hosts=['h'])},
+            set(),
+        ),
+        ('ServerGroupAntiAffinityFilter', GROUP, {'a', 'b', 'new', 'newer'}),
+        (
+            'ServerGroupAntiAffinityFilter',
+            {**GROUP, 'instance_uuids': None},
+            {'a', 'b'},
+        ),
+        (
+            'ServerGroupAntiAffinityFilter',
+            {**GROUP, 'instance_uuid': 'old'},
+            {'a', 'b', 'new', 'newer', 'old'},
+        ),
+        ('JsonFilter', {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}, set()),
+        (
+            'JsonFilter',
+            {'hints': {'query': ['["not", ["=", "$instances.a.uuid", "a"]]']}},
+            ALL,
+        ),
+        ('JsonFilter', {'hints': {'query': ['["=", "$instances", 1]']}}, ALL),
+        ('JsonFilter', {'hints': {'query': ['["=", "\\u0024instances.a", 1]']}}, ALL),
+        ('JsonFilter', {'hints': {'query': ['no query']}}, set()),
+        ('JsonFilter', {'hints': {'query': ['[]', '[]']}}, set()),
+        ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
+    ],
+)
 def test_what_it_looks_for_on_hosts(name, fields, needed):
     """A filter says for which instances it looks, so that no others have to be read."""
     (each,) = loading.filters(Settings(enabled_filters=(name,)))
@@ -61,14 +84,37 @@ def test_what_it_looks_for_on_hosts(name, fields, needed):
     assert (uuids if uuids is None else set(uuids)) == needed
 
 
-KEYS = st.sampled_from([
-    'availability_zone', 'cpu_allocation_ratio', 'disk_allocation_ratio', 'filter_tenant_id',
-    'hw_boot_menu', 'instance_type', 'max_instances_per_host', 'max_io_ops_per_host',
-    'ram_allocation_ratio', 'aggregate_instance_extra_specs:x', 'x',
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        'availability_zone',
+        'cpu_allocation_ratio',
+        'disk_allocation_ratio',
+        'filter_tenant_id',
+        'hw_boot_menu',
+        'instance_type',
+        'max_instances_per_host',
+        'max_io_ops_per_host',
+        'ram_allocation_ratio',
+        'aggregate_instance_extra_specs:x',
+        'x',
+    ]
+)
 TEXTS = st.text(string.printable, max_size=6) | st.sampled_from(
-    ['>= 1', '= x', '<or>', '<or> x <or> 1', '<in>', '<all-in> x', 's== x', '==', 'nan', 'inf', '-1', 'x,1']
-)  # fmt: skip
+    [
+        '>= 1',
+        '= x',
+        '<or>',
+        '<or> x <or> 1',
+        '<in>',
+        '<all-in> x',
+        's== x',
+        '==',
+        'nan',
+        'inf',
+        '-1',
+        'x,1',
+    ]
+)
 NUMBERS = st.integers(-5, 5)
 SETTINGS = Settings(
     enabled_filters=tuple(NAMES),
@@ -82,18 +128,27 @@ SETTINGS = Settings(
 @given(
     metadata=st.lists(st.dictionaries(KEYS, TEXTS, max_size=5), max_size=3),
     extra_specs=st.dictionaries(KEYS, TEXTS, max_size=3),
-    image=st.none() | st.dictionaries(KEYS, TEXTS | NUMBERS | st.booleans(), max_size=3),
+    image=st.none()
+    | st.dictionaries(KEYS, TEXTS | NUMBERS | st.booleans(), max_size=3),
     hints=st.dictionaries(
-        st.sampled_from(['same_host', 'different_host', 'query', 'build_near_host_ip', 'cidr']),
+        st.sampled_from(
+            ['same_host', 'different_host', 'query', 'build_near_host_ip', 'cidr']
+        ),
         st.lists(TEXTS, max_size=2),
     ),
-    numbers=st.fixed_dictionaries(dict.fromkeys(('ram', 'disk_gb', 'vcpus', 'vcpus_used'), NUMBERS)),
+    numbers=st.fixed_dictionaries(
+        dict.fromkeys(('ram', 'disk_gb', 'vcpus', 'vcpus_used'), NUMBERS)
+    ),
     host_ip=st.none() | TEXTS,
-    metrics=st.lists(st.none() | st.dictionaries(st.just('name'), TEXTS | st.lists(TEXTS))),
-)  # fmt: skip
-def test_any_content_has_a_verdict(metadata, extra_specs, image, hints, numbers, host_ip, metrics):
-    """Whatever a request and a host hold, a filter accepts or says why not; it never raises, and
-    within its scope it says the same again."""
+    metrics=st.lists(
+        st.none() | st.dictionaries(st.just('name'), TEXTS | st.lists(TEXTS))
+    ),
+)
+def test_any_content_has_a_verdict(
+    metadata, extra_specs, image, hints, numbers, host_ip, metrics
+):
+    """Whatever a request and a host hold, a filter accepts or says why not; it never
+    raises, and within its scope it says the same again."""
     host = a_host(metadata=metadata, host_ip=host_ip, metrics=tuple(metrics), **numbers)
     host = replace(host, instances={'x': Instance('x')})
     request = a_request(flavor=a_flavor(extra_specs, vcpus=2), image=image, hints=hints)

@@ -15,41 +15,78 @@ HOST = a_host(ram=2048, instances=['a'], stats={'gpus': '2'}, hypervisor_type='Q
 
 def verdict(text, host=HOST):
     """What the filter says of a query's text."""
-    each, request = JsonFilter(Settings()), a_request(hints={'query': [text]})
-    return each.reject(host, request) if each.applies(request) else None
+    each = JsonFilter(Settings())
+    request = a_request(hints={'query': [text]})
+    if each.applies(request):
+        return each.reject(host, request)
+    return None
 
 
 TRUE = [
-    ['=', '$free_ram_mb', 2048], ['=', '$free_ram_mb', 2048, 2048.0], ['=', '$host', 'host1'],
-    ['<', '$vcpus_total', 9], ['<', 1, 2, 3], ['>', '$vcpus_total', 7], ['<=', '$vcpus_total', 8],
-    ['>=', '$vcpus_total', 8], ['in', '$host', 'host1', 'host2'], ['=', '$stats.gpus', '2'],
-    ['=', '$service.disabled', False], ['and', '$instances.a'], ['and'], ['and', []],
+    ['=', '$free_ram_mb', 2048],
+    ['=', '$free_ram_mb', 2048, 2048.0],
+    ['=', '$host', 'host1'],
+    ['<', '$vcpus_total', 9],
+    ['<', 1, 2, 3],
+    ['>', '$vcpus_total', 7],
+    ['<=', '$vcpus_total', 8],
+    ['>=', '$vcpus_total', 8],
+    ['in', '$host', 'host1', 'host2'],
+    ['=', '$stats.gpus', '2'],
+    ['=', '$service.disabled', False],
+    ['and', '$instances.a'],
+    ['and'],
+    ['and', []],
     ['and', ['>=', '$free_ram_mb', 1024], ['<', '$num_io_ops', 8]],
     ['or', ['>=', '$free_ram_mb', 4096], ['=', '$host', 'host1']],
-    ['not', ['=', '$host', 'host2']], ['not', ['=', '$host', 'host1'], ['=', '$host', 'host2']],
-    ['and', ['not', ['=', '$host', 'host1']]], [], {}, None, '=aa', '<ab',
-]  # fmt: skip
-"""Operators on their terms; ``not`` gives a list, of which any will do at the top, and a text is a
-list of letters, all as nova has it."""
+    ['not', ['=', '$host', 'host2']],
+    ['not', ['=', '$host', 'host1'], ['=', '$host', 'host2']],
+    ['and', ['not', ['=', '$host', 'host1']]],
+    [],
+    {},
+    None,
+    '=aa',
+    '<ab',
+]
+"""Operators on their terms; ``not`` gives a list, of which any will do at the top, and
+a text is a list of letters, all as nova has it."""
 NOT_TRUE = [
-    ['=', '$free_ram_mb', 2048, 1], ['<', '$vcpus_total', 8], ['<', 2, 3, 1], ['>', '$vcpus_total', 8],
-    ['<=', '$vcpus_total', 7], ['>=', '$vcpus_total', 9], ['in', '$host', 'host2', 'host3'],
-    ['=', '$stats.gpus', 2], ['<', '$stats.gpus', '10'], ['or', '$instances.b'], ['or'],
+    ['=', '$free_ram_mb', 2048, 1],
+    ['<', '$vcpus_total', 8],
+    ['<', 2, 3, 1],
+    ['>', '$vcpus_total', 8],
+    ['<=', '$vcpus_total', 7],
+    ['>=', '$vcpus_total', 9],
+    ['in', '$host', 'host2', 'host3'],
+    ['=', '$stats.gpus', 2],
+    ['<', '$stats.gpus', '10'],
+    ['or', '$instances.b'],
+    ['or'],
     ['and', ['>=', '$free_ram_mb', 1024], ['<', '$num_io_ops', 0]],
     ['or', ['>=', '$free_ram_mb', 4096], ['=', '$host', 'host2']],
-    ['not', ['=', '$host', 'host1']], ['not'], '=ab',
-]  # fmt: skip
+    ['not', ['=', '$host', 'host1']],
+    ['not'],
+    '=ab',
+]
 NOT_THERE = [
-    ['=', 8], ['=', 8, None], ['=', 8, ''], ['=', 8, '$'], ['=', 8, '$nothing'], ['=', 8, '$key'],
-    ['=', 8, '$stats.nothing'], ['=', 8, '$stats.nothing.more'], ['=', False, '$service.nothing'],
+    ['=', 8],
+    ['=', 8, None],
+    ['=', 8, ''],
+    ['=', 8, '$'],
+    ['=', 8, '$nothing'],
+    ['=', 8, '$key'],
+    ['=', 8, '$stats.nothing'],
+    ['=', 8, '$stats.nothing.more'],
+    ['=', False, '$service.nothing'],
     ['in', 8],
-]  # fmt: skip
+]
 """A comparison with fewer than two terms left is false."""
 
 
 @pytest.mark.parametrize(
     ('query', 'holds'),
-    [(query, True) for query in TRUE] + [(query, False) for query in NOT_TRUE + NOT_THERE],
+    [(query, True) for query in TRUE]
+    + [(query, False) for query in NOT_TRUE + NOT_THERE],
 )
 def test_operators(query, holds):
     """A host has what a query says, or not."""
@@ -93,13 +130,34 @@ def test_how_many_queries():
     assert why == 'the query cannot be answered: query takes one value, not 2'
 
 
-OPERATORS = st.sampled_from(['=', '<', '>', '<=', '>=', 'in', 'not', 'or', 'and', '==', '', None])
-TERMS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(
-    ['$host', '$stats', '$stats.gpus', '$service', '$instances.a.uuid', '$metrics.x', '$free_ram_mb', '$.']
-)  # fmt: skip
+OPERATORS = st.sampled_from(
+    ['=', '<', '>', '<=', '>=', 'in', 'not', 'or', 'and', '==', '', None]
+)
+TERMS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(
+        [
+            '$host',
+            '$stats',
+            '$stats.gpus',
+            '$service',
+            '$instances.a.uuid',
+            '$metrics.x',
+            '$free_ram_mb',
+            '$.',
+        ]
+    )
+)
 QUERIES = st.recursive(
-    TERMS, lambda each: st.tuples(OPERATORS, st.lists(each, max_size=4)).map(lambda x: [x[0], *x[1]])
-)  # fmt: skip
+    TERMS,
+    lambda each: st.tuples(OPERATORS, st.lists(each, max_size=4)).map(
+        lambda x: [x[0], *x[1]]
+    ),
+)
 
 
 @settings(deadline=None)

@@ -16,11 +16,15 @@ from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 CELLS = HostTopology(
     (
-        HostCell(0, frozenset({0, 1}), 1024, frozenset({0, 1}), physnets=frozenset({'red'})),
+        HostCell(
+            0, frozenset({0, 1}), 1024, frozenset({0, 1}), physnets=frozenset({'red'})
+        ),
         HostCell(1, frozenset({2, 3}), 2048, frozenset({2, 3})),
     )
 )
-THREADED = HostTopology(tuple(replace(each, siblings=(each.pcpuset,)) for each in CELLS.cells))
+THREADED = HostTopology(
+    tuple(replace(each, siblings=(each.pcpuset,)) for each in CELLS.cells)
+)
 PINNED = {'hw:cpu_policy': 'dedicated'}
 REQUIRING = {**PINNED, 'hw:cpu_thread_policy': 'require'}
 
@@ -37,24 +41,60 @@ def verdict(host, request):
     return NUMATopologyFilter(Settings()).reject(host, request)
 
 
-@pytest.mark.parametrize(('host', 'request_', 'why'), [
-    (a_numa_host(), {}, NOT_ASKED),
-    (a_numa_host(), {'numa_topology': a_guest()}, NOT_ASKED),
-    (a_numa_host(), {'extra_specs': PINNED}, NOT_ASKED),
-    (a_numa_host(), {'numa_topology': guest(2048)}, None),
-    (a_numa_host(), {'numa_topology': a_guest(a_pinned(3, memory=512))}, '1 free dedicated CPUs'),
-    (a_numa_host(cpu_allocation_ratio=0.5), {'numa_topology': guest(512, vcpus=2)}, '1 CPUs within the allocation ratio'),
-    (a_numa_host(), {'numa_topology': guest(2000), 'physnets': frozenset({'red'})}, 'physical network red'),
-    (a_numa_host(None), {'numa_topology': guest(512)}, 'it reports no NUMA topology, or none that can be read'),
-    (a_numa_host(), {'extra_specs': REQUIRING}, 'it has no threads, which are required'),
-    (a_numa_host(), {'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'require'}}, 'no threads'),
-    (a_numa_host(), {'extra_specs': PINNED, 'image': {'hw_cpu_thread_policy': 'require'}}, 'no threads'),
-    (a_numa_host(THREADED), {'extra_specs': REQUIRING}, None),
-    (a_numa_host(None), {'extra_specs': REQUIRING}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('host', 'request_', 'why'),
+    [
+        (a_numa_host(), {}, NOT_ASKED),
+        (a_numa_host(), {'numa_topology': a_guest()}, NOT_ASKED),
+        (a_numa_host(), {'extra_specs': PINNED}, NOT_ASKED),
+        (a_numa_host(), {'numa_topology': guest(2048)}, None),
+        (
+            a_numa_host(),
+            {'numa_topology': a_guest(a_pinned(3, memory=512))},
+            '1 free dedicated CPUs',
+        ),
+        (
+            a_numa_host(cpu_allocation_ratio=0.5),
+            {'numa_topology': guest(512, vcpus=2)},
+            '1 CPUs within the allocation ratio',
+        ),
+        (
+            a_numa_host(),
+            {'numa_topology': guest(2000), 'physnets': frozenset({'red'})},
+            'physical network red',
+        ),
+        (
+            a_numa_host(None),
+            {'numa_topology': guest(512)},
+            'it reports no NUMA topology, or none that can be read',
+        ),
+        (
+            a_numa_host(),
+            {'extra_specs': REQUIRING},
+            'it has no threads, which are required',
+        ),
+        (
+            a_numa_host(),
+            {
+                'image': {
+                    'hw_cpu_policy': 'dedicated',
+                    'hw_cpu_thread_policy': 'require',
+                }
+            },
+            'no threads',
+        ),
+        (
+            a_numa_host(),
+            {'extra_specs': PINNED, 'image': {'hw_cpu_thread_policy': 'require'}},
+            'no threads',
+        ),
+        (a_numa_host(THREADED), {'extra_specs': REQUIRING}, None),
+        (a_numa_host(None), {'extra_specs': REQUIRING}, None),
+    ],
+)
 def test_verdict(host, request_, why):
-    """A host takes the guest's cells on its own; if not, the reason says what is missing. Guests
-    without cells that require no threads have nothing to check."""
+    """A host takes the guest's cells on its own; if not, the reason says what is
+    missing. Guests without cells that require no threads have nothing to check."""
     request = a_request(**request_)
     assert NUMATopologyFilter(Settings()).applies(request) is (why is not NOT_ASKED)
     said = verdict(host, request)
@@ -65,37 +105,50 @@ def test_limits():
     """nova-compute is told the ratios of the host, and the networks."""
     each = NUMATopologyFilter(Settings())
     host = a_numa_host(cpu_allocation_ratio=4.0, ram_allocation_ratio=1.5)
-    request = a_request(numa_topology=guest(1), physnets=frozenset({'red'}), tunneled=True)
+    request = a_request(
+        numa_topology=guest(1), physnets=frozenset({'red'}), tunneled=True
+    )
     limits = TopologyLimits(4.0, 1.5, frozenset({'red'}), True)
     assert each.limits(host, request) == {'numa_topology': limits}
     assert each.limits(host, a_request()) == {}
 
 
-NEAR, FAR = Pool('p', 'v', 1, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 1, {'rp_uuid': 'B'})
+NEAR = Pool('p', 'v', 1, 0, {'rp_uuid': 'A'})
+FAR = Pool('p', 'v', 1, 1, {'rp_uuid': 'B'})
 DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
 
 
-@pytest.mark.parametrize(('memory', 'offered', 'left', 'why'), [
-    (1024, ['A', 'B'], ['A', 'B'], None),
-    (2048, ['A', 'B'], ['B'], None),
-    (2048, [], [], 'Placement offers nothing on it'),
-    (2048, ['A'], ['A'], 'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('memory', 'offered', 'left', 'why'),
+    [
+        (1024, ['A', 'B'], ['A', 'B'], None),
+        (2048, ['A', 'B'], ['B'], None),
+        (2048, [], [], 'Placement offers nothing on it'),
+        (
+            2048,
+            ['A'],
+            ['A'],
+            'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates',
+        ),
+    ],
+)
 def test_candidates(memory, offered, left, why):
-    """A candidate whose device is far from the cells that fit is dropped, unless no other is
-    left."""
+    """A candidate whose device is far from the cells that fit is dropped, unless no
+    other is left."""
     host = a_numa_host(pools=(NEAR, FAR))
     offers = [a_mapped_candidate(host.uuid, 'id', [each]) for each in offered]
     request = a_request(numa_topology=guest(memory), pci_requests=(DEVICE,))
     plugin = NUMATopologyFilter(Settings())
     (reason,), remaining = judge(plugin, [host], request, {host.uuid: offers})
     assert reason == why
-    assert remaining == {host.uuid: [a_mapped_candidate(host.uuid, 'id', [x]) for x in left]}
+    assert remaining == {
+        host.uuid: [a_mapped_candidate(host.uuid, 'id', [x]) for x in left]
+    }
 
 
 def test_a_device_of_the_wrong_kind_near_one_cell():
-    """On both cells nova-compute would settle for the physical function, on one it does not:
-    that more cells find fewer devices hides no cell that does."""
+    """On both cells nova-compute would settle for the physical function, on one it does
+    not: that more cells find fewer devices hides no cell that does."""
     pools = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PF'}), Pool('p', 'v', 1, 1))
     device = replace(DEVICE, numa_policy='preferred')
     host = a_numa_host(
@@ -126,14 +179,18 @@ def wishing(memory):
         ([a_numa_host(name='a'), a_numa_host(HostTopology(CELLS.cells), 'b')], 1),
         ([a_numa_host(name='a'), a_numa_host(name='b', cpu_allocation_ratio=2.0)], 2),
         ([a_numa_host(name='a'), a_numa_host(THREADED, 'b')], 2),
-        ([a_numa_host(name='a', pools=(NEAR,)), a_numa_host(name='b', pools=(FAR,))], 2),
+        (
+            [a_numa_host(name='a', pools=(NEAR,)), a_numa_host(name='b', pools=(FAR,))],
+            2,
+        ),
     ],
 )
 def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
-    """Hosts with equal topologies, pools and ratios are judged once, also by later requests for
-    an equal guest; those for another one, or for devices, have them judged anew. Guests without
-    wishes have all hosts that they fit found at once."""
-    plugin, table = Counting(Settings()), HostTable()
+    """Hosts with equal topologies, pools and ratios are judged once, also by later
+    requests for an equal guest; those for another one, or for devices, have them judged
+    anew. Guests without wishes have all hosts that they fit found at once."""
+    plugin = Counting(Settings())
+    table = HostTable()
     for fields, total in [
         ({}, judged),
         ({}, judged),

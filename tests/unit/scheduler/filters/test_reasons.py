@@ -17,7 +17,10 @@ from tests.lab.builders import a_group, a_host, a_request, a_uuid
 
 LONG = 110_000
 UUIDS = [a_uuid(f'server{i}') for i in range(2_900)]
-HOSTS = [a_host(f'h{i}', instances=[a_uuid(f'on {i}')], host_ip=f'10.0.0.{i}') for i in range(20)]
+HOSTS = [
+    a_host(f'h{i}', instances=[a_uuid(f'on {i}')], host_ip=f'10.0.0.{i}')
+    for i in range(20)
+]
 NAMES = tuple(sorted(entry_points(group='novasched.filters').names))
 SETTINGS = Settings(
     enabled_filters=NAMES,
@@ -37,7 +40,10 @@ def reasons_of(each, request, hosts=HOSTS):
     [
         ('SameHostFilter', {'hints': {'same_host': UUIDS}}),
         ('SameHostFilter', {'hints': {'same_host': ['x' * LONG]}}),
-        ('ServerGroupAffinityFilter', {'group': a_group('affinity', hosts=frozenset(UUIDS))}),
+        (
+            'ServerGroupAffinityFilter',
+            {'group': a_group('affinity', hosts=frozenset(UUIDS))},
+        ),
     ],
 )
 def test_one_reason_for_a_request(name, fields):
@@ -55,7 +61,9 @@ def text_of_all(hosts, text):
         image={'hw_architecture': text, 'img_hv_requested_version': text, 'os': text},
         extra_specs={'capabilities:x': text, text: text},
         availability_zone=text,
-        group=a_group('anti-affinity', [hosts[0].host], rules={'max_server_per_host': text}),
+        group=a_group(
+            'anti-affinity', [hosts[0].host], rules={'max_server_per_host': text}
+        ),
     )
 
 
@@ -94,7 +102,12 @@ def test_the_length_of_reasons_of_other_filters(kind):
 
 
 IDS = {'project_id': 'a-project', 'user_id': 'a-user'}
-OTHER_PROJECTS = {'filter_tenant_id': 'others', 'rack': 'r', 'os': 'y', 'instance_type': 'z'}
+OTHER_PROJECTS = {
+    'filter_tenant_id': 'others',
+    'rack': 'r',
+    'os': 'y',
+    'instance_type': 'z',
+}
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -102,9 +115,15 @@ def test_reasons_have_no_ids(name):
     """Of the caller and of the group: records show ids hashed, where the operator wants
     it."""
     group = a_group('anti-affinity', ['on h'], hosts=frozenset(['x']), name='a-group')
-    host = a_host('h', metadata=OTHER_PROJECTS, instances=['on h'], disabled=True, ram=0, vcpus=0)
+    host = a_host(
+        'h', metadata=OTHER_PROJECTS, instances=['on h'], disabled=True, ram=0, vcpus=0
+    )
     for policy in ('affinity', 'anti-affinity'):
-        located = {'on h': (host if policy == 'anti-affinity' else a_host(metadata={'rack': 's'}),)}
+        located = {
+            'on h': (
+                host if policy == 'anti-affinity' else a_host(metadata={'rack': 's'}),
+            )
+        }
         request = replace(
             a_request(
                 hints={
@@ -124,4 +143,6 @@ def test_reasons_have_no_ids(name):
         each = FILTERS[name]
         if each.applies(request):
             for reason in reasons_of(each, request, [host]):
-                assert not [text for text in (*IDS.values(), group.uuid) if text in reason]
+                assert not [
+                    text for text in (*IDS.values(), group.uuid) if text in reason
+                ]

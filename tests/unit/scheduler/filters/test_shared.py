@@ -12,7 +12,8 @@ from novasched.scheduler.filters.shared import (
 )
 from tests.lab.builders import a_group, a_host, a_request
 
-ONE, COPY = (('x86_64', 'kvm'),), tuple([('x86_64', 'kvm')])  # noqa: C409  (a second object)
+ONE = (('x86_64', 'kvm'),)
+COPY = tuple([('x86_64', 'kvm')])  # noqa: C409  (a second object)
 
 
 def reasons(plugin, hosts, request=None):
@@ -34,8 +35,8 @@ def reasons(plugin, hosts, request=None):
     ],
 )
 def test_which_hosts_are_alike(columns, kinds):
-    """Hosts are alike that have equal values of one type in every column. A value that cannot be
-    hashed is like itself alone."""
+    """Hosts are alike that have equal values of one type in every column. A value that
+    cannot be hashed is like itself alone."""
     classes = equivalence_classes(columns)
     assert len(classes) == len(columns[0])
     assert len(set(classes)) == kinds
@@ -48,14 +49,20 @@ class Counting(AggregatesFilter):
 
     def reject(self, host, request):
         self.asked += 1
-        return 'closed' if host.metadata('closed') else None
+        if host.metadata('closed'):
+            return 'closed'
+        return None
 
 
 def test_hosts_in_equal_aggregates_share_a_verdict(unchecked_scopes):
     """It is found once, and stands for each of them in its place."""
     closed, open_, also = [
         a_host(name, metadata=row)
-        for name, row in [('a', {'closed': 'yes'}), ('b', {'x': 'y'}), ('c', {'closed': 'yes'})]
+        for name, row in [
+            ('a', {'closed': 'yes'}),
+            ('b', {'x': 'y'}),
+            ('c', {'closed': 'yes'}),
+        ]
     ]
     plugin = Counting(Settings())
     verdicts = reasons(plugin, [open_, closed, open_, also, a_host()])
@@ -69,7 +76,9 @@ class AboutTheInstance(Filter):
     scope = Scope.HOST
 
     def reject(self, host, request):
-        return None if request.instance_uuid == a_request().instance_uuid else 'another instance'
+        if request.instance_uuid == a_request().instance_uuid:
+            return None
+        return 'another instance'
 
 
 class AboutTheOthers(Filter):
@@ -79,7 +88,9 @@ class AboutTheOthers(Filter):
 
     def reject(self, host, request):
         group = request.instance_group
-        return 'taken' if group and host.host in group.hosts else None
+        if group and host.host in group.hosts:
+            return 'taken'
+        return None
 
 
 class Moody(Filter):
@@ -90,7 +101,9 @@ class Moody(Filter):
 
     def reject(self, host, request):
         self.asked += 1
-        return 'not now' if self.asked % 2 else None
+        if self.asked % 2:
+            return 'not now'
+        return None
 
 
 class WrongKey(KeyedFilter):
@@ -102,14 +115,17 @@ class WrongKey(KeyedFilter):
         return attributes('cell_uuid')
 
     def reject(self, host, request):
-        return 'is b' if host.host == 'b' else None
+        if host.host == 'b':
+            return 'is b'
+        return None
 
 
 @pytest.mark.parametrize('kind', [AboutTheInstance, AboutTheOthers, Moody, WrongKey])
 def test_a_filter_that_lies_about_its_scope(kind):
-    """It is found out wherever tests run it, also for one instance; one whose scope allows for
-    anything is believed."""
-    hosts, request = [a_host('a'), a_host('b')], a_request(group=a_group('affinity'))
+    """It is found out wherever tests run it, also for one instance; one whose scope
+    allows for anything is believed."""
+    hosts = [a_host('a'), a_host('b')]
+    request = a_request(group=a_group('affinity'))
     with pytest.raises(AssertionError, match='scope'):
         reasons(kind(Settings()), hosts, request)
     honest = type('Honest', (kind,), {'scope': Scope.INSTANCE})

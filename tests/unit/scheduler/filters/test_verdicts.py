@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of each filter: a row has a host, a request, and why the host will not do."""
+"""The rules of each filter: a row has a host, a request, and why the host will not
+do."""
 
 from dataclasses import replace
 
@@ -12,7 +13,15 @@ from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Retry
 from novasched.scheduler.pipeline import Pipeline
-from tests.lab.builders import NOT_ASKED, Cases, a_flavor, a_group, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    NOT_ASKED,
+    Cases,
+    a_flavor,
+    a_group,
+    a_host,
+    a_request,
+    a_uuid,
+)
 
 GROUP = a_uuid('group')
 CASES = Cases()
@@ -38,7 +47,8 @@ rows(
 )
 
 # A host is in the zones of its aggregates, or else in the default one.
-ZONE_1, ZONE_2 = {'availability_zone': 'az1'}, {'availability_zone': 'az2'}
+ZONE_1 = {'availability_zone': 'az1'}
+ZONE_2 = {'availability_zone': 'az2'}
 rows(
     'AvailabilityZoneFilter',
     ({}, {}, NOT_ASKED),
@@ -56,7 +66,9 @@ rows(
     default_availability_zone='az1',
 )
 rows(
-    'AvailabilityZoneFilter', ({}, ZONE_1, 'in no zone, az1 wanted'), default_availability_zone=None
+    'AvailabilityZoneFilter',
+    ({}, ZONE_1, 'in no zone, az1 wanted'),
+    default_availability_zone=None,
 )
 
 # A node is tried once; the other nodes of its host are not concerned.
@@ -64,7 +76,11 @@ rows(
     'RetryFilter',
     ({}, {}, NOT_ASKED),
     ({}, {'retry': Retry()}, NOT_ASKED),
-    ({}, {'retry': Retry(3, (('host2', 'node2'), ('host1', 'node1')))}, 'was tried before'),
+    (
+        {},
+        {'retry': Retry(3, (('host2', 'node2'), ('host1', 'node1')))},
+        'was tried before',
+    ),
     ({}, {'retry': Retry(2, (('host1', 'node2'),))}, None),
     ({}, {'retry': Retry(2, (('host1', None),))}, None),
     host={'nodename': 'node1'},
@@ -84,11 +100,19 @@ rows(
     ({'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
     ({'num_io_ops': 8, 'metadata': NINE}, {}, None),
     ({'num_io_ops': 9, 'metadata': NINE}, {}, '9 I/O operations, limit 9'),
-    ({'num_io_ops': 9, 'metadata': [NINE, {}, {'max_io_ops_per_host': '20'}]}, {}, '9 I/O operations, limit 9'),
+    (
+        {'num_io_ops': 9, 'metadata': [NINE, {}, {'max_io_ops_per_host': '20'}]},
+        {},
+        '9 I/O operations, limit 9',
+    ),
     ({'num_io_ops': 7, 'metadata': {'max_io_ops_per_host': 'many'}}, {}, None),
-    ({'num_io_ops': 8, 'metadata': [NINE, {'max_io_ops_per_host': 'many'}]}, {}, '8 I/O operations, limit 8'),
+    (
+        {'num_io_ops': 8, 'metadata': [NINE, {'max_io_ops_per_host': 'many'}]},
+        {},
+        '8 I/O operations, limit 8',
+    ),
     max_io_ops_per_host=8,
-)  # fmt: skip
+)
 SIXTY = {'max_instances_per_host': '60'}
 rows(
     'NumInstancesFilter',
@@ -107,7 +131,8 @@ rows(
 )
 
 
-# A host takes so many members of a group as its rule says; an instance may stay where it is.
+# A host takes so many members of a group as its rule says; an instance may stay where
+# it is.
 def anti(*members, **rules):
     """Fields of a request for one more of a group."""
     return {'group': a_group('anti-affinity', members, rules=rules)}
@@ -122,11 +147,15 @@ rows(
     ({'instances': ['x']}, anti('a', 'b'), None),
     ({'instances': ['a']}, anti('a', 'b'), '1 servers of the group, limit 1'),
     ({'instances': ['a']}, anti('a', 'b', max_server_per_host='2'), None),
-    ({'instances': ['a', 'b']}, anti('a', 'b', max_server_per_host='2'), '2 servers of the group, limit 2'),
+    (
+        {'instances': ['a', 'b']},
+        anti('a', 'b', max_server_per_host='2'),
+        '2 servers of the group, limit 2',
+    ),
     ({}, anti('a', max_server_per_host='few'), f"the group has 'few' {NO_NUMBER}"),
     ({}, anti('a', max_server_per_host='1.5'), f"the group has '1.5' {NO_NUMBER}"),
     ({'instances': [a_uuid('server0'), 'a']}, anti('a', a_uuid('server0')), None),
-)  # fmt: skip
+)
 
 
 # Once a group is somewhere, its instances go there.
@@ -147,10 +176,14 @@ rows(
 )
 
 
-# Members in the host's failure domain, wherever they are in it; only hosts in a domain take any.
+# Members in the host's failure domain, wherever they are in it; only hosts in a domain
+# take any.
 def in_racks(policy, *racks, **rules):
-    """Fields of a request for one more of a group with a member in each of these racks."""
-    located = {f'in {rack}': (a_host(metadata=rack and {'rack': rack}),) for rack in racks}
+    """Fields of a request for one more of a group with a member in each of these
+    racks."""
+    located = {
+        f'in {rack}': (a_host(metadata=rack and {'rack': rack}),) for rack in racks
+    }
     return {'group': a_group(policy, ['a'], rules=rules, located=located)}
 
 
@@ -162,14 +195,30 @@ rows(
     ({}, in_racks('soft-anti-affinity', '1'), NOT_ASKED),
     ({}, in_racks('anti-affinity'), None),
     ({}, in_racks('anti-affinity', '2', '3'), None),
-    ({}, in_racks('anti-affinity', '2', '1'), '1 servers of the group in rack 1, limit 1'),
+    (
+        {},
+        in_racks('anti-affinity', '2', '1'),
+        '1 servers of the group in rack 1, limit 1',
+    ),
     ({}, in_racks('anti-affinity', '1', max_server_per_host='2'), None),
-    ({}, in_racks('anti-affinity', max_server_per_host='few'), f"the group has 'few' {NO_NUMBER}"),
+    (
+        {},
+        in_racks('anti-affinity', max_server_per_host='few'),
+        f"the group has 'few' {NO_NUMBER}",
+    ),
     ({}, in_racks('anti-affinity', ''), None),
     ({'metadata': {}}, in_racks('anti-affinity'), NO_RACK),
     ({'metadata': {'failure_domain': '1'}}, in_racks('anti-affinity'), NO_RACK),
-    ({'metadata': [{'rack': '1'}, {'rack': '7'}]}, in_racks('anti-affinity', '7'), '1 servers of the group in rack 1, 7, limit 1'),
-    ({}, {'group': a_group('anti-affinity', located=MOVING)}, '1 servers of the group in rack 1, limit 1'),
+    (
+        {'metadata': [{'rack': '1'}, {'rack': '7'}]},
+        in_racks('anti-affinity', '7'),
+        '1 servers of the group in rack 1, 7, limit 1',
+    ),
+    (
+        {},
+        {'group': a_group('anti-affinity', located=MOVING)},
+        '1 servers of the group in rack 1, limit 1',
+    ),
     ({}, in_racks('affinity'), None),
     ({}, in_racks('affinity', '1'), None),
     ({}, in_racks('affinity', '2', '1'), None),
@@ -178,9 +227,10 @@ rows(
     ({'metadata': {}}, in_racks('affinity'), NO_RACK),
     host={'metadata': {'rack': '1'}},
     failure_domain_key='rack',
-)  # fmt: skip
+)
 
-# A host fails with any of the instances to keep away from, and passes with any to be with.
+# A host fails with any of the instances to keep away from, and passes with any to be
+# with.
 rows(
     'DifferentHostFilter',
     ({}, {'hints': {'different_host': []}}, NOT_ASKED),
@@ -204,7 +254,9 @@ def near(*addresses, **hints):
     return {'hints': {'build_near_host_ip': addresses, **hints}}
 
 
-IP_9, IP_19, IPV6 = {'host_ip': '10.0.0.9'}, {'host_ip': '10.0.1.9'}, {'host_ip': '2001:db8::9'}
+IP_9 = {'host_ip': '10.0.0.9'}
+IP_19 = {'host_ip': '10.0.1.9'}
+IPV6 = {'host_ip': '2001:db8::9'}
 MASK = '/ffff:ffff::'
 CANNOT_TELL = 'cannot tell whether it is near: '
 NO_NETWORK = 'does not appear to be an IPv4 or IPv6 network'
@@ -224,10 +276,26 @@ rows(
     (IPV6, near('10.0.0.1'), '2001:db8::9 is not in 10.0.0.0/24'),
     (IP_9, near('here'), f"{CANNOT_TELL}'here/24' {NO_NETWORK}"),
     (IP_9, near('10.0.0.1', cidr=['/33']), f"{CANNOT_TELL}'10.0.0.1/33' {NO_NETWORK}"),
-    (IP_9, near('10.0.0.1', cidr=['/ffff::']), f"{CANNOT_TELL}'10.0.0.1/ffff::' {NO_NETWORK}"),
-    (IPV6, near('2001:db8::1', cidr=['/f:0:f::']), f"{CANNOT_TELL}'f:0:f::' is no netmask"),
-    (IP_9, near('10.0.0.1', '10.0.0.2'), f'{CANNOT_TELL}build_near_host_ip takes one value, not 2'),
-    (IP_9, near('10.0.0.1', cidr=['/8', '/9']), f'{CANNOT_TELL}cidr takes one value, not 2'),
+    (
+        IP_9,
+        near('10.0.0.1', cidr=['/ffff::']),
+        f"{CANNOT_TELL}'10.0.0.1/ffff::' {NO_NETWORK}",
+    ),
+    (
+        IPV6,
+        near('2001:db8::1', cidr=['/f:0:f::']),
+        f"{CANNOT_TELL}'f:0:f::' is no netmask",
+    ),
+    (
+        IP_9,
+        near('10.0.0.1', '10.0.0.2'),
+        f'{CANNOT_TELL}build_near_host_ip takes one value, not 2',
+    ),
+    (
+        IP_9,
+        near('10.0.0.1', cidr=['/8', '/9']),
+        f'{CANNOT_TELL}cidr takes one value, not 2',
+    ),
     ({'host_ip': None}, near('10.0.0.1'), f"{CANNOT_TELL}'' {NO_ADDRESS}"),
 )
 
@@ -249,7 +317,11 @@ rows(
     (of_projects(''), {}, OTHERS),
     ({'metadata': [{'filter_tenant_id': 'a'}, {'ssd': 'true'}]}, {}, OTHERS),
     ({'metadata': {'filter_tenant_id': 'a', 'filter_tenant_id2': 'project'}}, {}, None),
-    ({'metadata': [{'filter_tenant_id': 'a'}, {'filter_tenant_id_more': 'project'}]}, {}, None),
+    (
+        {'metadata': [{'filter_tenant_id': 'a'}, {'filter_tenant_id_more': 'project'}]},
+        {},
+        None,
+    ),
     ({'metadata': {'filter_tenant_id_more': 'a'}}, {}, OTHERS),
     ({'metadata': {'my_filter_tenant_id': 'a'}}, {}, None),
 )
@@ -263,17 +335,22 @@ rows(
     ({'metadata': {'instance_type': 'm1.large, m1.small'}}, {}, None),
     ({'metadata': LARGE}, {}, 'for flavors m1.large'),
     ({'metadata': [LARGE, {'instance_type': 'm1.small'}]}, {}, None),
-    ({'metadata': [LARGE, {'instance_type': 'm1.big'}]}, {}, 'for flavors m1.big, m1.large'),
+    (
+        {'metadata': [LARGE, {'instance_type': 'm1.big'}]},
+        {},
+        'for flavors m1.big, m1.large',
+    ),
     request={'flavor': a_flavor(name='m1.small')},
 )
 
-# A host fails whose aggregates name a property of the image with other values; a property that
-# is false or empty counts as not there.
+# A host fails whose aggregates name a property of the image with other values; a
+# property that is false or empty counts as not there.
 PROPERTIES = [
     {'hw_firmware_type': 'uefi, bios', 'hw_boot_menu': 'True', 'os_distro': ''},
     {'hw_numa_nodes': '2', 'ssd': 'true'},
 ]
-ONE_NODE, NOT_TWO = {'image': {'hw_numa_nodes': 1}}, "'hw_numa_nodes' is '1' in the image, not 2"
+ONE_NODE = {'image': {'hw_numa_nodes': 1}}
+NOT_TWO = "'hw_numa_nodes' is '1' in the image, not 2"
 rows(
     'AggregateImagePropertiesIsolation',
     ({}, {}, NOT_ASKED),
@@ -281,12 +358,16 @@ rows(
     ({}, {'image': {'hw_boot_menu': False, 'hw_numa_nodes': 0}}, NOT_ASKED),
     ({'metadata': ()}, ONE_NODE, None),
     ({}, {'image': {'hw_firmware_type': 'bios', 'hw_vif_model': 'e1000'}}, None),
-    ({}, {'image': {'hw_firmware_type': 'none'}}, "'hw_firmware_type' is 'none' in the image, not bios, uefi"),
+    (
+        {},
+        {'image': {'hw_firmware_type': 'none'}},
+        "'hw_firmware_type' is 'none' in the image, not bios, uefi",
+    ),
     ({}, {'image': {'hw_boot_menu': True, 'hw_numa_nodes': 2}}, None),
     ({}, ONE_NODE, NOT_TWO),
     ({}, {'image': {'os_distro': 'arch'}}, "'os_distro' is 'arch' in the image, not "),
     host={'metadata': PROPERTIES},
-)  # fmt: skip
+)
 for namespace, verdict in [('os', NOT_ASKED), ('h', NOT_ASKED), ('hw', NOT_TWO)]:
     rows(
         'AggregateImagePropertiesIsolation',
@@ -296,10 +377,15 @@ for namespace, verdict in [('os', NOT_ASKED), ('h', NOT_ASKED), ('hw', NOT_TWO)]
     )
 
 
-# Each extra spec of the filter's scope, or of none, is met by a value of the host's aggregates.
+# Each extra spec of the filter's scope, or of none, is met by a value of the host's
+# aggregates.
 def specs(**extra_specs):
     """Fields of a request for a flavor with these; two underscores are a colon."""
-    return {'extra_specs': {key.replace('__', ':'): text for key, text in extra_specs.items()}}
+    return {
+        'extra_specs': {
+            key.replace('__', ':'): text for key, text in extra_specs.items()
+        }
+    }
 
 
 rows(
@@ -308,7 +394,11 @@ rows(
     ({}, specs(hw__cpu_policy='dedicated', resources__VGPU='1'), NOT_ASKED),
     ({}, specs(ssd='true'), None),
     ({}, specs(aggregate_instance_extra_specs__ssd='true'), None),
-    ({}, specs(aggregate_instance_extra_specs__ssd='false'), "'ssd' is 'true', 'false' wanted"),
+    (
+        {},
+        specs(aggregate_instance_extra_specs__ssd='false'),
+        "'ssd' is 'true', 'false' wanted",
+    ),
     ({}, specs(aggregate_instance_extra_specs__a__b='1'), None),
     ({}, specs(color='blue'), None),
     ({}, specs(color='black'), "'color' is 'blue, green, red', 'black' wanted"),
@@ -335,29 +425,51 @@ rows(
     ({}, specs(somebody_elses='x'), None),
     ({}, specs(pci='x', numa='x'), None),
     ({}, specs(capabilities__hypervisor_type='s== QEMU'), None),
-    ({}, specs(capabilities__hypervisor_type='s== X'), "'hypervisor_type' is 'QEMU', 's== X' wanted"),
+    (
+        {},
+        specs(capabilities__hypervisor_type='s== X'),
+        "'hypervisor_type' is 'QEMU', 's== X' wanted",
+    ),
     ({}, specs(capabilities__gpus='>= 2'), None),
     ({}, specs(capabilities__gpus='>= 3'), "'gpus' is '2', '>= 3' wanted"),
     ({}, specs(capabilities__gpus='>= few'), "'gpus' is '2', '>= few' wanted"),
     ({}, specs(capabilities__stats__color='red'), None),
     ({}, specs(capabilities__cpu_info__features='<in> avx2'), None),
     ({}, specs(capabilities__cpu_info__features='<in> sgx'), FEATURES),
-    ({}, specs(capabilities__cpu_info__topology__cores='4'), "no capability 'cpu_info:topology:cores'"),
-    ({}, specs(capabilities__cpu_info__arch__bits='64'), "no capability 'cpu_info:arch:bits'"),
-    ({}, specs(capabilities__supported_instances='<in> kvm'), "'supported_instances' is '[]', '<in> kvm' wanted"),
+    (
+        {},
+        specs(capabilities__cpu_info__topology__cores='4'),
+        "no capability 'cpu_info:topology:cores'",
+    ),
+    (
+        {},
+        specs(capabilities__cpu_info__arch__bits='64'),
+        "no capability 'cpu_info:arch:bits'",
+    ),
+    (
+        {},
+        specs(capabilities__supported_instances='<in> kvm'),
+        "'supported_instances' is '[]', '<in> kvm' wanted",
+    ),
     ({}, specs(capabilities__after='x'), "no capability 'after'"),
     ({}, {'extra_specs': {'capabilities:': '1'}}, "no capability ''"),
     ({}, specs(hw__maxphysaddr_bits='46'), None),
-    ({}, specs(hw__maxphysaddr_bits='48'), "'cpu_info:maxphysaddr:bits' is '46', '>= 48' wanted"),
+    (
+        {},
+        specs(hw__maxphysaddr_bits='48'),
+        "'cpu_info:maxphysaddr:bits' is '46', '>= 48' wanted",
+    ),
     ({}, specs(gpus='2'), None),
     ({}, specs(gpus='1'), "'gpus' is '2', '1' wanted"),
     ({}, specs(vcpus_total='>= 9'), "'vcpus_total' is '8', '>= 9' wanted"),
     ({}, specs(host_ip='x'), "no capability 'host_ip'"),
     host={
-        'hypervisor_type': 'QEMU', 'hypervisor_version': 8002002, 'stats': {'gpus': '2', 'color': 'red'},
+        'hypervisor_type': 'QEMU',
+        'hypervisor_version': 8002002,
+        'stats': {'gpus': '2', 'color': 'red'},
         'cpu_info': '{"arch": "x86_64", "features": ["aes", "avx2"], "maxphysaddr": {"bits": 46}}',
     },
-)  # fmt: skip
+)
 
 
 # One of the host's triples has all that the image names, and versions suit.
@@ -382,20 +494,45 @@ rows(
     ({}, image(img_hv_type='baremetal'), f'image wants baremetal, {SUPPORTED}'),
     ({}, image(hw_vm_mode='baremetal'), None),
     ({}, image(hw_vm_mode=['hvm']), f"image wants ['hvm'], {SUPPORTED}"),
-    ({'supported_instances': ()}, image(hw_architecture='x86_64'), 'image wants x86_64, host supports nothing'),
+    (
+        {'supported_instances': ()},
+        image(hw_architecture='x86_64'),
+        'image wants x86_64, host supports nothing',
+    ),
     ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=8.0'), None),
-    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=6.0,<8.0'), 'hypervisor version 8.2.2, image wants >=6.0,<8.0'),
-    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='newest'), 'hypervisor version 8.2.2, image wants newest'),
-    ({'hypervisor_version': None}, image(hw_vm_mode='hvm', img_hv_requested_version='>=1'), None),
+    (
+        {},
+        image(hw_vm_mode='hvm', img_hv_requested_version='>=6.0,<8.0'),
+        'hypervisor version 8.2.2, image wants >=6.0,<8.0',
+    ),
+    (
+        {},
+        image(hw_vm_mode='hvm', img_hv_requested_version='newest'),
+        'hypervisor version 8.2.2, image wants newest',
+    ),
+    (
+        {'hypervisor_version': None},
+        image(hw_vm_mode='hvm', img_hv_requested_version='>=1'),
+        None,
+    ),
     ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=42), None),
-    ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=48), '46 physical address bits, image wants 48'),
-    ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits='x'), '46 physical address bits, image wants x'),
+    (
+        {},
+        image(hw_vm_mode='hvm', hw_maxphysaddr_bits=48),
+        '46 physical address bits, image wants 48',
+    ),
+    (
+        {},
+        image(hw_vm_mode='hvm', hw_maxphysaddr_bits='x'),
+        '46 physical address bits, image wants x',
+    ),
     ({'cpu_info': 'not JSON'}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=48), None),
     host={
         'supported_instances': (('x86_64', 'kvm', 'hvm'), ('i686', 'kvm', 'hvm')),
-        'hypervisor_version': 8002002, 'cpu_info': '{"maxphysaddr": {"bits": 46}}',
+        'hypervisor_version': 8002002,
+        'cpu_info': '{"maxphysaddr": {"bits": 46}}',
     },
-)  # fmt: skip
+)
 rows(
     'ImagePropertiesFilter',
     ({}, image(), 'image wants x86_64, host supports nothing'),
@@ -403,7 +540,9 @@ rows(
 )
 
 # A host reports every metric to which the option gives a weight that is a number.
-METRICS = {'metrics': ({'name': 'cpu.frequency', 'value': 1000}, {'name': 'cpu.percent'})}
+METRICS = {
+    'metrics': ({'name': 'cpu.frequency', 'value': 1000}, {'name': 'cpu.percent'})
+}
 GARBAGE = {'metrics': (None, {}, {'name': []})}
 for weighed, host, verdict in [
     ((), METRICS, NOT_ASKED),
@@ -420,7 +559,9 @@ for weighed, host, verdict in [
 # A host has all devices that the instance asks for, wherever they are.
 def devices(*counts, **fields):
     """Fields of a request for so many devices of one product, and so many more."""
-    wanted = [PciRequest(n, ({'product_id': 'p'},), 'gpu', 'id', **fields) for n in counts]
+    wanted = [
+        PciRequest(n, ({'product_id': 'p'},), 'gpu', 'id', **fields) for n in counts
+    ]
     return {'pci_requests': tuple(wanted)}
 
 
@@ -437,14 +578,17 @@ rows(
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'verdict'), CASES)
 def test_verdict(name, settings, host, request_, verdict):
-    """A filter is asked where it applies, and says in one line why a host will not do."""
-    each, request = made(name, **settings), a_request(**request_)
+    """A filter is asked where it applies, and says in one line why a host will not
+    do."""
+    each = made(name, **settings)
+    request = a_request(**request_)
     assert each.applies(request) is (verdict is not NOT_ASKED)
     if verdict is not NOT_ASKED:
         assert each.reject(a_host(**host), request) == verdict
 
 
-FOR_HOSTS, FOR_IMAGES = 'the image is for isolated hosts', 'the host is for isolated images'
+FOR_HOSTS = 'the image is for isolated hosts'
+FOR_IMAGES = 'the host is for isolated images'
 
 
 @pytest.mark.parametrize(
@@ -462,7 +606,9 @@ FOR_HOSTS, FOR_IMAGES = 'the image is for isolated hosts', 'the host is for isol
         ((), False, 'isolated', 'i', None),
     ],
 )
-def test_isolated_images_go_with_isolated_hosts(images, restrict, host, image_id, verdict):
+def test_isolated_images_go_with_isolated_hosts(
+    images, restrict, host, image_id, verdict
+):
     """An isolated image needs an isolated host, which takes others only if they may."""
     each = made(
         'IsolatedHostsFilter',
@@ -487,7 +633,9 @@ def test_isolated_images_go_with_isolated_hosts(images, restrict, host, image_id
 )
 def test_one_flavor_on_a_host(flavors, verdict):
     """A host is empty or has instances of the wanted flavor alone."""
-    instances = {f'{i}': Instance(f'{i}', None, flavor) for i, flavor in enumerate(flavors)}
+    instances = {
+        f'{i}': Instance(f'{i}', None, flavor) for i, flavor in enumerate(flavors)
+    }
     host = replace(a_host(), instances=instances)
     request = a_request(flavor=a_flavor(id=1))
     assert made('TypeAffinityFilter').reject(host, request) == verdict
@@ -501,5 +649,7 @@ def test_verdicts_on_flavors_are_kept_for_each_flavor():
     ]
     pipeline = Pipeline(Settings(), [made('TypeAffinityFilter')], [])
     requests = [a_request(flavor=a_flavor(id=flavor)) for flavor in (1, 2, 1, 3)]
-    left = [[x.host for x in pipeline.filter(hosts, each, 0).hosts] for each in requests]
+    left = [
+        [x.host for x in pipeline.filter(hosts, each, 0).hosts] for each in requests
+    ]
     assert left == [['one'], ['two'], ['one'], []]

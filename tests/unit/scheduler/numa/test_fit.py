@@ -10,29 +10,86 @@ from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared
 
 def cells_of(found):
     """The ids of the host cells, or the reason."""
-    return [place.host_cell for place in found.cells] if isinstance(found, Fit) else found
+    if isinstance(found, Fit):
+        return [place.host_cell for place in found.cells]
+    return found
 
 
-@pytest.mark.parametrize(('host', 'guest', 'verdict'), [
-    (a_host(a_cell(threads=1), a_cell(1, threads=1)), a_guest(a_pinned(1, cpu_thread_policy='require')),
-     'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required'),
-    (a_host(a_cell()), a_guest(), 'the guest has no cells'),
-    (a_host(a_cell()), a_guest(a_shared(), a_shared()), 'the guest has 2 cells, the host 1'),
-    (a_host(), a_guest(a_shared()), 'the guest has 1 cells, the host 0'),
-    (a_host(a_cell()), a_guest(a_pinned(1, cpu_policy='odd')), 'guest cell 0 has an unknown CPU policy: odd'),
-    (a_host(a_cell()), a_guest(a_pinned(1, cpu_thread_policy='odd')), 'guest cell 0 has an unknown thread policy: odd'),
-    (a_host(a_cell()), a_guest(a_shared(cpu_policy='mixed', cpu_thread_policy='isolate')), 'guest cell 0 has no dedicated CPU to isolate'),
-    (a_host(a_cell()), a_guest(a_shared(cpu_policy='mixed'), emulator='isolate'), 'guest cell 0 has no dedicated CPU to run emulator threads beside'),
-    (a_host(a_cell()), a_guest(a_shared(memory=4097)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 MiB of memory'),
-    (a_host(a_cell(memory_usage=4000)), a_guest(a_pinned(1)), 'guest cell 0 fits no host cell: host cell 0 lacks 160 MiB of memory'),
-    (a_host(a_cell()), a_guest(a_shared(9)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 CPUs'),
-    (a_host(a_cell(), a_cell(1, pinned_cpus=frozenset({8, 9}))), a_guest(a_pinned(9)), 'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs'),
-    (a_host(a_cell(cores=1), a_cell(1)), a_guest(a_shared(8), a_shared(8)), 'guest cells 0, 1 fit too few host cells: 1'),
-    (a_host(a_cell()), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks pages of 2048 KiB'),
-    (a_host(a_cell(mempages=(Pages(2048, 100),))), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('host', 'guest', 'verdict'),
+    [
+        (
+            a_host(a_cell(threads=1), a_cell(1, threads=1)),
+            a_guest(a_pinned(1, cpu_thread_policy='require')),
+            'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required',
+        ),
+        (a_host(a_cell()), a_guest(), 'the guest has no cells'),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(), a_shared()),
+            'the guest has 2 cells, the host 1',
+        ),
+        (a_host(), a_guest(a_shared()), 'the guest has 1 cells, the host 0'),
+        (
+            a_host(a_cell()),
+            a_guest(a_pinned(1, cpu_policy='odd')),
+            'guest cell 0 has an unknown CPU policy: odd',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_pinned(1, cpu_thread_policy='odd')),
+            'guest cell 0 has an unknown thread policy: odd',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(cpu_policy='mixed', cpu_thread_policy='isolate')),
+            'guest cell 0 has no dedicated CPU to isolate',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(cpu_policy='mixed'), emulator='isolate'),
+            'guest cell 0 has no dedicated CPU to run emulator threads beside',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(memory=4097)),
+            'guest cell 0 fits no host cell: host cell 0 lacks 1 MiB of memory',
+        ),
+        (
+            a_host(a_cell(memory_usage=4000)),
+            a_guest(a_pinned(1)),
+            'guest cell 0 fits no host cell: host cell 0 lacks 160 MiB of memory',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(9)),
+            'guest cell 0 fits no host cell: host cell 0 lacks 1 CPUs',
+        ),
+        (
+            a_host(a_cell(), a_cell(1, pinned_cpus=frozenset({8, 9}))),
+            a_guest(a_pinned(9)),
+            'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs',
+        ),
+        (
+            a_host(a_cell(cores=1), a_cell(1)),
+            a_guest(a_shared(8), a_shared(8)),
+            'guest cells 0, 1 fit too few host cells: 1',
+        ),
+        (
+            a_host(a_cell()),
+            a_guest(a_shared(pagesize=2048)),
+            'guest cell 0 fits no host cell: host cell 0 lacks pages of 2048 KiB',
+        ),
+        (
+            a_host(a_cell(mempages=(Pages(2048, 100),))),
+            a_guest(a_shared(pagesize=2048)),
+            'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB',
+        ),
+    ],
+)
 def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
-    """The reason names the guest cell, the host cells, and the resource, in one line."""
+    """The reason names the guest cell, the host cells, and the resource, in one
+    line."""
     assert fit(host, guest) == verdict
 
 
@@ -40,39 +97,106 @@ LACKS = 'guest cell 0 fits no host cell: host cell 0 lacks'
 RED = frozenset({'red'})
 
 
-@pytest.mark.parametrize(('cells', 'guest', 'limits', 'verdict'), [
-    ([a_cell(cpu_usage=7)], a_shared(1), (1.0, 1.0), [0]),
-    ([a_cell(cpu_usage=7)], a_shared(2), (1.0, 1.0), f'{LACKS} 1 CPUs within the allocation ratio'),
-    ([a_cell(cpu_usage=7)], a_shared(2), (1.5, 1.0), [0]),
-    ([a_cell(memory_usage=4000)], a_shared(memory=97), (1.0, 1.0), f'{LACKS} 1 MiB of memory within the allocation ratio'),
-    ([a_cell(memory_usage=4000)], a_shared(memory=97), (1.0, 1.5), [0]),
-    ([a_cell(memory_usage=4000, cpu_usage=8)], a_pinned(1, memory=96), (0.5, 0.5), [0]),
-    ([a_cell(0), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, RED), [1]),
-    ([a_cell(0, tunneled=True), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, (), True), [0]),
-    ([a_cell(0), a_cell(1)], a_shared(), (1.0, 1.0, RED, True), [0]),
-    ([a_cell(0), a_cell(1, memory=1, physnets=RED)], a_shared(), (1.0, 1.0, RED), 'the guest fits no host cell near physical network red: 1'),
-    ([a_cell(0, tunneled=True), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, RED, True), 'no choice of host cells is near all of physical network red, tunneled networks'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('cells', 'guest', 'limits', 'verdict'),
+    [
+        ([a_cell(cpu_usage=7)], a_shared(1), (1.0, 1.0), [0]),
+        (
+            [a_cell(cpu_usage=7)],
+            a_shared(2),
+            (1.0, 1.0),
+            f'{LACKS} 1 CPUs within the allocation ratio',
+        ),
+        ([a_cell(cpu_usage=7)], a_shared(2), (1.5, 1.0), [0]),
+        (
+            [a_cell(memory_usage=4000)],
+            a_shared(memory=97),
+            (1.0, 1.0),
+            f'{LACKS} 1 MiB of memory within the allocation ratio',
+        ),
+        ([a_cell(memory_usage=4000)], a_shared(memory=97), (1.0, 1.5), [0]),
+        (
+            [a_cell(memory_usage=4000, cpu_usage=8)],
+            a_pinned(1, memory=96),
+            (0.5, 0.5),
+            [0],
+        ),
+        ([a_cell(0), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, RED), [1]),
+        (
+            [a_cell(0, tunneled=True), a_cell(1, physnets=RED)],
+            a_shared(),
+            (1.0, 1.0, (), True),
+            [0],
+        ),
+        ([a_cell(0), a_cell(1)], a_shared(), (1.0, 1.0, RED, True), [0]),
+        (
+            [a_cell(0), a_cell(1, memory=1, physnets=RED)],
+            a_shared(),
+            (1.0, 1.0, RED),
+            'the guest fits no host cell near physical network red: 1',
+        ),
+        (
+            [a_cell(0, tunneled=True), a_cell(1, physnets=RED)],
+            a_shared(),
+            (1.0, 1.0, RED, True),
+            'no choice of host cells is near all of physical network red, tunneled networks',
+        ),
+    ],
+)
 def test_limits(cells, guest, limits, verdict):
-    """Allocation ratios bound shared cells, and dedicated ones only by what there is. A guest has a
-    cell near each of its networks, if any host cell is near to it."""
-    assert cells_of(fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits))) == verdict
+    """Allocation ratios bound shared cells, and dedicated ones only by what there is. A
+    guest has a cell near each of its networks, if any host cell is near to it."""
+    assert (
+        cells_of(fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits)))
+        == verdict
+    )
 
 
-@pytest.mark.parametrize(('cells', 'options', 'chosen'), [
-    ((a_cell(0, memory_usage=1), a_cell(1)), {}, [1]),
-    ((a_cell(0, pinned_cpus=frozenset({0, 1})), a_cell(1, cpu_usage=4)), {'guest': a_guest(a_pinned(2))}, [1]),
-    ((a_cell(0, cpu_usage=4), a_cell(1)), {'guest': a_guest(a_shared(), a_shared())}, [0, 1]),
-    ((a_cell(0), a_cell(1, memory_usage=1)), {'packing': True}, [1]),
-    ((a_cell(0), a_cell(1)), {'pci_cells': {0: 3}}, [1]),
-    ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_check': lambda ids: None}, [1]),
-    ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_check': lambda ids: None if 0 in ids else 'none'}, [0]),
-    ((a_cell(0), a_cell(1)), {'pci_check': lambda ids: '2 devices'}, 'near the host cells that the guest fits (0, 1), 2 devices'),
-    ((a_cell(0), a_cell(1)), {'pci_check': lambda ids: 'none' if len(ids) == 1 else None}, 'near the host cells that the guest fits (0, 1), the PCI devices cannot be had'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('cells', 'options', 'chosen'),
+    [
+        ((a_cell(0, memory_usage=1), a_cell(1)), {}, [1]),
+        (
+            (a_cell(0, pinned_cpus=frozenset({0, 1})), a_cell(1, cpu_usage=4)),
+            {'guest': a_guest(a_pinned(2))},
+            [1],
+        ),
+        (
+            (a_cell(0, cpu_usage=4), a_cell(1)),
+            {'guest': a_guest(a_shared(), a_shared())},
+            [0, 1],
+        ),
+        ((a_cell(0), a_cell(1, memory_usage=1)), {'packing': True}, [1]),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {0: 3}}, [1]),
+        (
+            (a_cell(0), a_cell(1)),
+            {'pci_cells': {1: 3}, 'pci_check': lambda ids: None},
+            [1],
+        ),
+        (
+            (a_cell(0), a_cell(1)),
+            {
+                'pci_cells': {1: 3},
+                'pci_check': lambda ids: None if 0 in ids else 'none',
+            },
+            [0],
+        ),
+        (
+            (a_cell(0), a_cell(1)),
+            {'pci_check': lambda ids: '2 devices'},
+            'near the host cells that the guest fits (0, 1), 2 devices',
+        ),
+        (
+            (a_cell(0), a_cell(1)),
+            {'pci_check': lambda ids: 'none' if len(ids) == 1 else None},
+            'near the host cells that the guest fits (0, 1), the PCI devices cannot be had',
+        ),
+    ],
+)
 def test_preferred_host_cells(cells, options, chosen):
-    """PCI devices count before CPUs, those that can be pinned for a pinned guest, and CPUs before
-    memory; more room is better, or worse. Cells stand as they are when the guest needs all."""
+    """PCI devices count before CPUs, those that can be pinned for a pinned guest, and
+    CPUs before memory; more room is better, or worse. Cells stand as they are when the
+    guest needs all."""
     options = {'guest': a_guest(a_shared()), **options}
     assert cells_of(fit(a_host(*cells), **options)) == chosen
 
@@ -86,26 +210,47 @@ PAGES = (Pages(4, 1048576, used=10), Pages(2048, 100))
         (a_shared(3), None, 256, 3, set(), [65546, 0]),
         (a_shared(3, pagesize=2048, memory=64), None, 64, 3, set(), [10, 32]),
         (a_pinned(3), None, 256, 0, {0, 1, 2}, [65546, 0]),
-        (a_pinned(2, cpu_thread_policy='isolate'), None, 256, 0, {0, 1, 2, 3}, [65546, 0]),
-        (a_pinned(2, cpuset=frozenset({7}), cpu_policy='mixed'), None, 256, 1, {0, 1}, [65546, 0]),
+        (
+            a_pinned(2, cpu_thread_policy='isolate'),
+            None,
+            256,
+            0,
+            {0, 1, 2, 3},
+            [65546, 0],
+        ),
+        (
+            a_pinned(2, cpuset=frozenset({7}), cpu_policy='mixed'),
+            None,
+            256,
+            1,
+            {0, 1},
+            [65546, 0],
+        ),
         (a_pinned(2), 'isolate', 256, 0, {0, 1, 2}, [65546, 0]),
     ],
 )
 def test_consumed(guest, emulator, memory, cpus, pinned, pages):
-    """Memory, pages and CPUs are used, siblings of isolated CPUs and that of emulator threads
-    too."""
+    """Memory, pages and CPUs are used, siblings of isolated CPUs and that of emulator
+    threads too."""
     host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
     asked = a_guest(guest, emulator=emulator)
     found = fit(host, asked)
     used, other = consume_cells(host, found, asked).cells
-    assert (used.memory_usage, used.cpu_usage, used.pinned_cpus) == (memory, cpus, pinned)
+    assert (used.memory_usage, used.cpu_usage, used.pinned_cpus) == (
+        memory,
+        cpus,
+        pinned,
+    )
     assert [each.used for each in used.mempages] == pages
     assert other == host.cells[1]
 
 
 def test_a_fit_of_another_host():
     """CPUs cannot be taken twice."""
-    host, guest = a_host(a_cell()), a_guest(a_pinned(2))
+    host = a_host(a_cell())
+    guest = a_guest(a_pinned(2))
     found = fit(host, guest)
-    with pytest.raises(ValueError, match=r'host cell 0: CPUs \[0, 1\] are pinned already'):
+    with pytest.raises(
+        ValueError, match=r'host cell 0: CPUs \[0, 1\] are pinned already'
+    ):
         consume_cells(consume_cells(host, found, guest), found, guest)

@@ -11,49 +11,86 @@ from novasched.scheduler.numa.parse import host_topology
 
 def an_object(name, version, **data):
     return {
-        'nova_object.name': name, 'nova_object.namespace': 'nova',
-        'nova_object.version': version, 'nova_object.data': data, 'nova_object.changes': [],
-    }  # fmt: skip
+        'nova_object.name': name,
+        'nova_object.namespace': 'nova',
+        'nova_object.version': version,
+        'nova_object.data': data,
+        'nova_object.changes': [],
+    }
 
 
 def a_text(*cells, version='1.2', name='NUMATopology'):
     return json.dumps(
-        an_object(name, version, cells=[an_object('NUMACell', '1.5', **c) for c in cells])
+        an_object(
+            name, version, cells=[an_object('NUMACell', '1.5', **c) for c in cells]
+        )
     )
 
 
 OLDEST = {'id': 0, 'cpuset': [0, 1, 2, 3], 'memory': 2048}
 NEWEST = {
-    **OLDEST, 'pcpuset': [4, 5, 6, 7], 'cpu_usage': 1, 'memory_usage': 512, 'pinned_cpus': [4],
-    'siblings': [[0, 1], [2, 3], [4, 5], [6, 7]], 'socket': 1, 'to_come': {'x': [None]},
+    **OLDEST,
+    'pcpuset': [4, 5, 6, 7],
+    'cpu_usage': 1,
+    'memory_usage': 512,
+    'pinned_cpus': [4],
+    'siblings': [[0, 1], [2, 3], [4, 5], [6, 7]],
+    'socket': 1,
+    'to_come': {'x': [None]},
     'mempages': [
-        an_object('NUMAPagesTopology', '1.1', size_kb=4, total=100, used=10, reserved=1),
+        an_object(
+            'NUMAPagesTopology', '1.1', size_kb=4, total=100, used=10, reserved=1
+        ),
         an_object('NUMAPagesTopology', '1.0', size_kb=2048, total=3),
     ],
-    'network_metadata': an_object('NetworkMetadata', '1.0', physnets=['red'], tunneled=True),
-}  # fmt: skip
+    'network_metadata': an_object(
+        'NetworkMetadata', '1.0', physnets=['red'], tunneled=True
+    ),
+}
 CPUS = frozenset({0, 1, 2, 3})
 READ_OLDEST = HostCell(0, CPUS, 2048, CPUS)
 READ_NEWEST = HostCell(
-    0, CPUS, 2048, frozenset({4, 5, 6, 7}), 1, 512, frozenset({4}),
-    tuple(map(frozenset, ([0, 1], [2, 3], [4, 5], [6, 7]))), (Pages(4, 100, 10, 1), Pages(2048, 3)),
-    1, frozenset({'red'}), True,
-)  # fmt: skip
-JUNO = {'cells': [{'id': 0, 'cpus': '0-3', 'mem': {'total': 2048, 'used': 512}, 'cpu_usage': 2}]}
+    0,
+    CPUS,
+    2048,
+    frozenset({4, 5, 6, 7}),
+    1,
+    512,
+    frozenset({4}),
+    tuple(map(frozenset, ([0, 1], [2, 3], [4, 5], [6, 7]))),
+    (Pages(4, 100, 10, 1), Pages(2048, 3)),
+    1,
+    frozenset({'red'}),
+    True,
+)
+JUNO = {
+    'cells': [
+        {'id': 0, 'cpus': '0-3', 'mem': {'total': 2048, 'used': 512}, 'cpu_usage': 2}
+    ]
+}
 
 
-@pytest.mark.parametrize(('text', 'cells'), [
-    (a_text(NEWEST), [READ_NEWEST]),
-    (a_text(OLDEST), [READ_OLDEST]),
-    (a_text({**OLDEST, 'pcpuset': []}), [HostCell(0, CPUS, 2048)]),
-    (a_text({**OLDEST, 'socket': None}), [READ_OLDEST]),
-    (a_text(OLDEST, {**OLDEST, 'id': 7}, version='1.99'), [READ_OLDEST, HostCell(7, CPUS, 2048, CPUS)]),
-    (json.dumps(JUNO), [HostCell(0, CPUS, 2048, CPUS, 2, 512)]),
-    ('{"cells": [{"id": 1, "cpus": "0,1-2,^1,3", "mem": {"total": 8}}]}', [HostCell(1, CPUS - {1}, 8, CPUS - {1})]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'cells'),
+    [
+        (a_text(NEWEST), [READ_NEWEST]),
+        (a_text(OLDEST), [READ_OLDEST]),
+        (a_text({**OLDEST, 'pcpuset': []}), [HostCell(0, CPUS, 2048)]),
+        (a_text({**OLDEST, 'socket': None}), [READ_OLDEST]),
+        (
+            a_text(OLDEST, {**OLDEST, 'id': 7}, version='1.99'),
+            [READ_OLDEST, HostCell(7, CPUS, 2048, CPUS)],
+        ),
+        (json.dumps(JUNO), [HostCell(0, CPUS, 2048, CPUS, 2, 512)]),
+        (
+            '{"cells": [{"id": 1, "cpus": "0,1-2,^1,3", "mem": {"total": 8}}]}',
+            [HostCell(1, CPUS - {1}, 8, CPUS - {1})],
+        ),
+    ],
+)
 def test_topologies(text, cells):
-    """Today's objects, older ones that lack fields, newer ones with more, and the plain JSON
-    of Juno and Kilo; hosts that do not tell dedicated CPUs apart can pin any."""
+    """Today's objects, older ones that lack fields, newer ones with more, and the plain
+    JSON of Juno and Kilo; hosts that do not tell dedicated CPUs apart can pin any."""
     assert host_topology(text) == HostTopology(tuple(cells))
 
 
@@ -78,7 +115,10 @@ def test_topologies(text, cells):
         (a_text({**OLDEST, 'cpuset': [-1]}), 'CPUs -1 to -1 are not within 0 to'),
         (a_text({**OLDEST, 'memory': None}), 'Expected `int`, got `null`'),
         (a_text({'id': 0, 'cpuset': []}), 'missing required field `memory`'),
-        ('{"cells": [{"id": 1, "cpus": "3-0", "mem": {"total": 8}}]}', '3-0 is no range of CPUs'),
+        (
+            '{"cells": [{"id": 1, "cpus": "3-0", "mem": {"total": 8}}]}',
+            '3-0 is no range of CPUs',
+        ),
     ],
 )
 def test_texts_that_are_none(text, words):

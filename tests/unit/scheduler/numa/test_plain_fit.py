@@ -8,9 +8,15 @@ from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 CPUS = frozenset(range(4))
-ROOMY = HostTopology(tuple(HostCell(i, CPUS, 4096, CPUS, cpu_usage=2) for i in range(2)))
-FULL = HostTopology(tuple(HostCell(i, CPUS, 4096, CPUS, 4, 4096, CPUS) for i in range(2)))
-PAGED = HostTopology((HostCell(0, CPUS, 4096, CPUS, mempages=(Pages(4, 1 << 20, 1 << 19),)),))
+ROOMY = HostTopology(
+    tuple(HostCell(i, CPUS, 4096, CPUS, cpu_usage=2) for i in range(2))
+)
+FULL = HostTopology(
+    tuple(HostCell(i, CPUS, 4096, CPUS, 4, 4096, CPUS) for i in range(2))
+)
+PAGED = HostTopology(
+    (HostCell(0, CPUS, 4096, CPUS, mempages=(Pages(4, 1 << 20, 1 << 19),)),)
+)
 ABSURD = HostTopology(
     (HostCell(0, CPUS, 1, CPUS, mempages=(Pages(4, 0, MAX_AMOUNT, MAX_AMOUNT),)),)
 )
@@ -29,8 +35,8 @@ ABSURD = HostTopology(
     ],
 )
 def test_hosts_of_all_kinds(guest, fitting):
-    """Free and full ones, one with pages, half of which are in use, one that reports more than there
-    can be, and one that reports nothing."""
+    """Free and full ones, one with pages, half of which are in use, one that reports
+    more than there can be, and one that reports nothing."""
     hosts = (ROOMY, FULL, PAGED, ABSURD, None)
     ratios = np.ones(len(hosts))
     assert has_no_wishes(guest)

@@ -24,7 +24,8 @@ def test_bottleneck(masks, short):
 
 
 def test_what_is_alike_is_tried_once():
-    """Acceptance is asked for so many choices as there are different ones, not for all."""
+    """Acceptance is asked for so many choices as there are different ones, not for
+    all."""
     asked = []
 
     def accepts(mask):

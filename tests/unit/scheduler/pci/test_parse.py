@@ -21,27 +21,42 @@ NIC = {'product_id': '1520', 'vendor_id': '8086', 'count': 5}
 NIC_POOL = Pool('1520', '8086', 5)
 
 
-@pytest.mark.parametrize(('stored', 'pools'), [
-    (listed(), ()),
-    (listed(pool(**NIC, numa_node=1, tags={'dev_type': 'type-VF'})),
-     (Pool('1520', '8086', 5, 1, {'dev_type': 'type-VF'}),)),
-    (listed(pool(**NIC, numa_node=None, tags={'physical_network': None})),
-     (Pool('1520', '8086', 5, None, {'physical_network': None}),)),
-    (listed(pool(**NIC), version='1.0'), (NIC_POOL,)),
-    (listed(pool(**NIC, new=1), version='1.9'), (NIC_POOL,)),
-    (NIC, (NIC_POOL,)),
-    ([NIC], (NIC_POOL,)),
-    ([{**NIC, 'count': '5', 'numa_node': '0', 'tag': 7, 'extra_info': '{}'}],
-     (Pool('1520', '8086', 5, 0, {'tag': '7', 'extra_info': '{}'}),)),
-    ([{**NIC, 'a': '1', 'b': '2'}, {**NIC, 'a': '3'}, {**NIC, 'a': '4'}],
-     (Pool('1520', '8086', 5, None, {'a': '3'}), Pool('1520', '8086', 5, None, {'a': '4'}),
-      Pool('1520', '8086', 5, None, {'a': '1', 'b': '2'}))),
-    ([], ()),
-    ({}, ()),
-    (None, ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('stored', 'pools'),
+    [
+        (listed(), ()),
+        (
+            listed(pool(**NIC, numa_node=1, tags={'dev_type': 'type-VF'})),
+            (Pool('1520', '8086', 5, 1, {'dev_type': 'type-VF'}),),
+        ),
+        (
+            listed(pool(**NIC, numa_node=None, tags={'physical_network': None})),
+            (Pool('1520', '8086', 5, None, {'physical_network': None}),),
+        ),
+        (listed(pool(**NIC), version='1.0'), (NIC_POOL,)),
+        (listed(pool(**NIC, new=1), version='1.9'), (NIC_POOL,)),
+        (NIC, (NIC_POOL,)),
+        ([NIC], (NIC_POOL,)),
+        (
+            [{**NIC, 'count': '5', 'numa_node': '0', 'tag': 7, 'extra_info': '{}'}],
+            (Pool('1520', '8086', 5, 0, {'tag': '7', 'extra_info': '{}'}),),
+        ),
+        (
+            [{**NIC, 'a': '1', 'b': '2'}, {**NIC, 'a': '3'}, {**NIC, 'a': '4'}],
+            (
+                Pool('1520', '8086', 5, None, {'a': '3'}),
+                Pool('1520', '8086', 5, None, {'a': '4'}),
+                Pool('1520', '8086', 5, None, {'a': '1', 'b': '2'}),
+            ),
+        ),
+        ([], ()),
+        ({}, ()),
+        (None, ()),
+    ],
+)
 def test_every_stored_form(stored, pools):
-    """Objects and the dicts before them give the same pools, those with few tags first."""
+    """Objects and the dicts before them give the same pools, those with few tags
+    first."""
     assert parse.pools(json.dumps(stored)) == pools
 
 

@@ -20,8 +20,12 @@ PORTS = {
     'card': Port('net', vnic_type='remote-managed'),
 }
 AGGREGATES = {
-    'net': ['agg1', 'agg2'], 'subnet': ['agg2'], 'flat-subnet': [], 'net3': ['agg3'], 'flat-net': [],
-}  # fmt: skip
+    'net': ['agg1', 'agg2'],
+    'subnet': ['agg2'],
+    'flat-subnet': [],
+    'net3': ['agg3'],
+    'flat-net': [],
+}
 
 
 def a_network(**fields):
@@ -30,7 +34,8 @@ def a_network(**fields):
 
 def on(*networks, **fields):
     return a_request(
-        requested_networks=tuple(RequestedNetwork(**each) for each in networks), **fields
+        requested_networks=tuple(RequestedNetwork(**each) for each in networks),
+        **fields,
     )
 
 
@@ -58,8 +63,14 @@ def test_routed_networks(networks, wanted):
 @pytest.mark.parametrize(
     ('networks', 'why'),
     [
-        ([{'network_id': 'gone'}], 'Scheduling failed: Aggregates not found for the network gone'),
-        ([{'port_id': 'lost'}], 'Scheduling failed: Aggregates not found for the subnet nowhere'),
+        (
+            [{'network_id': 'gone'}],
+            'Scheduling failed: Aggregates not found for the network gone',
+        ),
+        (
+            [{'port_id': 'lost'}],
+            'Scheduling failed: Aggregates not found for the subnet nowhere',
+        ),
         ([{'port_id': 'gone'}], 'Port gone could not be found.'),
     ],
 )
@@ -89,17 +100,21 @@ def test_remote_managed_ports(networks, traits):
 
 def test_neutron_does_not_answer(caplog):
     """The request fails, and the log says why."""
-    prefilter = RemoteManagedPortsPrefilter(Settings(), sources(network=a_network(down=True)))
+    prefilter = RemoteManagedPortsPrefilter(
+        Settings(), sources(network=a_network(down=True))
+    )
     with pytest.raises(NoValidHost) as caught:
         prefilter(on({'port_id': 'free'}))
     assert caught.value.reason == 'Failed to access ports free.'
     assert 'Failed to access ports: down' in caplog.text
 
 
-@pytest.mark.parametrize('prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter])
+@pytest.mark.parametrize(
+    'prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter]
+)
 def test_neutron_is_asked_for_ports_alone(prefilter):
-    """A request without ports costs no question, one with many costs one; where [neutron] is not
-    configured, requests pass unchanged."""
+    """A request without ports costs no question, one with many costs one; where
+    [neutron] is not configured, requests pass unchanged."""
     network = a_network()
     each = prefilter(ON, sources(network=network))
     each(on({'network_id': 'net'}))

@@ -35,12 +35,16 @@ HERE = Destination(host='h', aggregates=(frozenset({'x'}),))
         (None, None, None),
         ('nova', None, None),
         ('az01', None, Destination(aggregates=(frozenset({'agg1', 'agg2'}),))),
-        ('az02', HERE, Destination(host='h', aggregates=(*HERE.aggregates, frozenset({'agg3'})))),
+        (
+            'az02',
+            HERE,
+            Destination(host='h', aggregates=(*HERE.aggregates, frozenset({'agg3'}))),
+        ),
     ],
 )
 def test_a_zone_is_its_aggregates(zone, before, after):
-    """Any aggregate of the zone will do; the default zone has none. A destination that was asked
-    for is kept, and must be in the zone."""
+    """Any aggregate of the zone will do; the default zone has none. A destination that
+    was asked for is kept, and must be in the zone."""
     request = a_request(availability_zone=zone, requested_destination=before)
     found = AvailabilityZonePrefilter(Settings(), ZONES)(request)
     assert found.requested_destination == after
@@ -52,14 +56,20 @@ class GrowingAggregates:
 
     def all(self, since):
         zone = Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'})
-        return [zone] if since >= 100 else []
+        if since >= 100:
+            return [zone]
+        return []
 
 
-@pytest.mark.parametrize(('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)])
+@pytest.mark.parametrize(
+    ('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)]
+)
 def test_a_zone_that_was_just_made(arrived, is_known):
     """A zone that existed when the request arrived is known, though aggregates were
     read for other requests a little before."""
-    request = a_request(availability_zone='az01', arrived=arrived, read_since=arrived - 0.25)
+    request = a_request(
+        availability_zone='az01', arrived=arrived, read_since=arrived - 0.25
+    )
     made_known = AvailabilityZonePrefilter(
         Settings(), Sources(GrowingAggregates(), lambda since: 0)
     )
@@ -67,8 +77,9 @@ def test_a_zone_that_was_just_made(arrived, is_known):
 
 
 def test_an_ordinary_request():
-    """With nova's defaults, a request that asks for nothing special has disabled computes
-    kept out and providers that are not nova's, no more; it is not itself changed."""
+    """With nova's defaults, a request that asks for nothing special has disabled
+    computes kept out and providers that are not nova's, no more; it is not itself
+    changed."""
     asked = {'image': {}, 'root_forbidden': frozenset({'X'})}
     before = request = a_request(**asked)
     for prefilter in enabled_prefilters(Settings(), sources(version=74)):
@@ -95,19 +106,32 @@ REQUIRE = {'placement_aggregate_required_for_tenants': True}
 
 
 def aggregates(*metadata):
-    return sources(*(Aggregate(i, f'agg{i}', 'name', row) for i, row in enumerate(metadata, 1)))
+    return sources(
+        *(Aggregate(i, f'agg{i}', 'name', row) for i, row in enumerate(metadata, 1))
+    )
 
 
-@pytest.mark.parametrize(('settings', 'metadata', 'wanted'), [
-    ({}, [], ()),
-    ({}, [{'filter_tenant_id': 'other'}], ()),
-    ({}, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
-    ({}, [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}], ({'agg1', 'agg2'},)),
-    ({}, [{'filter_tenant_id': 'other,project'}], ()),
-    ({}, [{'owner': 'project'}], ()),
-    ({}, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
-    (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('settings', 'metadata', 'wanted'),
+    [
+        ({}, [], ()),
+        ({}, [{'filter_tenant_id': 'other'}], ()),
+        ({}, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
+        (
+            {},
+            [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}],
+            ({'agg1', 'agg2'},),
+        ),
+        ({}, [{'filter_tenant_id': 'other,project'}], ()),
+        ({}, [{'owner': 'project'}], ()),
+        (
+            {},
+            [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}],
+            ({'agg1'},),
+        ),
+        (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
+    ],
+)
 def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
     """Any aggregate that names the project will do; who has none may go anywhere."""
     prefilter = TenantAggregatePrefilter(Settings(**settings), aggregates(*metadata))
@@ -124,21 +148,43 @@ def test_a_project_must_have_aggregates(caplog):
     assert 'Tenant project has no available aggregates' in caplog.text
 
 
-@pytest.mark.parametrize(('request_', 'metadata', 'forbidden'), [
-    ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
-    ({'extra_specs': {'trait:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
-    ({'extra_specs': {'trait:HW_A': 'forbidden'}}, [{'trait:HW_A': 'required'}], {'agg1'}),
-    ({'root_required': frozenset({'HW_A'})}, [{'trait:HW_A': 'required'}], {'agg1'}),
-    ({'extra_specs': {'trait:HW_A': 'required'}},
-     [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}], {'agg1'}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('request_', 'metadata', 'forbidden'),
+    [
+        ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
+        (
+            {'extra_specs': {'trait:HW_A': 'required'}},
+            [{'trait:HW_A': 'required'}],
+            set(),
+        ),
+        (
+            {'extra_specs': {'trait:HW_A': 'forbidden'}},
+            [{'trait:HW_A': 'required'}],
+            {'agg1'},
+        ),
+        (
+            {'root_required': frozenset({'HW_A'})},
+            [{'trait:HW_A': 'required'}],
+            {'agg1'},
+        ),
+        (
+            {'extra_specs': {'trait:HW_A': 'required'}},
+            [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}],
+            {'agg1'},
+        ),
+    ],
+)
 def test_isolated_aggregates(request_, metadata, forbidden):
-    """An aggregate that requires a trait takes only requests that require it too; what a request
-    forbids itself stays forbidden."""
+    """An aggregate that requires a trait takes only requests that require it too; what
+    a request forbids itself stays forbidden."""
     prefilter = IsolatedAggregatesPrefilter(Settings(), aggregates(*metadata))
     before = Destination(host='h', forbidden_aggregates=frozenset({'x'}))
-    after = prefilter(a_request(**request_, requested_destination=before)).requested_destination
-    assert after == Destination(host='h', forbidden_aggregates=frozenset({'x', *forbidden}))
+    after = prefilter(
+        a_request(**request_, requested_destination=before)
+    ).requested_destination
+    assert after == Destination(
+        host='h', forbidden_aggregates=frozenset({'x', *forbidden})
+    )
 
 
 ALIAS = PciRequest(1, alias_name='gpu', request_id='11-aa')
@@ -146,13 +192,18 @@ PORT = PciRequest(1, request_id='22-bb')
 
 
 def groups(request):
-    return {each.requester_id: set(each.required_traits) for each in request.requested_resources}
+    return {
+        each.requester_id: set(each.required_traits)
+        for each in request.requested_resources
+    }
 
 
-@pytest.mark.parametrize(('version', 'traits'), [(0, set()), (72, set()), (73, {'OWNER_NOVA'})])
+@pytest.mark.parametrize(
+    ('version', 'traits'), [(0, set()), (72, set()), (73, {'OWNER_NOVA'})]
+)
 def test_every_compute_must_set_the_mark(version, traits):
-    """Providers of older computes have no mark, so none is required until all are new; a request
-    that requires it already is passed on as it is."""
+    """Providers of older computes have no mark, so none is required until all are new;
+    a request that requires it already is passed on as it is."""
     prefilter = OwnerNovaPrefilter(Settings(), sources(version=version))
     assert prefilter(a_request()).root_required == traits
     request = a_request(root_required=frozenset({'OWNER_NOVA'}))
@@ -175,7 +226,9 @@ def test_the_mark_of_devices():
 def test_an_older_cloud_is_told_once(caplog):
     """The log says once why the mark is not required, and again when that changes."""
     versions = iter((60, 60, 61))
-    prefilter = OwnerNovaPrefilter(Settings(), Sources(None, lambda since: next(versions)))
+    prefilter = OwnerNovaPrefilter(
+        Settings(), Sources(None, lambda since: next(versions))
+    )
     for _ in range(3):
         prefilter(a_request())
     warnings = [record for record in caplog.records if record.levelname == 'WARNING']

@@ -22,60 +22,167 @@ TPM = {'hw:tpm_version': '2.0'}
 ENCRYPTED = 'COMPUTE_EPHEMERAL_ENCRYPTION'
 TRAITS = [
     (AcceleratorsPrefilter, {'accel:device_profile': ''}, {}, set()),
-    (AcceleratorsPrefilter, {'accel:device_profile': 'gpu'}, {}, {'COMPUTE_ACCELERATORS'}),
-    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {}, {'COMPUTE_NET_VIRTIO_PACKED'}),
-    (PackedVirtqueuePrefilter, {}, {'hw_virtio_packed_ring': True}, {'COMPUTE_NET_VIRTIO_PACKED'}),
-    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'no'}, {'hw_virtio_packed_ring': False}, set()),
-    (EphemeralEncryptionPrefilter, {}, {'hw_ephemeral_encryption_format': 'luks'}, set()),
+    (
+        AcceleratorsPrefilter,
+        {'accel:device_profile': 'gpu'},
+        {},
+        {'COMPUTE_ACCELERATORS'},
+    ),
+    (
+        PackedVirtqueuePrefilter,
+        {'hw:virtio_packed_ring': 'true'},
+        {},
+        {'COMPUTE_NET_VIRTIO_PACKED'},
+    ),
+    (
+        PackedVirtqueuePrefilter,
+        {},
+        {'hw_virtio_packed_ring': True},
+        {'COMPUTE_NET_VIRTIO_PACKED'},
+    ),
+    (
+        PackedVirtqueuePrefilter,
+        {'hw:virtio_packed_ring': 'no'},
+        {'hw_virtio_packed_ring': False},
+        set(),
+    ),
+    (
+        EphemeralEncryptionPrefilter,
+        {},
+        {'hw_ephemeral_encryption_format': 'luks'},
+        set(),
+    ),
     (EphemeralEncryptionPrefilter, {}, {'hw_ephemeral_encryption': True}, {ENCRYPTED}),
-    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'yes'},
-     {'hw_ephemeral_encryption_format': 'luks'}, {ENCRYPTED, f'{ENCRYPTED}_LUKS'}),
-    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'yes', 'hw:ephemeral_encryption_format': 'plain'},
-     {'hw_ephemeral_encryption_format': 'plain'}, {ENCRYPTED, f'{ENCRYPTED}_PLAIN'}),
-    (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {}, {'COMPUTE_SOUND_MODEL_VIRTIO'}),
-    (VirtioSoundPrefilter, {}, {'hw_sound_model': 'virtio'}, {'COMPUTE_SOUND_MODEL_VIRTIO'}),
+    (
+        EphemeralEncryptionPrefilter,
+        {'hw:ephemeral_encryption': 'yes'},
+        {'hw_ephemeral_encryption_format': 'luks'},
+        {ENCRYPTED, f'{ENCRYPTED}_LUKS'},
+    ),
+    (
+        EphemeralEncryptionPrefilter,
+        {'hw:ephemeral_encryption': 'yes', 'hw:ephemeral_encryption_format': 'plain'},
+        {'hw_ephemeral_encryption_format': 'plain'},
+        {ENCRYPTED, f'{ENCRYPTED}_PLAIN'},
+    ),
+    (
+        VirtioSoundPrefilter,
+        {'hw:sound_model': 'virtio'},
+        {},
+        {'COMPUTE_SOUND_MODEL_VIRTIO'},
+    ),
+    (
+        VirtioSoundPrefilter,
+        {},
+        {'hw_sound_model': 'virtio'},
+        {'COMPUTE_SOUND_MODEL_VIRTIO'},
+    ),
     (VirtioSoundPrefilter, {}, {'hw_sound_model': 'ich9'}, set()),
     (TpmSecretSecurityPrefilter, {'hw:tpm_secret_security': 'host'}, {}, set()),
-    (TpmSecretSecurityPrefilter, TPM, {}, {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'}),
-    (TpmSecretSecurityPrefilter, {}, {'hw_tpm_version': '1.2'}, {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'}),
-    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'host'}, {},
-     {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'}),
-    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'deployment'}, {},
-     {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT'}),
-    (ImageMetadataPrefilter, {}, {'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'ide', 'os_type': 'linux'},
-     {'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_STORAGE_BUS_IDE'}),
-    (ImageMetadataPrefilter, {}, {'hw_vif_model': 'e1000e', 'hw_video_model': 'qxl'},
-     {'COMPUTE_NET_VIF_MODEL_E1000E', 'COMPUTE_GRAPHICS_MODEL_QXL'}),
-    (ImageMetadataPrefilter, {}, {'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
-     {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'}),
+    (
+        TpmSecretSecurityPrefilter,
+        TPM,
+        {},
+        {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'},
+    ),
+    (
+        TpmSecretSecurityPrefilter,
+        {},
+        {'hw_tpm_version': '1.2'},
+        {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'},
+    ),
+    (
+        TpmSecretSecurityPrefilter,
+        {**TPM, 'hw:tpm_secret_security': 'host'},
+        {},
+        {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'},
+    ),
+    (
+        TpmSecretSecurityPrefilter,
+        {**TPM, 'hw:tpm_secret_security': 'deployment'},
+        {},
+        {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT'},
+    ),
+    (
+        ImageMetadataPrefilter,
+        {},
+        {'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'ide', 'os_type': 'linux'},
+        {'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_STORAGE_BUS_IDE'},
+    ),
+    (
+        ImageMetadataPrefilter,
+        {},
+        {'hw_vif_model': 'e1000e', 'hw_video_model': 'qxl'},
+        {'COMPUTE_NET_VIF_MODEL_E1000E', 'COMPUTE_GRAPHICS_MODEL_QXL'},
+    ),
+    (
+        ImageMetadataPrefilter,
+        {},
+        {'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
+        {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'},
+    ),
     # One device that is unknown, and none makes a trait.
-    (ImageMetadataPrefilter, {}, {'hw_viommu_model': 'intel', 'hw_disk_bus': 'virtio'}, set()),
-    (ImageMetadataPrefilter, {}, {'hw_disk_bus': 'virtio', 'hw_vif_model': 'no-such-model'}, set()),
-]  # fmt: skip
+    (
+        ImageMetadataPrefilter,
+        {},
+        {'hw_viommu_model': 'intel', 'hw_disk_bus': 'virtio'},
+        set(),
+    ),
+    (
+        ImageMetadataPrefilter,
+        {},
+        {'hw_disk_bus': 'virtio', 'hw_vif_model': 'no-such-model'},
+        set(),
+    ),
+]
 
 
 @pytest.mark.parametrize(('prefilter', 'specs', 'image', 'traits'), TRAITS)
 def test_traits_of_a_request(prefilter, specs, image, traits):
-    """What flavor or image ask for is required of the host's own provider, beside what is
-    required of it already. An instance whose root is a volume need not have an image."""
+    """What flavor or image ask for is required of the host's own provider, beside what
+    is required of it already. An instance whose root is a volume need not have an
+    image."""
     assert not traits or prefilter.keys & {*specs, *image}
     request = a_request(extra_specs=specs, image=image, root_required=frozenset({'X'}))
     assert prefilter(Settings(), sources())(request).root_required == {'X', *traits}
     assert prefilter(Settings(), sources())(a_request()) == a_request()
 
 
-@pytest.mark.parametrize(('prefilter', 'specs', 'image', 'why'), [
-    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {'hw_virtio_packed_ring': False},
-     'The flavor sets hw:virtio_packed_ring to True, the image to False.'),
-    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'no'}, {'hw_ephemeral_encryption': True},
-     'The flavor sets hw:ephemeral_encryption to False, the image to True.'),
-    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': '1', 'hw:ephemeral_encryption_format': 'zip'}, {},
-     'hw:ephemeral_encryption_format is zip, not one of plain, luks, luksv2.'),
-    (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {'hw_sound_model': 'usb'},
-     'The flavor sets hw:sound_model to virtio, the image to usb.'),
-    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'none'}, {},
-     "Scheduling failed: TPM secret security 'none' is not supported."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('prefilter', 'specs', 'image', 'why'),
+    [
+        (
+            PackedVirtqueuePrefilter,
+            {'hw:virtio_packed_ring': 'true'},
+            {'hw_virtio_packed_ring': False},
+            'The flavor sets hw:virtio_packed_ring to True, the image to False.',
+        ),
+        (
+            EphemeralEncryptionPrefilter,
+            {'hw:ephemeral_encryption': 'no'},
+            {'hw_ephemeral_encryption': True},
+            'The flavor sets hw:ephemeral_encryption to False, the image to True.',
+        ),
+        (
+            EphemeralEncryptionPrefilter,
+            {'hw:ephemeral_encryption': '1', 'hw:ephemeral_encryption_format': 'zip'},
+            {},
+            'hw:ephemeral_encryption_format is zip, not one of plain, luks, luksv2.',
+        ),
+        (
+            VirtioSoundPrefilter,
+            {'hw:sound_model': 'virtio'},
+            {'hw_sound_model': 'usb'},
+            'The flavor sets hw:sound_model to virtio, the image to usb.',
+        ),
+        (
+            TpmSecretSecurityPrefilter,
+            {**TPM, 'hw:tpm_secret_security': 'none'},
+            {},
+            "Scheduling failed: TPM secret security 'none' is not supported.",
+        ),
+    ],
+)
 def test_what_cannot_be(prefilter, specs, image, why):
     """A flavor and an image that contradict each other, or nonsense, are refused."""
     with pytest.raises(NoValidHost) as caught:
@@ -97,4 +204,6 @@ def test_disk_format(disk_format, is_bfv, traits, caplog):
     request = replace(a_request(is_bfv=is_bfv), image=Image(disk_format=disk_format))
     after = ImageTypeSupportPrefilter(Settings(), sources())(request)
     assert after.root_required == traits
-    assert ("'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text) == (disk_format == 'cow3')
+    assert ("'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text) == (
+        disk_format == 'cow3'
+    )

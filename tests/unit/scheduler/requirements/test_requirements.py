@@ -20,7 +20,8 @@ SEV = {'hw:mem_encryption': 'true'}
 UEFI = {'hw_firmware_type': 'uefi'}
 STATELESS = {**UEFI, 'hw_firmware_stateless': True}
 TPM_2 = 'COMPUTE_SECURITY_TPM_2_0'
-TIS, CRB = 'COMPUTE_SECURITY_TPM_TIS', 'COMPUTE_SECURITY_TPM_CRB'
+TIS = 'COMPUTE_SECURITY_TPM_TIS'
+CRB = 'COMPUTE_SECURITY_TPM_CRB'
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,16 @@ TIS, CRB = 'COMPUTE_SECURITY_TPM_TIS', 'COMPUTE_SECURITY_TPM_CRB'
         ({'hw:cpu_policy': 'dedicated'}, {}, (8, 0)),
         ({'hw:cpu_policy': 'dedicated'}, {'hw_cpu_policy': 'shared'}, (8, 0)),
         ({}, {'hw_cpu_policy': 'dedicated'}, (8, 0)),
-        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {}, (9, 0)),
-        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share'}, {}, (8, 0)),
+        (
+            {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'},
+            {},
+            (9, 0),
+        ),
+        (
+            {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share'},
+            {},
+            (8, 0),
+        ),
         ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0-2'}, {}, (3, 5)),
         ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-2'}, {}, (5, 3)),
         ({**REALTIME, 'hw:cpu_realtime_mask': '^0'}, {}, (7, 1)),
@@ -47,50 +56,97 @@ def test_pinned_and_floating_cpus(extra_specs, image, pins):
     assert (found and (found.pcpus, found.vcpus)) == pins
 
 
-@pytest.mark.parametrize(('specs', 'image', 'traits'), [
-    ({}, None, set()),
-    ({}, {}, set()),
-    ({'os:secure_boot': 'required'}, {}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
-    ({}, {'os_secure_boot': 'required'}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
-    ({'os:secure_boot': 'optional'}, {}, set()),
-    ({'hw:maxphysaddr_mode': 'emulate'}, {}, {'COMPUTE_ADDRESS_SPACE_EMULATED'}),
-    ({}, {'hw_maxphysaddr_mode': 'passthrough'}, {'COMPUTE_ADDRESS_SPACE_PASSTHROUGH'}),
-    ({'hw:pci_numa_affinity_policy': 'socket'}, {}, {'COMPUTE_SOCKET_PCI_NUMA_AFFINITY'}),
-    ({'hw:pci_numa_affinity_policy': 'legacy'}, {}, set()),
-    ({'hw:tpm_version': '2.0'}, {}, {TPM_2, TIS}),
-    ({'hw:tpm_version': '1.2'}, {}, {'COMPUTE_SECURITY_TPM_1_2', TIS}),
-    ({'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'}, {}, {TPM_2, CRB}),
-    ({'hw:tpm_version': '2.0'}, {'hw_tpm_version': '2.0', 'hw_tpm_model': 'tpm-crb'}, {TPM_2, CRB}),
-    ({'hw:tpm_model': 'anything'}, {}, set()),
-    ({'os:secure_boot': ''}, {'os_secure_boot': 'required'}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
-    ({**SEV, 'hw:mem_encryption_model': ''}, UEFI, {'HW_CPU_X86_AMD_SEV'}),
-    (SEV, UEFI, {'HW_CPU_X86_AMD_SEV'}),
-    ({}, {**UEFI, 'hw_mem_encryption': True, 'hw_machine_type': 'pc-q35-9.2'}, {'HW_CPU_X86_AMD_SEV'}),
-    (SEV, {**STATELESS, 'hw_video_model': 'none', 'hw_mem_encryption_model': 'intel-tdx'},
-     {'HW_CPU_X86_INTEL_TDX', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
-    ({**SEV, 'hw:mem_encryption_model': 'amd-sev-snp'}, STATELESS,
-     {'HW_CPU_X86_AMD_SEV_SNP', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
-    ({'hw:mem_encryption': 'no', 'hw:mem_encryption_model': 'amd-sev-es'}, {}, set()),
-    ({}, STATELESS, {'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
-    ({}, {'hw_firmware_stateless': True, 'hw_firmware_type': 'bios'}, set()),
-    ({}, {'hw_firmware_stateless': False, 'hw_firmware_type': 'uefi'}, set()),
-    ({'hw:firmware_stateless': 'true'}, {'hw_firmware_type': 'uefi'}, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('specs', 'image', 'traits'),
+    [
+        ({}, None, set()),
+        ({}, {}, set()),
+        ({'os:secure_boot': 'required'}, {}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({}, {'os_secure_boot': 'required'}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({'os:secure_boot': 'optional'}, {}, set()),
+        ({'hw:maxphysaddr_mode': 'emulate'}, {}, {'COMPUTE_ADDRESS_SPACE_EMULATED'}),
+        (
+            {},
+            {'hw_maxphysaddr_mode': 'passthrough'},
+            {'COMPUTE_ADDRESS_SPACE_PASSTHROUGH'},
+        ),
+        (
+            {'hw:pci_numa_affinity_policy': 'socket'},
+            {},
+            {'COMPUTE_SOCKET_PCI_NUMA_AFFINITY'},
+        ),
+        ({'hw:pci_numa_affinity_policy': 'legacy'}, {}, set()),
+        ({'hw:tpm_version': '2.0'}, {}, {TPM_2, TIS}),
+        ({'hw:tpm_version': '1.2'}, {}, {'COMPUTE_SECURITY_TPM_1_2', TIS}),
+        ({'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'}, {}, {TPM_2, CRB}),
+        (
+            {'hw:tpm_version': '2.0'},
+            {'hw_tpm_version': '2.0', 'hw_tpm_model': 'tpm-crb'},
+            {TPM_2, CRB},
+        ),
+        ({'hw:tpm_model': 'anything'}, {}, set()),
+        (
+            {'os:secure_boot': ''},
+            {'os_secure_boot': 'required'},
+            {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'},
+        ),
+        ({**SEV, 'hw:mem_encryption_model': ''}, UEFI, {'HW_CPU_X86_AMD_SEV'}),
+        (SEV, UEFI, {'HW_CPU_X86_AMD_SEV'}),
+        (
+            {},
+            {**UEFI, 'hw_mem_encryption': True, 'hw_machine_type': 'pc-q35-9.2'},
+            {'HW_CPU_X86_AMD_SEV'},
+        ),
+        (
+            SEV,
+            {
+                **STATELESS,
+                'hw_video_model': 'none',
+                'hw_mem_encryption_model': 'intel-tdx',
+            },
+            {'HW_CPU_X86_INTEL_TDX', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'},
+        ),
+        (
+            {**SEV, 'hw:mem_encryption_model': 'amd-sev-snp'},
+            STATELESS,
+            {'HW_CPU_X86_AMD_SEV_SNP', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'},
+        ),
+        (
+            {'hw:mem_encryption': 'no', 'hw:mem_encryption_model': 'amd-sev-es'},
+            {},
+            set(),
+        ),
+        ({}, STATELESS, {'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
+        ({}, {'hw_firmware_stateless': True, 'hw_firmware_type': 'bios'}, set()),
+        ({}, {'hw_firmware_stateless': False, 'hw_firmware_type': 'uefi'}, set()),
+        ({'hw:firmware_stateless': 'true'}, {'hw_firmware_type': 'uefi'}, set()),
+    ],
+)
 def test_traits(specs, image, traits):
     """Each choice of flavor or image needs the traits that nova asks for."""
-    assert a_request(extra_specs=specs, image=image).requirements.feature_traits == traits
+    assert (
+        a_request(extra_specs=specs, image=image).requirements.feature_traits == traits
+    )
 
 
-@pytest.mark.parametrize(('specs', 'image', 'amounts'), [
-    ({}, None, {}),
-    (SEV, {}, {'MEM_ENCRYPTION_CONTEXT': 1}),
-    ({}, {'hw_mem_encryption': True}, {'MEM_ENCRYPTION_CONTEXT': 1}),
-    ({'hw:mem_encryption': 'false'}, {}, {}),
-    ({'hw:pmem': ''}, {}, {}),
-    ({'hw:pmem': '6GB, 6gb ,my-label,'}, {}, {'CUSTOM_PMEM_NAMESPACE_6GB': 2, 'CUSTOM_PMEM_NAMESPACE_MY_LABEL': 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('specs', 'image', 'amounts'),
+    [
+        ({}, None, {}),
+        (SEV, {}, {'MEM_ENCRYPTION_CONTEXT': 1}),
+        ({}, {'hw_mem_encryption': True}, {'MEM_ENCRYPTION_CONTEXT': 1}),
+        ({'hw:mem_encryption': 'false'}, {}, {}),
+        ({'hw:pmem': ''}, {}, {}),
+        (
+            {'hw:pmem': '6GB, 6gb ,my-label,'},
+            {},
+            {'CUSTOM_PMEM_NAMESPACE_6GB': 2, 'CUSTOM_PMEM_NAMESPACE_MY_LABEL': 1},
+        ),
+    ],
+)
 def test_resources(specs, image, amounts):
-    """Encrypted memory takes one context; each label of persistent memory one namespace."""
+    """Encrypted memory takes one context; each label of persistent memory one
+    namespace."""
     requirements = a_request(extra_specs=specs, image=image).requirements
     assert features.resources(requirements.flavor, requirements.properties) == amounts
 
@@ -115,39 +171,137 @@ def dedicated(mask):
     return {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': mask}
 
 
-@pytest.mark.parametrize(('part', 'specs', 'image', 'why'), [
-    ('cpu_pinning', {'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'},
-     'The image may not change hw:cpu_policy shared to dedicated.'),
-    ('cpu_pinning', {'hw:cpu_policy': 'mixed'}, {'hw_cpu_policy': 'dedicated'},
-     'The image may not change hw:cpu_policy mixed to dedicated.'),
-    ('cpu_pinning', {'hw:cpu_policy': 'odd'}, {}, 'hw:cpu_policy is odd, not one of dedicated, mixed, shared.'),
-    ('cpu_pinning', {'hw:emulator_threads_policy': 'odd'}, {}, 'hw:emulator_threads_policy is odd, not one of share, isolate.'),
-    ('cpu_pinning', dedicated('0-3'), {}, 'hw:cpu_dedicated_mask leaves no vCPU unpinned.'),
-    ('cpu_pinning', dedicated('^0-3'), {}, 'hw:cpu_dedicated_mask 0-3,^0-3 names none of 4 vCPUs, or more than these.'),
-    ('cpu_pinning', dedicated('3-4'), {}, 'hw:cpu_dedicated_mask 3-4 names none of 4 vCPUs, or more than these.'),
-    ('cpu_pinning', dedicated('3-1'), {}, 'hw:cpu_dedicated_mask: 3-1 is no range of CPUs.'),
-    ('cpu_pinning', REALTIME, {}, 'hw:cpu_realtime_mask leaves no vCPU for emulator threads.'),
-    ('hyperthreading', {'hw:cpu_thread_policy': 'require'}, {'hw_cpu_thread_policy': 'isolate'},
-     'The image may not change hw:cpu_thread_policy require to isolate.'),
-    ('hyperthreading', {'hw:cpu_thread_policy': 'odd'}, {}, 'hw:cpu_thread_policy is odd, not one of prefer, isolate, require.'),
-    ('hyperthreading', {}, {'hw_cpu_thread_policy': 'odd'}, 'hw_cpu_thread_policy is odd, not one of prefer, isolate, require.'),
-    ('feature_traits', {'os:secure_boot': 'disabled'}, {'os_secure_boot': 'required'},
-     'The flavor sets os:secure_boot to disabled, the image to required.'),
-    ('feature_traits', {'hw:tpm_version': '2.0'}, {'hw_tpm_version': '1.2'},
-     'The flavor sets hw:tpm_version to 2.0, the image to 1.2.'),
-    ('feature_traits', {'hw:tpm_version': '3'}, {}, 'hw:tpm_version is 3, not one of 1.2, 2.0.'),
-    ('feature_traits', {'hw:tpm_version': '1.2', 'hw:tpm_model': 'tpm-crb'}, {},
-     'TPM model CRB is only valid with TPM version 2.0.'),
-    ('feature_traits', SEV, {'hw_mem_encryption': False}, 'The flavor sets hw:mem_encryption to True, the image to False.'),
-    ('feature_traits', SEV, {'hw_machine_type': 'pc'},
-     'Memory encryption amd-sev needs an image with hw_firmware_type=uefi, hw_machine_type=q35.'),
-    ('feature_traits', {**SEV, 'hw:mem_encryption_model': 'intel-tdx'}, UEFI,
-     'Memory encryption intel-tdx needs an image with hw_firmware_stateless=true, hw_video_model=none.'),
-    ('feature_traits', {**SEV, 'hw:mem_encryption_model': ''}, {**UEFI, 'hw_mem_encryption_model': 'amd-sev'},
-     'The flavor sets hw:mem_encryption_model to , the image to amd-sev.'),
-    ('feature_traits', {**SEV, 'hw:mem_encryption_model': 'rot13'}, {},
-     'hw:mem_encryption_model is rot13, not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('part', 'specs', 'image', 'why'),
+    [
+        (
+            'cpu_pinning',
+            {'hw:cpu_policy': 'shared'},
+            {'hw_cpu_policy': 'dedicated'},
+            'The image may not change hw:cpu_policy shared to dedicated.',
+        ),
+        (
+            'cpu_pinning',
+            {'hw:cpu_policy': 'mixed'},
+            {'hw_cpu_policy': 'dedicated'},
+            'The image may not change hw:cpu_policy mixed to dedicated.',
+        ),
+        (
+            'cpu_pinning',
+            {'hw:cpu_policy': 'odd'},
+            {},
+            'hw:cpu_policy is odd, not one of dedicated, mixed, shared.',
+        ),
+        (
+            'cpu_pinning',
+            {'hw:emulator_threads_policy': 'odd'},
+            {},
+            'hw:emulator_threads_policy is odd, not one of share, isolate.',
+        ),
+        (
+            'cpu_pinning',
+            dedicated('0-3'),
+            {},
+            'hw:cpu_dedicated_mask leaves no vCPU unpinned.',
+        ),
+        (
+            'cpu_pinning',
+            dedicated('^0-3'),
+            {},
+            'hw:cpu_dedicated_mask 0-3,^0-3 names none of 4 vCPUs, or more than these.',
+        ),
+        (
+            'cpu_pinning',
+            dedicated('3-4'),
+            {},
+            'hw:cpu_dedicated_mask 3-4 names none of 4 vCPUs, or more than these.',
+        ),
+        (
+            'cpu_pinning',
+            dedicated('3-1'),
+            {},
+            'hw:cpu_dedicated_mask: 3-1 is no range of CPUs.',
+        ),
+        (
+            'cpu_pinning',
+            REALTIME,
+            {},
+            'hw:cpu_realtime_mask leaves no vCPU for emulator threads.',
+        ),
+        (
+            'hyperthreading',
+            {'hw:cpu_thread_policy': 'require'},
+            {'hw_cpu_thread_policy': 'isolate'},
+            'The image may not change hw:cpu_thread_policy require to isolate.',
+        ),
+        (
+            'hyperthreading',
+            {'hw:cpu_thread_policy': 'odd'},
+            {},
+            'hw:cpu_thread_policy is odd, not one of prefer, isolate, require.',
+        ),
+        (
+            'hyperthreading',
+            {},
+            {'hw_cpu_thread_policy': 'odd'},
+            'hw_cpu_thread_policy is odd, not one of prefer, isolate, require.',
+        ),
+        (
+            'feature_traits',
+            {'os:secure_boot': 'disabled'},
+            {'os_secure_boot': 'required'},
+            'The flavor sets os:secure_boot to disabled, the image to required.',
+        ),
+        (
+            'feature_traits',
+            {'hw:tpm_version': '2.0'},
+            {'hw_tpm_version': '1.2'},
+            'The flavor sets hw:tpm_version to 2.0, the image to 1.2.',
+        ),
+        (
+            'feature_traits',
+            {'hw:tpm_version': '3'},
+            {},
+            'hw:tpm_version is 3, not one of 1.2, 2.0.',
+        ),
+        (
+            'feature_traits',
+            {'hw:tpm_version': '1.2', 'hw:tpm_model': 'tpm-crb'},
+            {},
+            'TPM model CRB is only valid with TPM version 2.0.',
+        ),
+        (
+            'feature_traits',
+            SEV,
+            {'hw_mem_encryption': False},
+            'The flavor sets hw:mem_encryption to True, the image to False.',
+        ),
+        (
+            'feature_traits',
+            SEV,
+            {'hw_machine_type': 'pc'},
+            'Memory encryption amd-sev needs an image with hw_firmware_type=uefi, hw_machine_type=q35.',
+        ),
+        (
+            'feature_traits',
+            {**SEV, 'hw:mem_encryption_model': 'intel-tdx'},
+            UEFI,
+            'Memory encryption intel-tdx needs an image with hw_firmware_stateless=true, hw_video_model=none.',
+        ),
+        (
+            'feature_traits',
+            {**SEV, 'hw:mem_encryption_model': ''},
+            {**UEFI, 'hw_mem_encryption_model': 'amd-sev'},
+            'The flavor sets hw:mem_encryption_model to , the image to amd-sev.',
+        ),
+        (
+            'feature_traits',
+            {**SEV, 'hw:mem_encryption_model': 'rot13'},
+            {},
+            'hw:mem_encryption_model is rot13, not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.',
+        ),
+    ],
+)
 def test_what_cannot_be(part, specs, image, why):
     """A flavor and an image that contradict each other, or nonsense, are refused."""
     with pytest.raises(NoValidHost) as caught:
@@ -167,29 +321,47 @@ PINNED = {'hw:cpu_policy': 'dedicated'}
 MIXED = {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0'}
 THREADS = {'trait:HW_CPU_HYPERTHREADING': 'required'}
 HALVES = {
-    'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '24',
+    'hw:numa_nodes': '2',
+    'hw:numa_cpus.0': '0',
+    'hw:numa_cpus.1': '1-3',
+    'hw:numa_mem.0': '24',
     'hw:numa_mem.1': '1000',
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(('specs', 'image', 'cells'), [
-    ({}, {}, None),
-    ({'hw:cpu_policy': 'shared'}, {}, None),
-    ({'hw:numa_nodes': '2'}, {}, (a_cell(0, (0, 1), 512), a_cell(1, (2, 3), 512))),
-    ({}, {'hw_numa_nodes': 1}, (a_cell(),)),
-    (HALVES, {}, (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
-    ({}, typed({key.replace(':', '_'): text for key, text in HALVES.items()}), (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
-    (PINNED, {}, (a_pinned(),)),
-    ({**PINNED, 'hw:emulator_threads_policy': 'isolate'}, {}, (a_pinned(),)),
-    ({'resources:PCPU': '4'}, {}, (a_pinned(),)),
-    (PINNED, {'hw_cpu_thread_policy': 'isolate'}, (a_pinned(cpu_thread_policy='isolate'),)),
-    ({**PINNED, **THREADS}, {}, (a_pinned(cpu_thread_policy='require'),)),
-    (MIXED, {}, (a_cell(0, (0,), pinned=(1, 2, 3), cpu_policy='mixed'),)),
-    ({'hw:mem_page_size': '2MB'}, {}, (a_cell(pagesize=2048),)),
-    ({'hw:mem_page_size': 'large'}, {'hw_mem_page_size': '1048576'}, (a_cell(pagesize=1048576),)),
-    ({'hw:mem_page_size': 'any'}, {}, (a_cell(pagesize=-3),)),
-    ({'hw:pmem': 'X'}, {}, (a_cell(),)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('specs', 'image', 'cells'),
+    [
+        ({}, {}, None),
+        ({'hw:cpu_policy': 'shared'}, {}, None),
+        ({'hw:numa_nodes': '2'}, {}, (a_cell(0, (0, 1), 512), a_cell(1, (2, 3), 512))),
+        ({}, {'hw_numa_nodes': 1}, (a_cell(),)),
+        (HALVES, {}, (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
+        (
+            {},
+            typed({key.replace(':', '_'): text for key, text in HALVES.items()}),
+            (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000)),
+        ),
+        (PINNED, {}, (a_pinned(),)),
+        ({**PINNED, 'hw:emulator_threads_policy': 'isolate'}, {}, (a_pinned(),)),
+        ({'resources:PCPU': '4'}, {}, (a_pinned(),)),
+        (
+            PINNED,
+            {'hw_cpu_thread_policy': 'isolate'},
+            (a_pinned(cpu_thread_policy='isolate'),),
+        ),
+        ({**PINNED, **THREADS}, {}, (a_pinned(cpu_thread_policy='require'),)),
+        (MIXED, {}, (a_cell(0, (0,), pinned=(1, 2, 3), cpu_policy='mixed'),)),
+        ({'hw:mem_page_size': '2MB'}, {}, (a_cell(pagesize=2048),)),
+        (
+            {'hw:mem_page_size': 'large'},
+            {'hw_mem_page_size': '1048576'},
+            (a_cell(pagesize=1048576),),
+        ),
+        ({'hw:mem_page_size': 'any'}, {}, (a_cell(pagesize=-3),)),
+        ({'hw:pmem': 'X'}, {}, (a_cell(),)),
+    ],
+)
 def test_cells(specs, image, cells):
     """Of four vCPUs and 1024 MiB; the policy of emulator threads goes along."""
     found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image)
@@ -220,14 +392,39 @@ def test_cells_that_cannot_be(specs, image):
         numa.topology(a_flavor(specs, vcpus=4, memory_mb=1024), image)
 
 
-@pytest.mark.parametrize(('fields', 'traits'), [
-    ({}, set()),
-    ({'extra_specs': {'trait:A': 'required', 'trait1:B': 'required', 'trait:C': 'forbidden'}}, {'A', 'B'}),
-    ({'image': {'traits_required': ['A'], 'os_secure_boot': 'required'}}, {'A', 'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
-    ({'requested_resources': (RequestGroup('p1', {'CUSTOM_X': 1}, frozenset({'A'})),)}, {'A'}),
-    ({'extra_specs': {'hw:cpu_thread_policy': 'require'}}, {'HW_CPU_HYPERTHREADING'}),
-    ({'root_required': frozenset({'A'})}, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('fields', 'traits'),
+    [
+        ({}, set()),
+        (
+            {
+                'extra_specs': {
+                    'trait:A': 'required',
+                    'trait1:B': 'required',
+                    'trait:C': 'forbidden',
+                }
+            },
+            {'A', 'B'},
+        ),
+        (
+            {'image': {'traits_required': ['A'], 'os_secure_boot': 'required'}},
+            {'A', 'COMPUTE_SECURITY_UEFI_SECURE_BOOT'},
+        ),
+        (
+            {
+                'requested_resources': (
+                    RequestGroup('p1', {'CUSTOM_X': 1}, frozenset({'A'})),
+                )
+            },
+            {'A'},
+        ),
+        (
+            {'extra_specs': {'hw:cpu_thread_policy': 'require'}},
+            {'HW_CPU_HYPERTHREADING'},
+        ),
+        ({'root_required': frozenset({'A'})}, set()),
+    ],
+)
 def test_required_traits_of_groups(fields, traits):
     """What flavor, image and ports require of any provider, other than of the root."""
     groups = a_request(**fields).request_groups().values()
@@ -256,7 +453,12 @@ def test_only_what_is_read_is_worked_out():
             _ = requirements.cpu_pinning
 
 
-GPU = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8', 'device_type': 'type-PCI'}
+GPU = {
+    'name': 'gpu',
+    'vendor_id': '10de',
+    'product_id': '1eb8',
+    'device_type': 'type-PCI',
+}
 OTHER = {**GPU, 'product_id': '1db4', 'numa_policy': 'preferred'}
 NIC = {'name': 'nic', 'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'}
 SPEC = {'vendor_id': '10de', 'product_id': '1eb8', 'dev_type': 'type-PCI'}
@@ -264,7 +466,9 @@ SPEC = {'vendor_id': '10de', 'product_id': '1eb8', 'dev_type': 'type-PCI'}
 
 def wanted(text, *aliases, image=None, **specs):
     flavor = a_flavor({'pci_passthrough:alias': text, **specs})
-    return pci_aliases.pci_requests(flavor, image or {}, [json.dumps(each) for each in aliases])
+    return pci_aliases.pci_requests(
+        flavor, image or {}, [json.dumps(each) for each in aliases]
+    )
 
 
 def test_aliases():
@@ -274,7 +478,9 @@ def test_aliases():
     assert found[0] == PciRequest(
         2, (SPEC, {**SPEC, 'product_id': '1db4'}), alias_name='gpu', request_id='pci-0'
     )
-    assert found[1].spec == ({'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},)
+    assert found[1].spec == (
+        {'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},
+    )
 
 
 def test_numa_policy():
@@ -293,7 +499,10 @@ def test_numa_policy():
 def test_groups():
     """Where Placement knows the devices there is a request group for each."""
     found = pci_aliases.request_groups(wanted('gpu:2,nic:1', GPU, NIC))
-    asked = [(each.requester_id, dict(each.resources), set(each.required_traits)) for each in found]
+    asked = [
+        (each.requester_id, dict(each.resources), set(each.required_traits))
+        for each in found
+    ]
     assert asked == [
         ('pci-0-0', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),
         ('pci-0-1', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),

@@ -43,8 +43,8 @@ class Untouchable(Weigher):
     ],
 )
 def test_scale(metadata, factor):
-    """The least of the aggregates' numbers overrides the option, and has its meaning; whoever asks
-    must deal with what an operator mistyped."""
+    """The least of the aggregates' numbers overrides the option, and has its meaning;
+    whoever asks must deal with what an operator mistyped."""
     weigher = RAMWeigher(Settings(ram_weight_multiplier=1.5))
     assert weigher.scale(a_host(metadata=metadata)) == factor
     with pytest.raises(ValueError, match='could not convert'):
@@ -99,8 +99,8 @@ def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
     ],
 )
 def test_what_is_read(settings, request_, needed):
-    """Servers, their images, and the hosts of members of a group are read when a weigher that applies
-    looks at them."""
+    """Servers, their images, and the hosts of members of a group are read when a
+    weigher that applies looks at them."""
     values = Settings(**settings)
     kinds = ServerGroupSoftAffinityWeigher, ImagePropertiesWeigher, FailureDomainWeigher
     weighers = [kind(values) for kind in kinds]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of each weigher: a row has a host, a request, and the weight before it is scaled."""
+"""The rules of each weigher: a row has a host, a request, and the weight before it is
+scaled."""
 
 import dataclasses
 from importlib.metadata import entry_points
@@ -31,7 +32,11 @@ rows('DiskWeigher', ({'disk_gb': 3}, {}, 3072))
 rows('IoOpsWeigher', ({'num_io_ops': 4}, {}, 4))
 rows('NumInstancesWeigher', ({'num_instances': 7}, {}, 7))
 rows('BuildFailureWeigher', ({'failed_builds': 2}, {}, 2))
-rows('HypervisorVersionWeigher', ({'hypervisor_version': 8002000}, {}, 8002000), ({}, {}, 0))
+rows(
+    'HypervisorVersionWeigher',
+    ({'hypervisor_version': 8002000}, {}, 8002000),
+    ({}, {}, 0),
+)
 
 
 # The fewer devices a host has, the better, down to 1.
@@ -91,9 +96,11 @@ rows(
 )
 
 
-# Members in the host's failure domain count, and hosts in no domain are in one together.
+# Members in the host's failure domain count, and hosts in no domain are in one
+# together.
 def in_racks(policy, *racks):
-    """Fields of a request for one more of a group with a member in each of these racks."""
+    """Fields of a request for one more of a group with a member in each of these
+    racks."""
     located = {
         str(i): (a_host(metadata=rack and {'failure_domain': rack}),)
         for i, rack in enumerate(racks)
@@ -101,7 +108,9 @@ def in_racks(policy, *racks):
     return {'group': a_group(policy, located=located)}
 
 
-IN_1, IN_1_AND_2 = ({'metadata': [{'failure_domain': x} for x in racks]} for racks in ('1', '12'))
+IN_1, IN_1_AND_2 = (
+    {'metadata': [{'failure_domain': x} for x in racks]} for racks in ('1', '12')
+)
 rows(
     'FailureDomainWeigher',
     ({}, {}, NOT_ASKED),
@@ -118,20 +127,33 @@ rows(
 rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
 
 
-# Metrics are whole numbers, fractions of a CPU percents rounded down; each counts by its ratio.
+# Metrics are whole numbers, fractions of a CPU percents rounded down; each counts by
+# its ratio.
 def reports(**values):
     """Fields of a host that reports metrics; an underscore is a dot."""
-    metrics = [{'name': name.replace('_', '.'), 'value': value} for name, value in values.items()]
+    metrics = [
+        {'name': name.replace('_', '.'), 'value': value}
+        for name, value in values.items()
+    ]
     return {'nodename': 'n', 'metrics': tuple(metrics)}
 
 
 LACKING = 'Metric cpu.frequency could not be found on the compute host node host1.n.'
-TWICE = {'metrics': ({'name': 'cpu.frequency', 'value': 1}, {'name': 'cpu.frequency', 'value': 2})}
+TWICE = {
+    'metrics': (
+        {'name': 'cpu.frequency', 'value': 1},
+        {'name': 'cpu.frequency', 'value': 2},
+    )
+}
 for setting, host, weight in [
     ('', {}, NOT_ASKED),
     ('broken', {}, NOT_ASKED),
     ('cpu.frequency=-0.5', reports(cpu_frequency=1600, cpu_idle_time=9), -800.0),
-    ('cpu.frequency=1 cpu.idle.time=2', reports(cpu_frequency=3, cpu_idle_time=5), 13.0),
+    (
+        'cpu.frequency=1 cpu.idle.time=2',
+        reports(cpu_frequency=3, cpu_idle_time=5),
+        13.0,
+    ),
     ('cpu.frequency=1 cpu.frequency=1', reports(cpu_frequency=3), 6.0),
     ('cpu.frequency=1 broken =1 x=y', reports(cpu_frequency=3), 3.0),
     ('cpu.frequency=1', reports(cpu_frequency=2.9), 2.0),
@@ -140,13 +162,25 @@ for setting, host, weight in [
     ('cpu.user.percent=1', reports(cpu_user_percent=0.29), 28.0),
     ('cpu.frequency=1', TWICE, 2.0),
     ('cpu.frequency=1', reports(), MetricMissing('cpu.frequency', 'host1', 'n')),
-    ('cpu.frequency=1', reports(cpu_frequency=None), MetricMissing('cpu.frequency', 'host1', 'n')),
-    ('cpu.frequency=1', reports(cpu_frequency='x'), MetricMissing('cpu.frequency', 'host1', 'n')),
+    (
+        'cpu.frequency=1',
+        reports(cpu_frequency=None),
+        MetricMissing('cpu.frequency', 'host1', 'n'),
+    ),
+    (
+        'cpu.frequency=1',
+        reports(cpu_frequency='x'),
+        MetricMissing('cpu.frequency', 'host1', 'n'),
+    ),
 ]:
-    rows('MetricsWeigher', (host, {}, weight), metrics_weight_setting=tuple(setting.split()))
+    rows(
+        'MetricsWeigher',
+        (host, {}, weight),
+        metrics_weight_setting=tuple(setting.split()),
+    )
 
-# Where metrics are not required, a lacking one weighs as the operator says, unless its ratio or
-# the host's multiplier is 0.
+# Where metrics are not required, a lacking one weighs as the operator says, unless its
+# ratio or the host's multiplier is 0.
 UNAVAILABLE = -10000.0
 for setting, multiplier, metadata, weight in [
     ('cpu.frequency=1 cpu.idle.time=1', 1.0, (), UNAVAILABLE),
@@ -154,7 +188,12 @@ for setting, multiplier, metadata, weight in [
     ('cpu.frequency=1 cpu.idle.time=0', 1.0, (), 5.0),
     ('cpu.frequency=1 cpu.idle.time=1', 0.0, (), 5.0),
     ('cpu.frequency=1 cpu.idle.time=1', 1.0, {'metrics_weight_multiplier': '0'}, 5.0),
-    ('cpu.frequency=1 cpu.idle.time=1', 1.0, {'metrics_weight_multiplier': 'x'}, UNAVAILABLE),
+    (
+        'cpu.frequency=1 cpu.idle.time=1',
+        1.0,
+        {'metrics_weight_multiplier': 'x'},
+        UNAVAILABLE,
+    ),
 ]:
     rows(
         'MetricsWeigher',
@@ -167,8 +206,10 @@ for setting, multiplier, metadata, weight in [
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'weight'), CASES)
 def test_raw_weight(name, settings, host, request_, weight):
-    """A weigher is asked where it applies, and gives a number, or says what a host lacks."""
-    each, request = made(name, **settings), a_request(**request_)
+    """A weigher is asked where it applies, and gives a number, or says what a host
+    lacks."""
+    each = made(name, **settings)
+    request = a_request(**request_)
     assert each.applies(request) is (weight is not NOT_ASKED)
     if isinstance(weight, Exception):
         with pytest.raises(type(weight)) as caught:
@@ -199,8 +240,9 @@ LINUX = {'os_type': 'linux', 'hw_pmu': True}
     ],
 )
 def test_shared_properties(setting, multiplier, image, instances, weight):
-    """Every instance with an equal property of the image counts, by its ratio where there are
-    ratios. The option must not be 0, and the request must have a property that counts."""
+    """Every instance with an equal property of the image counts, by its ratio where
+    there are ratios. The option must not be 0, and the request must have a property
+    that counts."""
     each = made(
         'ImagePropertiesWeigher',
         image_props_weight_setting=tuple(setting.split()),
@@ -208,7 +250,10 @@ def test_shared_properties(setting, multiplier, image, instances, weight):
     )
     host = dataclasses.replace(
         a_host(),
-        instances={str(i): Instance(str(i), image_properties=x) for i, x in enumerate(instances)},
+        instances={
+            str(i): Instance(str(i), image_properties=x)
+            for i, x in enumerate(instances)
+        },
     )
     request = a_request(image=image)
     assert each.applies(request) is (weight is not NOT_ASKED)
@@ -218,4 +263,6 @@ def test_shared_properties(setting, multiplier, image, instances, weight):
 @pytest.mark.parametrize('name', sorted(entry_points(group='novasched.weighers').names))
 def test_multiplier_is_an_option(name):
     """Each weigher is scaled by the option that it names."""
-    assert made(name).multiplier in {field.name for field in dataclasses.fields(Settings)}
+    assert made(name).multiplier in {
+        field.name for field in dataclasses.fields(Settings)
+    }

@@ -34,8 +34,9 @@ MOVES = Destination(cell_uuid=a_uuid('cell1'), allow_cross_cell_move=True)
     ],
 )
 def test_order(refusing, order):
-    """They stand behind all others, also those with failed builds and in other cells; among
-    themselves, and where all of them refuse, in the order that they would have else."""
+    """They stand behind all others, also those with failed builds and in other cells;
+    among themselves, and where all of them refuse, in the order that they would have
+    else."""
     settings = Settings()
     keys = {(name, name) for name in refusing}
     own = RefusingHostWeigher(settings, lambda: keys)

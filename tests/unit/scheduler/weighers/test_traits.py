@@ -8,7 +8,11 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.scheduler.model.candidate import CandidateIndex, Offer, RememberedCandidates
+from novasched.scheduler.model.candidate import (
+    CandidateIndex,
+    Offer,
+    RememberedCandidates,
+)
 from novasched.scheduler.weighers.traits import TraitsWeigher
 from tests.lab.builders import NOT_ASKED, a_candidate, a_flavor, a_host, a_request
 
@@ -22,7 +26,9 @@ TRAITS = {
 
 def asked_now():
     """Placement's answer to the request."""
-    summaries = {name: {'resources': {}, 'traits': each} for name, each in TRAITS.items()}
+    summaries = {
+        name: {'resources': {}, 'traits': each} for name, each in TRAITS.items()
+    }
     text = json.dumps({'provider_summaries': summaries}).encode()
     return CandidateIndex(map(a_candidate, TRAITS), [text])
 
@@ -35,7 +41,8 @@ def remembered():
     return RememberedCandidates([offer], 100.0, 2.5)
 
 
-FAST, HOT = 'trait:CUSTOM_FAST', 'trait:CUSTOM_HOT'
+FAST = 'trait:CUSTOM_FAST'
+HOT = 'trait:CUSTOM_HOT'
 TABLE = [
     ({}, {}, [], NOT_ASKED),
     ({FAST: 'required', HOT: 'forbidden'}, {}, [], NOT_ASKED),
@@ -60,8 +67,9 @@ TABLE = [
 @pytest.mark.parametrize('offer', [asked_now, remembered])
 @pytest.mark.parametrize(('extra_specs', 'image', 'avoided', 'weights'), TABLE)
 def test_weights(offer, extra_specs, image, avoided, weights):
-    """A preferred trait counts for a host, an avoided one against it, by whatever Placement has said
-    last. The flavor overrides the option, and so does what is required."""
+    """A preferred trait counts for a host, an avoided one against it, by whatever
+    Placement has said last. The flavor overrides the option, and so does what is
+    required."""
     each = TraitsWeigher(Settings(avoided_traits=tuple(avoided)))
     request = a_request(extra_specs=extra_specs, image=image)
     assert each.applies(request) is (weights is not NOT_ASKED)
@@ -73,9 +81,13 @@ def test_weights(offer, extra_specs, image, avoided, weights):
 
 
 def test_placement_is_not_asked_for_wishes():
-    """The query is that of the same flavor without them, and the operator is not warned."""
+    """The query is that of the same flavor without them, and the operator is not
+    warned."""
     wishes = {'trait:CUSTOM_FAST': 'preferred', 'trait:HW_CPU_X86_AVX': 'avoided'}
-    for others in ({}, {'trait:CUSTOM_GOLD': 'required', 'trait:CUSTOM_LEAD': 'forbidden'}):
+    for others in (
+        {},
+        {'trait:CUSTOM_GOLD': 'required', 'trait:CUSTOM_LEAD': 'forbidden'},
+    ):
         with_wishes, without = (
             query.build_all(a_request(flavor=a_flavor(each)), Settings())
             for each in (wishes | others, others)

@@ -11,12 +11,24 @@ from novasched.tools.check.aggregates import NovaAggregates, compare
 ZONE = {'availability_zone': 'az'}
 PROJECT = {'filter_tenant_id_2': 'p'}
 ISOLATED = {'trait:CUSTOM_GPU': 'required'}
-NODES = {'a': {'node-a'}, 'b': {'node-b'}, 'c': {'node-c'}, 'ironic': {'node-1', 'node-2'}}
+NODES = {
+    'a': {'node-a'},
+    'b': {'node-b'},
+    'c': {'node-c'},
+    'ironic': {'node-1', 'node-2'},
+}
 EVERY = {uuid for uuids in NODES.values() for uuid in uuids}
 
 
 def said(
-    metadata, hosts, members, name='agg', providers=EVERY, settings=None, nodes=NODES, **of_hosts
+    metadata,
+    hosts,
+    members,
+    name='agg',
+    providers=EVERY,
+    settings=None,
+    nodes=NODES,
+    **of_hosts,
 ):
     """The findings on one aggregate: (level, subject), and all texts."""
     uuid = 'uuid-1'
@@ -53,7 +65,11 @@ SEGMENTS = 'query_placement_for_routed_network_aggregates'
         ({'a', 'b'}, roots('node-a'), 'missing in Placement: 1 (b of agg)'),
         ({'a'}, roots('node-a', 'node-c'), 'in Placement alone: 1 (c of agg)'),
         ({'a'}, {'vgpu-of-a': 'node-a'}, 'missing in Placement: 1 (a of agg)'),
-        ({'a'}, {'node-a': 'node-a', 'vgpu-of-c': 'node-c'}, 'in Placement alone: 1 (c of agg)'),
+        (
+            {'a'},
+            {'node-a': 'node-a', 'vgpu-of-c': 'node-c'},
+            'in Placement alone: 1 (c of agg)',
+        ),
         ({'a'}, {'node-a': 'node-a', 'vgpu-of-a': 'node-a'}, ''),
         ({'a'}, roots('node-a', 'shared-disk', 'node-of-a-former-host'), ''),
         ({'a', 'b'}, roots('node-c'), 'missing in Placement: 2 (a of agg, b of agg)'),
@@ -71,20 +87,36 @@ def test_members(hosts, members, expected):
     ('metadata', 'settings', 'expected'),
     [
         (ZONE, {}, [('error', ZONES)]),
-        (ZONE, {'query_placement_for_availability_zone': False}, [('warning', 'other aggregates')]),
+        (
+            ZONE,
+            {'query_placement_for_availability_zone': False},
+            [('warning', 'other aggregates')],
+        ),
         (PROJECT, {}, [('warning', 'other aggregates')]),
         (PROJECT, {TENANTS: True}, [('error', f'[scheduler] {TENANTS}')]),
         (ISOLATED, {}, [('warning', 'other aggregates')]),
         (ISOLATED, {ISOLATION: True}, [('error', f'[scheduler] {ISOLATION}')]),
-        ({'trait:CUSTOM_GPU': 'forbidden'}, {ISOLATION: True}, [('warning', 'other aggregates')]),
-        ({}, {TENANTS: True, ISOLATION: True, SEGMENTS: True}, [('warning', 'other aggregates')]),
+        (
+            {'trait:CUSTOM_GPU': 'forbidden'},
+            {ISOLATION: True},
+            [('warning', 'other aggregates')],
+        ),
+        (
+            {},
+            {TENANTS: True, ISOLATION: True, SEGMENTS: True},
+            [('warning', 'other aggregates')],
+        ),
         (
             {**ZONE, **PROJECT, **ISOLATED},
             {TENANTS: True, ISOLATION: True},
-            [('error', ZONES), ('error', f'[scheduler] {TENANTS}'), ('error', f'[scheduler] {ISOLATION}')],
+            [
+                ('error', ZONES),
+                ('error', f'[scheduler] {TENANTS}'),
+                ('error', f'[scheduler] {ISOLATION}'),
+            ],
         ),
     ],
-)  # fmt: skip
+)
 def test_who_asks_for_the_aggregate(metadata, settings, expected):
     """It is an error if an enabled option has Placement asked for it."""
     for members in ({}, roots('node-a', 'node-b')):
@@ -125,7 +157,8 @@ def test_hosts_that_cannot_be_members(hosts, of_hosts, providers, subject):
 
 
 def test_hosts_that_are_not_compared():
-    """Nothing is said of members in cells that do not answer, nor of those that are disabled."""
+    """Nothing is said of members in cells that do not answer, nor of those that are
+    disabled."""
     found, _ = said(ZONE, {'far', 'off'}, {}, unread={'far'}, disabled={'off'})
     assert found == [('note', 'hosts of other cells'), *FINE]
 
@@ -141,11 +174,17 @@ def test_hosts_of_several_compute_nodes():
 
 
 def test_many_hosts():
-    """They are counted, and a few are named. Nobody is asked for all providers without need."""
+    """They are counted, and a few are named. Nobody is asked for all providers without
+    need."""
     nodes = {f'h{number:02}': {f'node-{number}'} for number in range(12)}
     known = [uuid for uuids in nodes.values() for uuid in uuids]
     _, text = said(ZONE, set(nodes), {}, nodes=nodes, providers=known)
-    assert ' 12 (h00 of agg, h01 of agg, h02 of agg, h03 of agg, h04 of agg, ...), ' in text
+    assert (
+        ' 12 (h00 of agg, h01 of agg, h02 of agg, h03 of agg, h04 of agg, ...), '
+        in text
+    )
     nova = NovaAggregates({'u': Aggregate(1, 'u', 'agg')}, {'u': {'h01'}}, nodes)
-    [fine] = compare(nova, {'u': [ResourceProvider('node-1', 'node-1')]}, pytest.fail, Settings())
+    [fine] = compare(
+        nova, {'u': [ResourceProvider('node-1', 'node-1')]}, pytest.fail, Settings()
+    )
     assert fine.text == 'the same in Placement, in all aggregates (1)'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names and the values in a nova.conf tell, what differs from nova-scheduler, which
-plugins load, and who does not answer."""
+"""What the names and the values in a nova.conf tell, what differs from nova-scheduler,
+which plugins load, and who does not answer."""
 
 import sys
 import threading
@@ -38,35 +38,72 @@ def read(load):
 
 
 OLD = '. It is obeyed here, while recent releases of nova pass it over'
-OTHERS = "ok other options: {} options that a scheduler does not read are other services'"
+OTHERS = (
+    "ok other options: {} options that a scheduler does not read are other services'"
+)
 
 
-@pytest.mark.parametrize(('text', 'found'), [
-    ('[filter_scheduler]\nmax_io_ops_per_host = 3', ''),
-    ('[DEFAULT]\ndebug = true\nlog-file = x\ntransport_url = rabbit://', ''),
-    ('[database]\nconnection = x\nmax_pool_size = 5\n[api_database]\nmax_retries = 1', ''),
-    ('[oslo_messaging_rabbit]\nrabbit_ha_queues = true\nssl = true', ''),
-    ('[placement]\nauth_type = password\nauth_url = x\nusername = y\nregion_name = z', ''),
-    ('[placement]\nauth_type = admin_token\nendpoint = x\ntoken = y', ''),
-    ('[placement]\nauth_type = nonsense\npassword = y', ''),
-    ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
-    ('[filter_scheduler]\nmax_io_ops_per_hots = 3', 'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?'),
-    ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
-    ('[placement]\nmy word = 3', 'warning [placement] (no name): unknown: nobody reads it'),
-    ('[filter_schedulr]\nenabled_filters = x', f'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n{OTHERS.format(1)}'),
-    ('[DEFAULT]\nscheduler_default_filters = x',
-        'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
-        f'[filter_scheduler] enabled_filters{OLD}'),
-    ('[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
-        'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
-        '[scheduler] max_attempts, which is set too and counts'),
-    ('[placement]\nauth_plugin = none', 'note [placement] auth_plugin: deprecated: the name is [placement] auth_type'),
-    ('[placement]\nos_region_name = x', 'note [placement] os_region_name: ignored: set region_name'),
-    ('[workarounds]\ndisable_fallback_pcpu_qery = x', 'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?'),
-    ('[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z', OTHERS.format(3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('[filter_scheduler]\nmax_io_ops_per_host = 3', ''),
+        ('[DEFAULT]\ndebug = true\nlog-file = x\ntransport_url = rabbit://', ''),
+        (
+            '[database]\nconnection = x\nmax_pool_size = 5\n[api_database]\nmax_retries = 1',
+            '',
+        ),
+        ('[oslo_messaging_rabbit]\nrabbit_ha_queues = true\nssl = true', ''),
+        (
+            '[placement]\nauth_type = password\nauth_url = x\nusername = y\nregion_name = z',
+            '',
+        ),
+        ('[placement]\nauth_type = admin_token\nendpoint = x\ntoken = y', ''),
+        ('[placement]\nauth_type = nonsense\npassword = y', ''),
+        ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
+        (
+            '[filter_scheduler]\nmax_io_ops_per_hots = 3',
+            'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?',
+        ),
+        ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
+        (
+            '[placement]\nmy word = 3',
+            'warning [placement] (no name): unknown: nobody reads it',
+        ),
+        (
+            '[filter_schedulr]\nenabled_filters = x',
+            f'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n{OTHERS.format(1)}',
+        ),
+        (
+            '[DEFAULT]\nscheduler_default_filters = x',
+            'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
+            f'[filter_scheduler] enabled_filters{OLD}',
+        ),
+        (
+            '[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
+            'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
+            '[scheduler] max_attempts, which is set too and counts',
+        ),
+        (
+            '[placement]\nauth_plugin = none',
+            'note [placement] auth_plugin: deprecated: the name is [placement] auth_type',
+        ),
+        (
+            '[placement]\nos_region_name = x',
+            'note [placement] os_region_name: ignored: set region_name',
+        ),
+        (
+            '[workarounds]\ndisable_fallback_pcpu_qery = x',
+            'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?',
+        ),
+        (
+            '[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z',
+            OTHERS.format(3),
+        ),
+    ],
+)
 def test_names(load, text, found):
-    """The scheduler's own groups are known to the last name; of others', names are counted."""
+    """The scheduler's own groups are known to the last name; of others', names are
+    counted."""
     _, written = load(text)
     findings = options.check_names(written, options.known_options(written))
     lines = [f'{each.level} {each.subject}: {each.text}' for each in findings]
@@ -81,13 +118,26 @@ def test_names(load, text, found):
         ('[DEFAULT]\nscheduler_max_attempts = x', '[scheduler] max_attempts', "'x'"),
         ('[database]\nmax_retries = x', '[database] max_retries', "'x'"),
         ('[placement]\ntimeout = x', '[placement] timeout', "'x'"),
-        ('[oslo_messaging_rabbit]\nssl = perhaps', '[oslo_messaging_rabbit] ssl', "'perhaps'"),
-        ('[database]\nconnection = a://b:c$secret@d', '[database] connection', 'written $$'),
-        ('[DEFAULT]\ntransport_url = a://b:c$secret@d', '[DEFAULT] transport_url', 'written $$'),
+        (
+            '[oslo_messaging_rabbit]\nssl = perhaps',
+            '[oslo_messaging_rabbit] ssl',
+            "'perhaps'",
+        ),
+        (
+            '[database]\nconnection = a://b:c$secret@d',
+            '[database] connection',
+            'written $$',
+        ),
+        (
+            '[DEFAULT]\ntransport_url = a://b:c$secret@d',
+            '[DEFAULT] transport_url',
+            'written $$',
+        ),
     ],
 )
 def test_values(load, text, subject, why):
-    """A bad value is told, whoever declares the option, and its default stands in for it."""
+    """A bad value is told, whoever declares the option, and its default stands in for
+    it."""
     conf, written = load(text)
     all_known = options.known_options(written)
     [found] = options.check_values(conf, written, all_known)
@@ -100,7 +150,10 @@ def test_values(load, text, subject, why):
 
 @pytest.mark.parametrize(
     ('down_time', 'metrics', 'subjects'),
-    [('61', 'a=1', []), ('5', 'a=1, b', ['metrics_weight_setting', '[DEFAULT] service_down_time'])],
+    [
+        ('61', 'a=1', []),
+        ('5', 'a=1, b', ['metrics_weight_setting', '[DEFAULT] service_down_time']),
+    ],
 )
 def test_values_together(load, down_time, metrics, subjects):
     """What is taken in part, or in another size, is told."""
@@ -120,7 +173,8 @@ def test_values_together(load, down_time, metrics, subjects):
     ],
 )
 def test_what_ends_the_reading(load, text, why):
-    """A broken line, and a value that is read at once: what may be a password is not quoted."""
+    """A broken line, and a value that is read at once: what may be a password is not
+    quoted."""
     with pytest.raises(options.UnreadableFile) as caught:
         load(text)
     assert why in str(caught.value)
@@ -129,7 +183,8 @@ def test_what_ends_the_reading(load, text, why):
 
 def test_folders_come_after_files(tmp_path):
     """As in the daemon, the last value counts."""
-    file, folder = tmp_path / 'nova.conf', tmp_path / 'nova.conf.d'
+    file = tmp_path / 'nova.conf'
+    folder = tmp_path / 'nova.conf.d'
     folder.mkdir()
     file.write_text('[scheduler]\nmax_attempts = 1')
     (folder / 'b.conf').write_text('[scheduler]\nmax_attempts = 3')
@@ -140,9 +195,11 @@ def test_folders_come_after_files(tmp_path):
 
 
 def test_folders_of_the_daemon(tmp_path, monkeypatch):
-    """They are read where none is named, before files that are named, and told like these."""
+    """They are read where none is named, before files that are named, and told like
+    these."""
     monkeypatch.setenv('HOME', str(tmp_path))
-    file, folder = tmp_path / 'any.conf', tmp_path / '.nova' / 'novasched.conf.d'
+    file = tmp_path / 'any.conf'
+    folder = tmp_path / '.nova' / 'novasched.conf.d'
     folder.mkdir(parents=True)
     file.write_text('[scheduler]\nmax_attempts = 2')
     (folder / 'a.conf').write_text('[scheduler]\nmax_attempts = 1\nworkers = many')
@@ -160,40 +217,68 @@ def test_folders_of_the_daemon(tmp_path, monkeypatch):
 CALM = '[novasched]\nin_flight_timeout = 0\n'
 
 
-@pytest.mark.parametrize(('text', 'found'), [
-    (CALM, ''),
-    ('', 'note [novasched] in_flight_timeout'),
-    (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
-    (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
-    (f'{CALM}[filter_scheduler]\nenabled_filters = FailureDomainFilter', 'note filter FailureDomainFilter'),
-    (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false', 'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters'),
-    (f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter', 'note filter RamFilter'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        (CALM, ''),
+        ('', 'note [novasched] in_flight_timeout'),
+        (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
+        (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
+        (
+            f'{CALM}[filter_scheduler]\nenabled_filters = FailureDomainFilter',
+            'note filter FailureDomainFilter',
+        ),
+        (
+            f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false',
+            'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters',
+        ),
+        (
+            f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter',
+            'note filter RamFilter',
+        ),
+    ],
+)
 def test_differences(read, text, found):
     """One finding for each option that means something else here."""
     findings = options.check_differences(read(text))
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 
-@pytest.mark.parametrize(('text', 'found'), [
-    ('[profiler]\nhmac_keys = x', ''),
-    ('[profiler]\nenabled = false', ''),
-    ('[profiler]\nenabled = true', 'warning [profiler] enabled'),
-    ('[profiler]\nenabled = 1\n[novasched]\ntracing_endpoint = http://x', 'note [profiler] enabled'),
-    ('[workarounds]\ndisable_group_policy_check_upcall = true', 'note [workarounds] disable_group_policy_check_upcall'),
-    ('[workarounds]\nskip_reserve_in_use_ironic_nodes = yes', 'warning [workarounds] skip_reserve_in_use_ironic_nodes'),
-    ('[workarounds]\nskip_reserve_in_use_ironic_nodes = false\ndisable_rootwrap = true', ''),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('[profiler]\nhmac_keys = x', ''),
+        ('[profiler]\nenabled = false', ''),
+        ('[profiler]\nenabled = true', 'warning [profiler] enabled'),
+        (
+            '[profiler]\nenabled = 1\n[novasched]\ntracing_endpoint = http://x',
+            'note [profiler] enabled',
+        ),
+        (
+            '[workarounds]\ndisable_group_policy_check_upcall = true',
+            'note [workarounds] disable_group_policy_check_upcall',
+        ),
+        (
+            '[workarounds]\nskip_reserve_in_use_ironic_nodes = yes',
+            'warning [workarounds] skip_reserve_in_use_ironic_nodes',
+        ),
+        (
+            '[workarounds]\nskip_reserve_in_use_ironic_nodes = false\ndisable_rootwrap = true',
+            '',
+        ),
+    ],
+)
 def test_options_of_others(load, text, found):
-    """Those that are on, and change what a scheduler's choice is worth, or who sees it."""
+    """Those that are on, and change what a scheduler's choice is worth, or who sees
+    it."""
     conf, written = load(text)
     findings = options.check_others_options(written, loading.service_settings(conf))
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 
 def test_plugins(read, tmp_path, monkeypatch):
-    """Each is judged alone; what does not load names the reason. One that exits ends neither the
-    check nor the plugins after it."""
+    """Each is judged alone; what does not load names the reason. One that exits ends
+    neither the check nor the plugins after it."""
     (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     settings = read(
@@ -248,7 +333,8 @@ def a_finding(text):
 
 
 def test_answers():
-    """All findings are there in order; silence and failures are errors beside the others."""
+    """All findings are there in order; silence and failures are errors beside the
+    others."""
     forever = threading.Event()
 
     def silent():
@@ -262,8 +348,12 @@ def test_answers():
     def leaving():
         sys.exit('enough')
 
-    asked = [Question('subject', ask, area='area') for ask in (silent, failing, leaving)]
-    found = answers([*asked, Question('subject', lambda: [a_finding('last')], area='area')], 0.3)
+    asked = [
+        Question('subject', ask, area='area') for ask in (silent, failing, leaving)
+    ]
+    found = answers(
+        [*asked, Question('subject', lambda: [a_finding('last')], area='area')], 0.3
+    )
     forever.set()
     assert {each.area for each in found} == {'area'}
     assert [(str(each.level), each.text) for each in found] == [

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of files that novasched does not read: nova-scheduler's and Placement's."""
+"""What is said of files that novasched does not read: nova-scheduler's and
+Placement's."""
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.tools.check import options
-from novasched.tools.check.other_files import check_nova_scheduler_files, check_placement_conf
+from novasched.tools.check.other_files import (
+    check_nova_scheduler_files,
+    check_placement_conf,
+)
 
 LOST = ' would be lost; copy into nova.conf what is to hold here'
 SECRET = 'a-word-that-nobody-may-read'
@@ -13,7 +17,8 @@ SECRET = 'a-word-that-nobody-may-read'
 
 @pytest.fixture
 def beside(tmp_path):
-    """What is said of files beside a nova.conf of this text: [(level, name of the file, text)]."""
+    """What is said of files beside a nova.conf of this text: [(level, name of the file,
+    text)]."""
 
     def _beside(text, files, further=()):
         nova_conf = tmp_path / 'nova.conf'
@@ -24,36 +29,60 @@ def beside(tmp_path):
         named = [str(nova_conf), *(str(tmp_path / name) for name in further)]
         _, written = options.load(named, [])
         known = options.known_options(written)
-        found = check_nova_scheduler_files(options.files_read(named, []), written, known)
-        return [(str(each.level), each.subject.rpartition('/')[2], each.text) for each in found]
+        found = check_nova_scheduler_files(
+            options.files_read(named, []), written, known
+        )
+        return [
+            (str(each.level), each.subject.rpartition('/')[2], each.text)
+            for each in found
+        ]
 
     return _beside
 
 
-CONF, FOLDER = 'nova-scheduler.conf', 'nova-scheduler.conf.d'
+CONF = 'nova-scheduler.conf'
+FOLDER = 'nova-scheduler.conf.d'
 FILTERS = '[filter_scheduler]\navailable_filters = {}\n'
 
 
-@pytest.mark.parametrize(('ours', 'theirs', 'lost'), [
-    ('', '[scheduler]\nmax_attempts = 5', '[scheduler] max_attempts'),
-    ('[scheduler]\nmax_attempts = 5', '[scheduler]\nmax-attempts = 5', ''),
-    ('[scheduler]\nmax_attempts = 3', '[scheduler]\nmax_attempts = 5', '[scheduler] max_attempts'),
-    ('[scheduler]\nmax_attempts = 5', '[DEFAULT]\nscheduler_max_attempts = 5', ''),
-    ('', '[scheduler]\nworkers = 3\n[database]\nconnection = a://b:c@d', '[scheduler] workers, [database] connection'),
-    (FILTERS.format('x\navailable_filters = y'), FILTERS.format('x'), ''),
-    (FILTERS.format('x'), FILTERS.format('y'), '[filter_scheduler] available_filters'),
-    ('', '[libvirt]\nvirt_type = kvm', ''),
-    ('', f'[scheduler]\n{SECRET} = {SECRET}', ''),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('ours', 'theirs', 'lost'),
+    [
+        ('', '[scheduler]\nmax_attempts = 5', '[scheduler] max_attempts'),
+        ('[scheduler]\nmax_attempts = 5', '[scheduler]\nmax-attempts = 5', ''),
+        (
+            '[scheduler]\nmax_attempts = 3',
+            '[scheduler]\nmax_attempts = 5',
+            '[scheduler] max_attempts',
+        ),
+        ('[scheduler]\nmax_attempts = 5', '[DEFAULT]\nscheduler_max_attempts = 5', ''),
+        (
+            '',
+            '[scheduler]\nworkers = 3\n[database]\nconnection = a://b:c@d',
+            '[scheduler] workers, [database] connection',
+        ),
+        (FILTERS.format('x\navailable_filters = y'), FILTERS.format('x'), ''),
+        (
+            FILTERS.format('x'),
+            FILTERS.format('y'),
+            '[filter_scheduler] available_filters',
+        ),
+        ('', '[libvirt]\nvirt_type = kvm', ''),
+        ('', f'[scheduler]\n{SECRET} = {SECRET}', ''),
+    ],
+)
 def test_what_would_be_lost(beside, ours, theirs, lost):
-    """Options of a scheduler that have another value in what is read here, by their names."""
+    """Options of a scheduler that have another value in what is read here, by their
+    names."""
     for path, name, argument in (
         (CONF, CONF, '--config-file'),
         (f'{FOLDER}/a.conf', FOLDER, '--config-dir'),
     ):
         *_, (level, subject, text) = beside(ours, {path: theirs})
         assert (level, subject) == ('warning' if lost else 'ok', name)
-        assert text.startswith(f'nova-scheduler reads it unless it is started with {argument}, ')
+        assert text.startswith(
+            f'nova-scheduler reads it unless it is started with {argument}, '
+        )
         assert not lost or text.endswith(f'novasched does not: {lost}{LOST}')
         assert SECRET not in text
 
@@ -67,7 +96,8 @@ def test_files_that_are_read(beside):
 
 
 def test_links(tmp_path):
-    """What lies beside a link counts, and not what lies beside the file that it leads to."""
+    """What lies beside a link counts, and not what lies beside the file that it leads
+    to."""
     place = tmp_path / 'etc'
     place.mkdir()
     (place / 'nova.conf').symlink_to(tmp_path / 'nova.conf')
@@ -75,7 +105,9 @@ def test_links(tmp_path):
     (tmp_path / CONF).touch()
     (tmp_path / 'read.conf').touch()
     linked = [str(place / 'nova.conf')]
-    assert [x.subject for x in check_nova_scheduler_files(linked, {}, {})] == [str(place / CONF)]
+    assert [x.subject for x in check_nova_scheduler_files(linked, {}, {})] == [
+        str(place / CONF)
+    ]
     read = [*linked, str(place / CONF)]
     assert [*check_nova_scheduler_files(read, {}, {})] == []
 
@@ -97,25 +129,38 @@ ONCE = f'{ON}allocation_conflict_retry_count = 1\n'
 URL = '[placement_database]\nconnection = {}://placement:x@db/placement\n'
 
 
-@pytest.mark.parametrize(('text', 'found'), [
-    (ONCE, ''),
-    (ON, f'warning {RETRIES}'),
-    (f'{ON}allocation_conflict_retry_count = 10', f'warning {RETRIES}'),
-    (f'{ON}allocation_conflict_retry_count = 0', f'error {RETRIES}'),
-    (f'{ON}allocation_conflict_retry_count = some', f'warning {RETRIES}'),
-    (ON + URL.format('mysql+pymysql'), f'warning {RETRIES}'),
-    (ON + URL.format('postgresql'), ''),
-    ('[placement]\nallocation_conflict_retry_count = 1', f'note {RANDOM}'),
-    (f'{ONCE}max_allocation_candidates = -1', ''),
-    (f'{ONCE}max_allocation_candidates = 100000', f'warning {MOST}'),
-    (f'{ONCE}max_allocation_candidates = 100000\nallocation_candidates_generation_strategy = breadth-first', ''),
-    (f'{ONCE}max_allocation_candidates = 999\nallocation_candidates_generation_strategy = breadth-first', f'warning {MOST}'),
-    (f'{ONCE}allocation_candidates_generation_strategy = breadth-first', ''),
-    (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = True', f'warning {WIDE}'),
-    (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = no', ''),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        (ONCE, ''),
+        (ON, f'warning {RETRIES}'),
+        (f'{ON}allocation_conflict_retry_count = 10', f'warning {RETRIES}'),
+        (f'{ON}allocation_conflict_retry_count = 0', f'error {RETRIES}'),
+        (f'{ON}allocation_conflict_retry_count = some', f'warning {RETRIES}'),
+        (ON + URL.format('mysql+pymysql'), f'warning {RETRIES}'),
+        (ON + URL.format('postgresql'), ''),
+        ('[placement]\nallocation_conflict_retry_count = 1', f'note {RANDOM}'),
+        (f'{ONCE}max_allocation_candidates = -1', ''),
+        (f'{ONCE}max_allocation_candidates = 100000', f'warning {MOST}'),
+        (
+            f'{ONCE}max_allocation_candidates = 100000\nallocation_candidates_generation_strategy = breadth-first',
+            '',
+        ),
+        (
+            f'{ONCE}max_allocation_candidates = 999\nallocation_candidates_generation_strategy = breadth-first',
+            f'warning {MOST}',
+        ),
+        (f'{ONCE}allocation_candidates_generation_strategy = breadth-first', ''),
+        (
+            f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = True',
+            f'warning {WIDE}',
+        ),
+        (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = no', ''),
+    ],
+)
 def test_options_of_placement(tmp_path, text, found):
-    """What makes it offer too little, or what it then refuses; the last value counts."""
+    """What makes it offer too little, or what it then refuses; the last value
+    counts."""
     path = tmp_path / 'placement.conf'
     path.write_text(text)
     findings = check_placement_conf([str(path)], Settings())
@@ -124,7 +169,8 @@ def test_options_of_placement(tmp_path, text, found):
 
 
 def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
-    """Then it is said what to look at there. One that is found by itself need not be readable."""
+    """Then it is said what to look at there. One that is found by itself need not be
+    readable."""
     monkeypatch.setenv('HOME', str(tmp_path))
     places = 'novasched.tools.check.other_files.cfg.find_config_files'
     broken = tmp_path / 'placement.conf'

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions without a claim, why they are not those that were recorded, and reports of it."""
+"""Decisions without a claim, why they are not those that were recorded, and reports of
+it."""
 
 import json
 
@@ -32,9 +33,14 @@ BUSY_WITH_IO = 'IoOpsFilter rejects it: 9 I/O operations, limit 8'
 
 
 def a_shadow(*hosts, offered=None, **settings):
-    placement = CountingPlacement({host.uuid: int(host in (offered or hosts)) for host in hosts})
-    filters, weighers = (IoOpsFilter, ServerGroupAntiAffinityFilter), (RAMWeigher, IoOpsWeigher)
-    driver = a_driver(hosts, *filters, placement=placement, weighers=weighers, **settings)
+    placement = CountingPlacement(
+        {host.uuid: int(host in (offered or hosts)) for host in hosts}
+    )
+    filters = (IoOpsFilter, ServerGroupAntiAffinityFilter)
+    weighers = (RAMWeigher, IoOpsWeigher)
+    driver = a_driver(
+        hosts, *filters, placement=placement, weighers=weighers, **settings
+    )
     return Shadow(driver, seed=1)
 
 
@@ -46,17 +52,44 @@ def test_nothing_is_claimed_and_nothing_remembered():
     assert shadow.driver.pending_claims.count() == 0
 
 
-@pytest.mark.parametrize(('recorded', 'request_', 'difference'), [
-    (('a',), a_request(), None),
-    (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
-    (('b',), a_request(), ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)')),
-    (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
-    (('full',), a_request(), ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more')),
-    (('b',), a_request(ignore_hosts=('b',)), ('b', 'a', 'the request itself rules the host out')),
-    (('twin',), a_request(ignore_hosts=('a',)), ('twin', 'b', 'both weigh the same, so that their order is up to chance')),
-    ((), a_request(), ('(none)', 'a', 'the request was refused then')),
-    (('busy',), a_request(ignore_hosts=('a', 'b', 'twin')), ('busy', '(none)', BUSY_WITH_IO)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('recorded', 'request_', 'difference'),
+    [
+        (('a',), a_request(), None),
+        (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
+        (
+            ('b',),
+            a_request(),
+            ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)'),
+        ),
+        (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
+        (
+            ('full',),
+            a_request(),
+            (
+                'full',
+                'a',
+                'Placement offers no candidate there, or no cell has the host any more',
+            ),
+        ),
+        (
+            ('b',),
+            a_request(ignore_hosts=('b',)),
+            ('b', 'a', 'the request itself rules the host out'),
+        ),
+        (
+            ('twin',),
+            a_request(ignore_hosts=('a',)),
+            ('twin', 'b', 'both weigh the same, so that their order is up to chance'),
+        ),
+        ((), a_request(), ('(none)', 'a', 'the request was refused then')),
+        (
+            ('busy',),
+            a_request(ignore_hosts=('a', 'b', 'twin')),
+            ('busy', '(none)', BUSY_WITH_IO),
+        ),
+    ],
+)
 def test_why(recorded, request_, difference):
     """What is different, and the first reason on the way of the recorded host."""
     decision = a_shadow(*HOSTS, offered=(A, B, TWIN, BUSY)).decide(request_)
@@ -78,7 +111,13 @@ DIFFERENCE = Difference('s', 'a', 'b', 'RAMWeigher')
 SAME = ComparedRequest(1, ('a',), compared=True)
 DIFFERENT = ComparedRequest(2, ('b',), compared=True, difference=DIFFERENCE)
 HALF = ComparedRequest(
-    3, ('b',), False, DIFFERENCE, unknown='half', server='s', missing_fields=('retry.hosts',)
+    3,
+    ('b',),
+    False,
+    DIFFERENCE,
+    unknown='half',
+    server='s',
+    missing_fields=('retry.hosts',),
 )
 UNKNOWN = ComparedRequest(4, ('b',), unknown='no answer', server='t')
 FAILED = ComparedRequest(5, failure='away')
@@ -86,21 +125,30 @@ RESULTS = [SAME, DIFFERENT, HALF, UNKNOWN, FAILED]
 
 
 def test_counts():
-    """Every request is compared, unknown or failed; what is compared is the same or different.
-    All is well without a difference and a failure."""
+    """Every request is compared, unknown or failed; what is compared is the same or
+    different. All is well without a difference and a failure."""
     assert count_results(RESULTS) == {
-        'requests': 5, 'compared': 2, 'same': 1, 'different': 1, 'unknown': 2, 'failed': 1,
-    }  # fmt: skip
+        'requests': 5,
+        'compared': 2,
+        'same': 1,
+        'different': 1,
+        'unknown': 2,
+        'failed': 1,
+    }
     assert is_same([SAME, HALF, UNKNOWN])
     assert not is_same([DIFFERENT])
     assert not is_same([FAILED])
 
 
 def test_reports():
-    """Each request that is not the same has a line with its reason; half requests are named. For
-    scripts there is JSON."""
+    """Each request that is not the same has a line with its reason; half requests are
+    named. For scripts there is JSON."""
     lines = as_table(RESULTS).splitlines()
-    cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if '|' in line]
+    cells = [
+        [cell.strip() for cell in line.split('|')[1:-1]]
+        for line in lines
+        if '|' in line
+    ]
     assert cells[1:] == [
         ['2', 's', 'a', 'b', 'RAMWeigher'],
         ['3', 's', 'a', 'b', 'half'],
@@ -108,7 +156,10 @@ def test_reports():
         ['5', '', '', '', 'away'],
     ]
     assert lines[-1] == 'Not rebuilt fully, since not told: retry.hosts (requests: 3).'
-    assert as_table([SAME]) == '1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.'
+    assert (
+        as_table([SAME])
+        == '1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.'
+    )
     found = json.loads(as_json([HALF]))
     assert found['counts']['unknown'] == 1
     assert found['requests'][0]['difference']['why'] == 'RAMWeigher'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded messages, as they are read from a file; and requests rebuilt from notifications, beside
-the calls that these were about.
+"""Recorded messages, as they are read from a file; and requests rebuilt from
+notifications, beside the calls that these were about.
 
 The payloads are ours, which the functional tests compare with nova's field by field.
 """
@@ -24,7 +24,15 @@ from novasched.tools.shadow.messages import (
     read,
     rebuild_request,
 )
-from tests.lab.wire import CALLS, MADE, RECORDED, REPLIES, context_of, decoded, primitive
+from tests.lab.wire import (
+    CALLS,
+    MADE,
+    RECORDED,
+    REPLIES,
+    context_of,
+    decoded,
+    primitive,
+)
 
 DATA = 'nova_object.data'
 CALL = CALLS['boot']
@@ -46,15 +54,22 @@ TOLD = (
 )  # fmt: skip
 """What both forms tell."""
 TOLD_BY_VERSIONED = (
-    *TOLD, 'scheduler_hints', 'instance_group', 'ignore_hosts', 'force_hosts', 'force_nodes',
-)  # fmt: skip
+    *TOLD,
+    'scheduler_hints',
+    'instance_group',
+    'ignore_hosts',
+    'force_hosts',
+    'force_nodes',
+)
 """And what only the versioned one does."""
 
 
 def called(spec):
     """The request that a call with these fields makes."""
     arguments = decoded({'spec_obj': primitive('RequestSpec', '1.15', **spec)})
-    return decode.request(versions.read(arguments), Serializer().deserialize_context(CALLER))
+    return decode.request(
+        versions.read(arguments), Serializer().deserialize_context(CALLER)
+    )
 
 
 def a_legacy(spec):
@@ -76,31 +91,56 @@ FORMS = {
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('spec', SPECS.values(), ids=SPECS)
 def test_recorded_calls(spec, form):
-    """What is told is as in the call, devices and flavor included; one request has every object."""
+    """What is told is as in the call, devices and flavor included; one request has
+    every object."""
     payload, told = FORMS[form]
-    call, (found, _) = called(spec), rebuild_request(payload(spec), CALLER)
+    call = called(spec)
+    (found, _) = rebuild_request(payload(spec), CALLER)
     # A rebuild forces one host, and so does a user.
     assert {name: getattr(found, name) for name in told} == {
         name: getattr(call, name) for name in told
     }
     assert replace(found.flavor, id=None) == replace(call.flavor, id=None)
-    assert [devices_of(x) for x in found.pci_requests] == [devices_of(x) for x in call.pci_requests]
+    assert [devices_of(x) for x in found.pci_requests] == [
+        devices_of(x) for x in call.pci_requests
+    ]
     assert instance_of(payload(spec)) == call.instance_uuid
 
 
-@pytest.mark.parametrize(('fields', 'routed', 'missing_fields'), [
-    ({}, False, ()),
-    ({}, True, ('requested_networks',)),
-    ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
-    ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False, ('retry.hosts',)),
-    ({'requested_destination': primitive('Destination', '1.4', host='h')}, False, ()),
-    ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False, ('requested_destination.allow_cross_cell_move',)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('fields', 'routed', 'missing_fields'),
+    [
+        ({}, False, ()),
+        ({}, True, ('requested_networks',)),
+        ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
+        (
+            {
+                'retry': primitive(
+                    'SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS
+                )
+            },
+            False,
+            ('retry.hosts',),
+        ),
+        (
+            {'requested_destination': primitive('Destination', '1.4', host='h')},
+            False,
+            (),
+        ),
+        (
+            {'requested_destination': primitive('Destination', '1.4', cell=CELL)},
+            False,
+            ('requested_destination.allow_cross_cell_move',),
+        ),
+    ],
+)
 def test_what_is_not_told(fields, routed, missing_fields):
-    """It is named: parts of the versioned form, networks' names where networks are routed, and
-    for the other form much."""
+    """It is named: parts of the versioned form, networks' names where networks are
+    routed, and for the other form much."""
     spec = {**BOOT, **fields}
-    _, missing = rebuild_request(payloads.versioned_payload(spec), CALLER, routed=routed)
+    _, missing = rebuild_request(
+        payloads.versioned_payload(spec), CALLER, routed=routed
+    )
     assert missing == missing_fields
     _, missing = rebuild_request(a_legacy(spec), CALLER)
     told_by_nobody = (*SAVED_FIELDS, *UNSAVED_FIELDS)
@@ -122,7 +162,11 @@ def test_how_many(fields, servers):
 @pytest.mark.parametrize('form', FORMS)
 def test_what_was_saved(form):
     """The database knows of volumes, and tells what the unversioned form does not."""
-    saved = {'is_bfv': True, 'scheduler_hints': {'same_host': ['x']}, 'force_hosts': ['h']}
+    saved = {
+        'is_bfv': True,
+        'scheduler_hints': {'same_host': ['x']},
+        'force_hosts': ['h'],
+    }
     spec = decoded({'spec_obj': primitive('RequestSpec', '1.15', **saved)})['spec_obj']
     found, missing = rebuild_request(FORMS[form][0](BOOT), CALLER, spec)
     assert found.is_bfv
@@ -151,10 +195,15 @@ def test_what_is_no_payload(payload):
 
 
 REFUSAL = {
-    'failure': json.dumps({'class': 'NoValidHost', 'module': 'nova.exception', 'message': 'no'}),
+    'failure': json.dumps(
+        {'class': 'NoValidHost', 'module': 'nova.exception', 'message': 'no'}
+    ),
     'result': None,
 }
-CRASH = {'failure': json.dumps({'class': 'KeyError', 'module': 'builtins'}), 'result': None}
+CRASH = {
+    'failure': json.dumps({'class': 'KeyError', 'module': 'builtins'}),
+    'result': None,
+}
 TOKEN = 'a-token-of-a-user'
 
 
@@ -168,7 +217,8 @@ def line(request, reply=None):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_every_recorded_call_is_read(case):
-    """With an envelope or without, the request is the same, and its user's token is not kept."""
+    """With an envelope or without, the request is the same, and its user's token is not
+    kept."""
     call = {**CALLS[case], '_context_auth_token': TOKEN}
     [plain], [wrapped] = read([line(call)]), read([line(envelope(call))])
     assert isinstance(plain, Recorded)
@@ -189,7 +239,9 @@ def test_every_recorded_reply_is_read(case):
 DICT = {'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': None}
 
 
-@pytest.mark.parametrize(('reply', 'hosts'), [(REFUSAL, ()), (CRASH, None), (DICT, ('a',))])
+@pytest.mark.parametrize(
+    ('reply', 'hosts'), [(REFUSAL, ()), (CRASH, None), (DICT, ('a',))]
+)
 def test_other_replies(reply, hosts):
     """A refusal is an answer, a crash is none; releases before Queens send dicts."""
     assert [each.hosts for each in read([line(CALL, reply)])] == [hosts]
@@ -197,7 +249,8 @@ def test_other_replies(reply, hosts):
 
 def test_what_is_no_recording():
     """It is told by its line, and the others are read."""
-    no_arguments, no_reply = line({'method': 'select_destinations'}), line(CALL, {'result': 3})
+    no_arguments = line({'method': 'select_destinations'})
+    no_reply = line(CALL, {'result': 3})
     for text in ('no json', '[]', '{}', '7', no_arguments, no_reply):
         first, second = read([text, '', line({'method': 'ping'}), line(CALL)])
         assert isinstance(first, Unread)

@@ -13,7 +13,8 @@ from tests.lab.builders import a_host
 from tests.lab.wire import FLAVOR, primitive
 from tests.unit.tools.shadow.test_comparison import a_shadow
 
-A, B = a_host('a', ram=4096), a_host('b', ram=3072)
+A = a_host('a', ram=4096)
+B = a_host('b', ram=3072)
 FULL = a_host('full', ram=9000)
 AMOUNTS = {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1}
 ON_VOLUME = {'VCPU': 2, 'MEMORY_MB': 512}
@@ -59,7 +60,12 @@ class Bus:
 
     def selects(self, phase, server, count=1, request='r', **fields):
         payload = payloads.versioned_payload(
-            {'flavor': FLAVOR, 'instance_uuid': server, 'num_instances': count, **fields}
+            {
+                'flavor': FLAVOR,
+                'instance_uuid': server,
+                'num_instances': count,
+                **fields,
+            }
         )
         self.says(f'scheduler.select_destinations.{phase}', payload, request)
 
@@ -87,13 +93,17 @@ def bus():
 
 
 def test_the_claim_names_the_host(bus):
-    """Which may be ours or not, and then it is told why. If one request starts again, each start has
-    its own end."""
+    """Which may be ours or not, and then it is told why. If one request starts again,
+    each start has its own end."""
     for server, host in (('s', A), ('t', B)):
         bus.places(server, host, request=server)
     same, other = bus.watch.rows
     assert (same.compared, same.difference, same.server) == (True, None, 's')
-    assert (other.compared, other.difference.recorded, other.difference.ours) == (True, 'b', 'a')
+    assert (other.compared, other.difference.recorded, other.difference.ours) == (
+        True,
+        'b',
+        'a',
+    )
     assert other.difference.why.startswith('ours weighs differently: RAMWeigher')
     bus.watch.rows.clear()
     for host in (A, B):
@@ -112,8 +122,8 @@ def test_a_refusal_is_told_by_the_conductor(bus):
 
 
 def test_without_an_end(bus):
-    """A refusal has none, nor a claim when patience is at its end; until then nothing is said. If
-    nobody has heard the end, the claim is there all the same."""
+    """A refusal has none, nor a claim when patience is at its end; until then nothing
+    is said. If nobody has heard the end, the claim is there all the same."""
     bus.selects('start', 's', request='refused', ignore_hosts=['a', 'b'])
     bus.selects('start', 't', request='placed')
     bus.claims('t', A)
@@ -126,8 +136,8 @@ def test_without_an_end(bus):
 
 
 def test_several_servers(bus):
-    """Start and end name two, which may have swapped their hosts. One between them is told of by its
-    compute, or not in time."""
+    """Start and end name two, which may have swapped their hosts. One between them is
+    told of by its compute, or not in time."""
     bus.selects('start', 's', count=2)
     bus.claims('s', B)
     bus.claims('t', A)
@@ -149,8 +159,8 @@ def test_several_servers(bus):
 
 
 def test_the_compute_tells_if_placement_cannot(bus):
-    """A provider that no cell knows is no host. If Placement is away the request has failed, and the
-    others go on."""
+    """A provider that no cell knows is no host. If Placement is away the request has
+    failed, and the others go on."""
     bus.selects('start', 's')
     bus.held['s'] = {'elsewhere': AMOUNTS}
     bus.selects('end', 's')
@@ -164,16 +174,31 @@ def test_the_compute_tells_if_placement_cannot(bus):
     assert bus.row().failure == 'away'
 
 
-@pytest.mark.parametrize(('claims', 'before', 'asked', 'unknown', 'missing'), [
-    # Something else was asked for.
-    ((A, ON_VOLUME), (), {}, 'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
-    # Not all of the request is told.
-    ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])}, 'but not told: network_metadata', ('network_metadata',)),
-    # A host that our query did not offer may have been filled by the claim itself; it is a
-    # difference if there was no claim at that time.
-    ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
-    ((FULL, AMOUNTS), (), {}, None, ()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('claims', 'before', 'asked', 'unknown', 'missing'),
+    [
+        # Something else was asked for.
+        (
+            (A, ON_VOLUME),
+            (),
+            {},
+            'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for',
+            ('is_bfv',),
+        ),
+        # Not all of the request is told.
+        (
+            (B, AMOUNTS),
+            (),
+            {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])},
+            'but not told: network_metadata',
+            ('network_metadata',),
+        ),
+        # A host that our query did not offer may have been filled by the claim itself;
+        # it is a difference if there was no claim at that time.
+        ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
+        ((FULL, AMOUNTS), (), {}, None, ()),
+    ],
+)
 def test_differences_that_do_not_count(bus, claims, before, asked, unknown, missing):
     """Where a request or its claim is not fully known it is said why."""
     host, amounts = claims
@@ -183,10 +208,14 @@ def test_differences_that_do_not_count(bus, claims, before, asked, unknown, miss
     assert row.compared is (unknown is None)
     assert unknown is None or unknown in row.unknown
     assert set(missing) <= set(row.missing_fields)
-    assert host is not FULL or row.difference.why.startswith('Placement offers no candidate there')
+    assert host is not FULL or row.difference.why.startswith(
+        'Placement offers no candidate there'
+    )
 
 
-@pytest.mark.parametrize('payload', [{}, {'nova_object.data': None}, {'request_spec': 3}])
+@pytest.mark.parametrize(
+    'payload', [{}, {'nova_object.data': None}, {'request_spec': 3}]
+)
 def test_not_novas(bus, payload):
     """What cannot be read is passed over."""
     for phase in ('start', 'end'):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines, before anything is asked; options that are changed for a simulation; and
-pictures."""
+"""Command lines, before anything is asked; options that are changed for a simulation;
+and pictures."""
 
 import sys
 
@@ -21,49 +21,76 @@ def status_of(command):
         return ended.code
 
 
-@pytest.mark.parametrize(('command', 'why'), [
-    ('simulate', 'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any --headroom is required'),
-    ('simulate --flavor f --vcpus 1', 'not allowed with argument'),
-    ('simulate --vcpus 1', '--vcpus needs --ram'),
-    ('simulate --flavor f --ram 1', '--ram needs --vcpus'),
-    ('simulate --vcpus -1 --ram 1', 'a number must be from 0 to'),
-    ('simulate --flavor f --count 0', 'a number must be from 1 to'),
-    ('simulate --flavor f --hint x', "'x' is not KEY=VALUE"),
-    ('simulate --flavor f --group-policy none', 'invalid choice'),
-    ('simulate --flavor f --probe p', '--probe needs --replay or --headroom'),
-    ('simulate --headroom zone', '--headroom needs --probe'),
-    ('simulate --headroom host --probe f', 'invalid choice'),
-    ('simulate --headroom zone --probe f --count 2', '--count does not go with --headroom'),
-    ('simulate --flavor f --format prometheus', '--format prometheus needs --headroom'),
-    ('simulate --flavor f --compare c', '--compare needs --replay'),
-    ('simulate --replay r --until-full', '--until-full does not go with --replay'),
-    ('simulate --replay r --zone z', '--zone does not go with --replay'),
-    ('simulate --request r --count 2', '--count does not go with --request'),
-    ('simulate --decision d --extra-spec a=b', '--extra-spec does not go with --decision'),
-    ('simulate --lose rack=1', "'rack=1' does not begin with host, aggregate, zone"),
-    ('simulate --lose host', "'host' is not KEY=VALUE"),
-    ('simulate --lose-any rack', 'invalid choice'),
-    ('simulate --lose host=a --flavor f', 'not allowed with argument'),
-    ('simulate --lose host=a --until-full', '--until-full does not go with --lose'),
-    ('simulate --lose-any zone --zone z', '--zone does not go with --lose-any'),
-    ('simulate --flavor f --evictable a=b', '--evictable needs --evict'),
-    ('simulate --lose host=a --evict', '--lose does not go with --evict'),
-    ('simulate --flavor f --evict --count 2', '--count does not go with --evict'),
-    ('simulate --flavor f --plot p.png', '--plot needs --until-full or --replay'),
-    ('explain --file x', 'one of the arguments WHAT --last is required'),
-    ('explain --file x a --last', 'not allowed with argument'),
-    ('sandbox --hosts 0', 'argument --hosts: a number must be from 1 to'),
-    ('sandbox --hosts many', "argument --hosts: a number must be whole, not 'many'"),
-    ('sandbox --servers -3', 'argument --servers: a number must be from 1 to'),
-    ('sandbox --flavor 1,2', "argument --flavor: '1,2' is not VCPUS,RAM_MB,DISK_GB"),
-    ('sandbox --flavor=-1,2,3', 'argument --flavor: VCPUS must be from 1 to'),
-    ('sandbox --flavor 1,2,x', "argument --flavor: DISK_GB must be whole, not 'x'"),
-    (f'sandbox --flavor 1,{2**31},3', 'argument --flavor: RAM_MB must be from 1 to'),
-    ('sandbox --az az99', "argument --az: invalid choice: 'az99'"),
-    ('sandbox --affinity --anti-affinity', 'not allowed with argument'),
-    ('sandbox --format xml', 'argument --format: invalid choice'),
-    ('sandbox --nonsense', 'unrecognized arguments: --nonsense'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('command', 'why'),
+    [
+        (
+            'simulate',
+            'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any --headroom is required',
+        ),
+        ('simulate --flavor f --vcpus 1', 'not allowed with argument'),
+        ('simulate --vcpus 1', '--vcpus needs --ram'),
+        ('simulate --flavor f --ram 1', '--ram needs --vcpus'),
+        ('simulate --vcpus -1 --ram 1', 'a number must be from 0 to'),
+        ('simulate --flavor f --count 0', 'a number must be from 1 to'),
+        ('simulate --flavor f --hint x', "'x' is not KEY=VALUE"),
+        ('simulate --flavor f --group-policy none', 'invalid choice'),
+        ('simulate --flavor f --probe p', '--probe needs --replay or --headroom'),
+        ('simulate --headroom zone', '--headroom needs --probe'),
+        ('simulate --headroom host --probe f', 'invalid choice'),
+        (
+            'simulate --headroom zone --probe f --count 2',
+            '--count does not go with --headroom',
+        ),
+        (
+            'simulate --flavor f --format prometheus',
+            '--format prometheus needs --headroom',
+        ),
+        ('simulate --flavor f --compare c', '--compare needs --replay'),
+        ('simulate --replay r --until-full', '--until-full does not go with --replay'),
+        ('simulate --replay r --zone z', '--zone does not go with --replay'),
+        ('simulate --request r --count 2', '--count does not go with --request'),
+        (
+            'simulate --decision d --extra-spec a=b',
+            '--extra-spec does not go with --decision',
+        ),
+        (
+            'simulate --lose rack=1',
+            "'rack=1' does not begin with host, aggregate, zone",
+        ),
+        ('simulate --lose host', "'host' is not KEY=VALUE"),
+        ('simulate --lose-any rack', 'invalid choice'),
+        ('simulate --lose host=a --flavor f', 'not allowed with argument'),
+        ('simulate --lose host=a --until-full', '--until-full does not go with --lose'),
+        ('simulate --lose-any zone --zone z', '--zone does not go with --lose-any'),
+        ('simulate --flavor f --evictable a=b', '--evictable needs --evict'),
+        ('simulate --lose host=a --evict', '--lose does not go with --evict'),
+        ('simulate --flavor f --evict --count 2', '--count does not go with --evict'),
+        ('simulate --flavor f --plot p.png', '--plot needs --until-full or --replay'),
+        ('explain --file x', 'one of the arguments WHAT --last is required'),
+        ('explain --file x a --last', 'not allowed with argument'),
+        ('sandbox --hosts 0', 'argument --hosts: a number must be from 1 to'),
+        (
+            'sandbox --hosts many',
+            "argument --hosts: a number must be whole, not 'many'",
+        ),
+        ('sandbox --servers -3', 'argument --servers: a number must be from 1 to'),
+        (
+            'sandbox --flavor 1,2',
+            "argument --flavor: '1,2' is not VCPUS,RAM_MB,DISK_GB",
+        ),
+        ('sandbox --flavor=-1,2,3', 'argument --flavor: VCPUS must be from 1 to'),
+        ('sandbox --flavor 1,2,x', "argument --flavor: DISK_GB must be whole, not 'x'"),
+        (
+            f'sandbox --flavor 1,{2**31},3',
+            'argument --flavor: RAM_MB must be from 1 to',
+        ),
+        ('sandbox --az az99', "argument --az: invalid choice: 'az99'"),
+        ('sandbox --affinity --anti-affinity', 'not allowed with argument'),
+        ('sandbox --format xml', 'argument --format: invalid choice'),
+        ('sandbox --nonsense', 'unrecognized arguments: --nonsense'),
+    ],
+)
 def test_arguments_that_do_not_go(capsys, command, why):
     """One line says what is wrong; the status is 2."""
     assert status_of(command) == 2
@@ -78,8 +105,14 @@ def test_arguments_that_do_not_go(capsys, command, why):
     [
         ('--flavor f --config-file nowhere.conf', 'nowhere.conf: not found'),
         ('--flavor f --set a.b=1', '--set a.b = 1: no decision depends on'),
-        ('--flavor f --until-full --plot a.gif', '--plot a.gif: the name must end in .png'),
-        ('--flavor f --until-full --plot nowhere/a.png', '--plot nowhere/a.png: there is no such'),
+        (
+            '--flavor f --until-full --plot a.gif',
+            '--plot a.gif: the name must end in .png',
+        ),
+        (
+            '--flavor f --until-full --plot nowhere/a.png',
+            '--plot nowhere/a.png: there is no such',
+        ),
         ('--replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
 )
@@ -96,12 +129,17 @@ def test_without_matplotlib(capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, 'novasched.tools.simulate.plot', raising=False)
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert status_of('simulate --flavor f --until-full --plot a.png') == 1
-    assert 'matplotlib is not installed: pip install novasched[simulate]' in capsys.readouterr().err
+    assert (
+        'matplotlib is not installed: pip install novasched[simulate]'
+        in capsys.readouterr().err
+    )
 
 
 @pytest.fixture
 def conf(tmp_path):
-    (tmp_path / 'nova.conf').write_text('[pci]\nalias = {"name": "a"}\nalias = {"name": "b"}\n')
+    (tmp_path / 'nova.conf').write_text(
+        '[pci]\nalias = {"name": "a"}\nalias = {"name": "b"}\n'
+    )
     return loading.load(['--config-file', str(tmp_path / 'nova.conf')], 'novasched')
 
 
@@ -117,8 +155,8 @@ def conf(tmp_path):
     ],
 )
 def test_an_option(conf, text, field, value):
-    """It has the value that is given, of the kind that it is of; nova-api's, which names PCI aliases,
-    keeps all of its values."""
+    """It has the value that is given, of the kind that it is of; nova-api's, which
+    names PCI aliases, keeps all of its values."""
     running.change_options(conf, [text])
     assert getattr(loading.settings(conf), field) == value
     assert running.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
@@ -127,12 +165,24 @@ def test_an_option(conf, text, field, value):
 @pytest.mark.parametrize(
     ('text', 'why'),
     [
-        ('ram_weight_multiplier', '--set = ram_weight_multiplier: GROUP.NAME=VALUE is needed'),
+        (
+            'ram_weight_multiplier',
+            '--set = ram_weight_multiplier: GROUP.NAME=VALUE is needed',
+        ),
         ('scheduler.nothing=1', '--set scheduler.nothing = 1: no decision depends on'),
-        ('database.connection=x', '--set database.connection = x: no decision depends on'),
+        (
+            'database.connection=x',
+            '--set database.connection = x: no decision depends on',
+        ),
         ('scheduler.workers=2', '--set scheduler.workers = 2: no decision depends on'),
-        ('filter_scheduler.host_subset_size=0', '--set filter_scheduler.host_subset_size = 0: '),
-        ('filter_scheduler.ram_weight_multiplier=x', '--set filter_scheduler.ram_weight_'),
+        (
+            'filter_scheduler.host_subset_size=0',
+            '--set filter_scheduler.host_subset_size = 0: ',
+        ),
+        (
+            'filter_scheduler.ram_weight_multiplier=x',
+            '--set filter_scheduler.ram_weight_',
+        ),
     ],
 )
 def test_what_cannot_be(conf, text, why):
@@ -146,23 +196,31 @@ def test_what_cannot_be(conf, text, why):
 def hosts(servers, ram_mb):
     """Many hosts, of which each has that much more in use."""
     return [
-        a_host(f'h{i}', ram=500 - i * 10 - ram_mb, total_usable_ram_mb=500, num_instances=i % 7 + servers)
+        a_host(
+            f'h{i}',
+            ram=500 - i * 10 - ram_mb,
+            total_usable_ram_mb=500,
+            num_instances=i % 7 + servers,
+        )
         for i in range(40)
-    ]  # fmt: skip
+    ]
 
 
-BEFORE, AFTER = hosts(0, 0), hosts(1, 50)
+BEFORE = hosts(0, 0)
+AFTER = hosts(1, 50)
 MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
 
 
 @pytest.mark.parametrize('kind', MAGIC)
 def test_a_picture(tmp_path, kind):
-    """It is of the kind that the file's name says, and the same each time; it cannot be drawn where a
-    folder has that name."""
+    """It is of the kind that the file's name says, and the same each time; it cannot be
+    drawn where a folder has that name."""
     pictures = []
     for name in ('one', 'two'):
         path = tmp_path / f'{name}.{kind}'
-        plot.draw(str(path), '5 more', {'before': BEFORE, 'after': AFTER, 'changed': BEFORE})
+        plot.draw(
+            str(path), '5 more', {'before': BEFORE, 'after': AFTER, 'changed': BEFORE}
+        )
         pictures.append(path.read_bytes())
     assert pictures[0].startswith(MAGIC[kind])
     assert pictures[0] == pictures[1]

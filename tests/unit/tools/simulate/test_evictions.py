@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that would have to go: what Placement has of a provider, sets of servers, and what is said
-of them."""
+"""Servers that would have to go: what Placement has of a provider, sets of servers, and
+what is said of them."""
 
 import json
 from collections import Counter
@@ -27,9 +27,14 @@ class Answers:
 
     def send(self, method, path):
         if path == '/resource_providers/rp/inventories':
-            return Response(200, json.dumps({'inventories': {'A': self.inventory}}).encode())
+            return Response(
+                200, json.dumps({'inventories': {'A': self.inventory}}).encode()
+            )
         if path == '/resource_providers/rp/allocations':
-            held = {'one': {'resources': {'A': 4}}, 'two': {'resources': {'A': 2, 'B': 1}}}
+            held = {
+                'one': {'resources': {'A': 4}},
+                'two': {'resources': {'A': 2, 'B': 1}},
+            }
             return Response(200, json.dumps({'allocations': held}).encode())
         return Response(404, b'{}', 'Not Found')
 
@@ -51,7 +56,8 @@ class Answers:
     ],
 )
 def test_what_a_provider_has(inventory, amount, gone, lacking):
-    """Less what is reserved, times its ratio, in the units that it gives; without those gone."""
+    """Less what is reserved, times its ratio, in the units that it gives; without those
+    gone."""
     found = departures.read_provider(Answers(**inventory), 'rp')
     assert found.lacking({'A': amount}, gone) == lacking
     assert found.lacking({'A': amount, 'C': 1}, gone) == [*lacking, 'C']
@@ -63,7 +69,9 @@ def test_a_provider_that_is_gone():
 
 
 def an_evacuee(name, memory_mb=512, host='a', **flavor):
-    request = a_request(flavor=a_flavor(memory_mb=memory_mb, name=f'm{memory_mb}', **flavor))
+    request = a_request(
+        flavor=a_flavor(memory_mb=memory_mb, name=f'm{memory_mb}', **flavor)
+    )
     return Evacuee(name, host, 'active', request)
 
 
@@ -78,12 +86,15 @@ KINDS = [
 def test_sets_of_kinds(number):
     """Those of all sets that differ in their kinds, the least memory first."""
     kind_of = {each.uuid: i for i, kind in enumerate(KINDS) for each in kind}
-    found = [[each.uuid for each in chosen] for chosen in departures.sets(KINDS, number)]
+    found = [
+        [each.uuid for each in chosen] for chosen in departures.sets(KINDS, number)
+    ]
     as_kinds = [tuple(sorted(kind_of[uuid] for uuid in chosen)) for chosen in found]
     assert all(len({*chosen}) == number for chosen in found)
     assert len({*as_kinds}) == len(found)
     assert {*as_kinds} == {
-        tuple(sorted(kind_of[uuid] for uuid in chosen)) for chosen in combinations(kind_of, number)
+        tuple(sorted(kind_of[uuid] for uuid in chosen))
+        for chosen in combinations(kind_of, number)
     }
     memory = [sum((1, 2, 4)[i] for i in chosen) for chosen in as_kinds]
     assert memory == sorted(memory)
@@ -92,7 +103,9 @@ def test_sets_of_kinds(number):
 def test_a_host_without_servers():
     """Has what they had of it; a disk that is a volume took nothing."""
     gone = [an_evacuee('one', 512, vcpus=2, ephemeral_gb=3), an_evacuee('two', 256)]
-    volume = Evacuee('two', 'a', 'active', a_request(flavor=gone[1].request.flavor, is_bfv=True))
+    volume = Evacuee(
+        'two', 'a', 'active', a_request(flavor=gone[1].request.flavor, is_bfv=True)
+    )
     names = ('one', 'two', 'three')
     before = a_host('a', ram=100, vcpus_used=5, num_instances=3, instances=names)
     after = departures.without(before, [gone[0], volume])
@@ -102,7 +115,8 @@ def test_a_host_without_servers():
 
 
 def a_trial(group=None, amounts=({'A': 5},), **inventory):
-    """A host with a server of the group and another one, for a request of that group."""
+    """A host with a server of the group and another one, for a request of that
+    group."""
     held = {'one': {'A': 4}, 'two': {'A': 4}}
     inventories = departures.read_provider(Answers(**inventory), 'rp').inventories
     host = a_host('a', instances=held)
@@ -118,8 +132,8 @@ def a_trial(group=None, amounts=({'A': 5},), **inventory):
 
 
 def test_a_group_without_its_server():
-    """Is where the others are: what a host loses with its last server of an affinity group is the
-    group."""
+    """Is where the others are: what a host loses with its last server of an affinity
+    group is the group."""
     trial = a_trial(a_group('affinity', ['one', 'far'], hosts=frozenset('ab')), total=9)
     one, two = trial.servers
     assert trial.why_not([]) == ('lack A', '')
@@ -162,7 +176,9 @@ FOUND = Evictions(
     decided=refused(),
     found=[
         Eviction('a', [an_evacuee(a_uuid('one'), 2048)]),
-        Eviction('b', [an_evacuee(a_uuid('two'), 1024), an_evacuee(a_uuid('three'), 512)]),
+        Eviction(
+            'b', [an_evacuee(a_uuid('two'), 1024), an_evacuee(a_uuid('three'), 512)]
+        ),
     ],
     tried=2,
     more=['c', 'd'],

@@ -26,17 +26,28 @@ class Tables:
         self.tables = tables
 
     def rows(self, name, columns, where):
-        return [SimpleNamespace(**{**dict.fromkeys(columns), **row}) for row in self.tables[name]]
+        return [
+            SimpleNamespace(**{**dict.fromkeys(columns), **row})
+            for row in self.tables[name]
+        ]
 
 
 def read(spec, settings=None, groups=(), group_members=()):
     """What is read of one server, whose request is kept so."""
     api = Tables(
-        request_specs=[{'instance_uuid': 'a', 'spec': spec}] if spec is not None else [],
+        request_specs=[{'instance_uuid': 'a', 'spec': spec}]
+        if spec is not None
+        else [],
         instance_groups=groups,
         instance_group_member=group_members,
     )
-    row = {'uuid': 'a', 'host': 'host1', 'project_id': 'p', 'user_id': 'u', 'vm_state': 'stopped'}
+    row = {
+        'uuid': 'a',
+        'host': 'host1',
+        'project_id': 'p',
+        'user_id': 'u',
+        'vm_state': 'stopped',
+    }
     hidden = {**row, 'uuid': 'b', 'hidden': True}
     cell = SimpleNamespace(uuid='cell', database=Tables(instances=[row, hidden]))
     (found,) = EvacuationReader(api, [cell], settings or Settings()).on(['host1'])
@@ -45,8 +56,11 @@ def read(spec, settings=None, groups=(), group_members=()):
 
 
 def test_the_request_of_an_evacuation():
-    """That which nova keeps, for the one server, in its cell; neither forced nor tried before."""
-    spec = a_spec(force_hosts=['host1'], num_instances=3, availability_zone='z', project_id='q')
+    """That which nova keeps, for the one server, in its cell; neither forced nor tried
+    before."""
+    spec = a_spec(
+        force_hosts=['host1'], num_instances=3, availability_zone='z', project_id='q'
+    )
     request = read(json.dumps(spec))
     assert isinstance(request, Request)
     assert request.instance_uuids == ('a',)
@@ -79,7 +93,9 @@ def test_its_group():
     group = primitive(
         'InstanceGroup', '1.11', uuid='g', policy='affinity', members=None, hosts=None
     )
-    spec = json.dumps(a_spec(instance_group=group, scheduler_hints={'group': ['g'], 'x': ['y']}))
+    spec = json.dumps(
+        a_spec(instance_group=group, scheduler_hints={'group': ['g'], 'x': ['y']})
+    )
     rows = [{'id': 5, 'uuid': 'g'}]
     them = [{'group_id': 5, 'instance_uuid': uuid} for uuid in 'ac']
     found = read(spec, groups=rows, group_members=them)
@@ -95,13 +111,19 @@ CYBORG = {
 }
 
 
-@pytest.mark.parametrize(('spec', 'why'), [
-    (None, 'nova has no request of it'),
-    ('{"', 'cannot be read'),
-    (json.dumps(primitive('Flavor', '1.2')), 'is no RequestSpec'),
-    (json.dumps(primitive('RequestSpec', '1.15')), 'the request has no flavor'),
-    (json.dumps(a_spec(flavor=primitive('Flavor', '1.2', **CYBORG))), 'only Cyborg knows'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ('spec', 'why'),
+    [
+        (None, 'nova has no request of it'),
+        ('{"', 'cannot be read'),
+        (json.dumps(primitive('Flavor', '1.2')), 'is no RequestSpec'),
+        (json.dumps(primitive('RequestSpec', '1.15')), 'the request has no flavor'),
+        (
+            json.dumps(a_spec(flavor=primitive('Flavor', '1.2', **CYBORG))),
+            'only Cyborg knows',
+        ),
+    ],
+)
 def test_what_is_not_known(spec, why):
     assert why in read(spec)
 
@@ -170,10 +192,18 @@ def test_one_loss():
     """For people and for machines."""
     assert losses.lost_as_text(LOSS, HOSTS) == TEXT
     said = json.loads(losses.lost_as_json(LOSS))
-    assert (said['servers'], said['placed'], said['unplaced'], said['unknown']) == (4, 2, 1, 1)
+    assert (said['servers'], said['placed'], said['unplaced'], said['unknown']) == (
+        4,
+        2,
+        1,
+        1,
+    )
     assert [(move['server'], move['to'], move['known']) for move in said['moves']] == [
-        ('one', 'b', True), ('two', 'b', True), ('three', None, True), ('four', None, False),
-    ]  # fmt: skip
+        ('one', 'b', True),
+        ('two', 'b', True),
+        ('three', None, True),
+        ('four', None, False),
+    ]
 
 
 def test_many_losses():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions one after the other, each on what those before it have left; and requests of the past,
-under one configuration and another."""
+"""Decisions one after the other, each on what those before it have left; and requests
+of the past, under one configuration and another."""
 
 import json
 from collections import Counter, defaultdict
@@ -23,12 +23,13 @@ from novasched.tools.simulate.sources import Entries
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import Asked, a_simulator
 
-A, B = a_host('a', ram=2048, num_io_ops=3), a_host('b', ram=1100)
+A = a_host('a', ram=2048, num_io_ops=3)
+B = a_host('b', ram=1100)
 
 
 def test_until_full():
-    """Four and two of 512 MiB, the emptiest host first; Placement is asked once. A refusal is not
-    waited for where it would not come."""
+    """Four and two of 512 MiB, the emptiest host first; Placement is asked once. A
+    refusal is not waited for where it would not come."""
     ask = Asked({A.uuid: 2048, B.uuid: 1100})
     filled = until_full(a_simulator([A, B], ask), a_request(), most=99)
     assert filled.placed == {'a': 4, 'b': 2}
@@ -42,15 +43,16 @@ def test_until_full():
 
 
 def test_servers_have_settled():
-    """A server that was placed is on its host, and builds no more. A rebuild takes nothing, so that
-    there would be no end."""
+    """A server that was placed is on its host, and builds no more. A rebuild takes
+    nothing, so that there would be no end."""
     simulator = a_simulator([A])
     request = simulator.anew(a_request())
     simulator.decide(request)
     (after,) = simulator.hosts
     assert set(after.instances) == {request.instance_uuid}
     assert (after.free_ram_mb, after.num_instances, after.num_io_ops) == (1536, 1, 3)
-    simulator, request = a_simulator([A]), a_request(hints={'_nova_check_type': ['rebuild']})
+    simulator = a_simulator([A])
+    request = a_request(hints={'_nova_check_type': ['rebuild']})
     assert simulator.decide(simulator.anew(request)).decision.hosts == ('a',)
     assert simulator.hosts == [A]
     with pytest.raises(BadRequest):
@@ -73,7 +75,9 @@ def test_the_same_seed_gives_the_same():
 def test_what_the_limit_keeps():
     """It is told where a refusal did not look at all that Placement has."""
     filled = until_full(
-        a_simulator([A, B], max_placement_results=1, max_instances_per_host=2), a_request(), 99
+        a_simulator([A, B], max_placement_results=1, max_instances_per_host=2),
+        a_request(),
+        99,
     )
     assert filled.placed == {'a': 2}
     assert filled.refused.beyond == 1
@@ -98,7 +102,9 @@ def test_spread():
 
 HOSTS = [a_host(name, ram=2048) for name in 'abc']
 UUIDS = [a_uuid(f'{i}') for i in range(4)]
-ENTRIES = [Recorded(1, a_request(instance_uuids=(x,), instance_uuid=x), None) for x in UUIDS]
+ENTRIES = [
+    Recorded(1, a_request(instance_uuids=(x,), instance_uuid=x), None) for x in UUIDS
+]
 PROBE = a_request(flavor=a_flavor(memory_mb=512, name='probe'))
 
 
@@ -121,17 +127,21 @@ def test_two_configurations():
 
 
 def test_refusals():
-    """What was refused is counted by its first line, what could not be decided by its error."""
-    odd, many = a_request(extra_specs={'hw:cpu_policy': 'odd'}), a_request(count=13)
-    (run, _) = runs([*ENTRIES, *(Recorded(1, request, None) for request in (odd, many, many))])
+    """What was refused is counted by its first line, what could not be decided by its
+    error."""
+    odd = a_request(extra_specs={'hw:cpu_policy': 'odd'})
+    many = a_request(count=13)
+    (run, _) = runs(
+        [*ENTRIES, *(Recorded(1, request, None) for request in (odd, many, many))]
+    )
     assert run.servers == 4
     assert run.refusals.total() == 3
     assert set(run.refusals.values()) == {1, 2}
 
 
 def test_groups_of_the_past():
-    """A request knows the hosts that its group has now, and not those that servers which are
-    replayed had then."""
+    """A request knows the hosts that its group has now, and not those that servers
+    which are replayed had then."""
     past = defaultdict(set)
 
     def asked(hosts, got):
@@ -161,7 +171,8 @@ TABLE = """\
 
 
 def test_reports():
-    """Side by side, and what is missing below; for machines the same, and each answer."""
+    """Side by side, and what is missing below; for machines the same, and each
+    answer."""
     skipped = Counter({'not kept: retry': 2})
     entries = Entries(ENTRIES, skipped, ['line 7: no pair of request and reply'])
     text = replayed_as_text(runs(), entries, 'probe')

@@ -38,7 +38,9 @@ def recorded(tmp_path):
 @pytest.fixture
 def decisions(tmp_path):
     """A file with decisions on servers of one flavor, in a group and without."""
-    decided = Decided([a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',)))
+    decided = Decided(
+        [a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',))
+    )
     flavor = a_flavor(name='m1', memory_mb=600)
     requests = [
         a_request(instance_uuids=(name,), flavor=flavor, group=group)
@@ -57,7 +59,11 @@ def test_recorded_messages(recorded):
 
 @pytest.mark.parametrize(
     ('number', 'why'),
-    [(':3', 'line 3: no pair'), (':2', 'no request in line 2'), (':9', 'no request in line 9')],
+    [
+        (':3', 'line 3: no pair'),
+        (':2', 'no request in line 2'),
+        (':9', 'no request in line 9'),
+    ],
 )
 def test_a_line(recorded, number, why):
     """By its number, or else the first; what is not there is named."""
@@ -67,10 +73,13 @@ def test_a_line(recorded, number, why):
 
 
 def test_decisions(decisions):
-    """Those that are kept in full are repeated; the others are counted: a group of so many members
-    is not kept. A file that is cut cannot be read."""
+    """Those that are kept in full are repeated; the others are counted: a group of so
+    many members is not kept. A file that is cut cannot be read."""
     found = sources.entries(str(decisions), SETTINGS)
-    assert [each.request.instance_uuids for each in found.requests] == [('one',), ('two',)]
+    assert [each.request.instance_uuids for each in found.requests] == [
+        ('one',),
+        ('two',),
+    ]
     assert [each.hosts for each in found.requests] == [('host1',), ()]
     assert found.requests[1].request.instance_group == GROUP
     assert found.skipped == {'not kept: instance_group': 1}
@@ -113,10 +122,14 @@ FLAVOR = a_flavor(
     extra_specs={'hw:numa_nodes': '1'},
 )
 REQUEST = a_request(
-    flavor=FLAVOR, numa_topology=numa.topology(FLAVOR, {}),
-    image={'hw_architecture': 'x86_64'}, hints={'query': ['["=", 1]']}, availability_zone='z',
-    ignore_hosts=('a',), count=2,
-)  # fmt: skip
+    flavor=FLAVOR,
+    numa_topology=numa.topology(FLAVOR, {}),
+    image={'hw_architecture': 'x86_64'},
+    hints={'query': ['["=", 1]']},
+    availability_zone='z',
+    ignore_hosts=('a',),
+    count=2,
+)
 
 
 def kept(request, key=None):
@@ -126,7 +139,9 @@ def kept(request, key=None):
 @pytest.mark.parametrize('volume', [False, True])
 def test_what_is_kept_is_enough(volume):
     """The request as it was, with the cells that the flavor asks for."""
-    image = Image('an image', disk_format='qcow2', properties={'hw_architecture': 'x86_64'})
+    image = Image(
+        'an image', disk_format='qcow2', properties={'hw_architecture': 'x86_64'}
+    )
     request = replace(REQUEST, image=image, is_bfv=volume)
     assert kept(request).asked.lacks == ()
     assert sources.rebuilt(kept(request), SETTINGS) == request
@@ -134,16 +149,20 @@ def test_what_is_kept_is_enough(volume):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_recorded_requests_are_kept(case):
-    """Of every kind of operation the record, read from a file, gives the request that came, but for
-    what no decision looks at."""
+    """Of every kind of operation the record, read from a file, gives the request that
+    came, but for what no decision looks at."""
     request = decode.request(versions.read(decoded(CALLS[case]['args'])), CONTEXT)
     found = sources.rebuilt(from_json(to_json(kept(request))), SETTINGS)
     image = request.image and Image(
-        request.image.id, disk_format=request.image.disk_format, properties=request.image.properties
+        request.image.id,
+        disk_format=request.image.disk_format,
+        properties=request.image.properties,
     )
     flavor = replace(request.flavor, flavorid='')
     beside = dict.fromkeys(('request_id', 'global_request_id'), None)
-    plain = replace(request, **beside, security_groups=(), return_alternates=False, flavor=flavor)
+    plain = replace(
+        request, **beside, security_groups=(), return_alternates=False, flavor=flavor
+    )
     assert found == replace(plain, image=image, num_instances=request.count)
 
 
@@ -155,17 +174,28 @@ MANY_NETWORKS = replace(REQUEST, requested_networks=(RequestedNetwork('n' * 36),
 @pytest.mark.parametrize(
     ('record', 'routed', 'why'),
     [
-        (replace(kept(REQUEST), asked=replace(kept(REQUEST).asked, lacks=None)), False, 'release'),
+        (
+            replace(kept(REQUEST), asked=replace(kept(REQUEST).asked, lacks=None)),
+            False,
+            'release',
+        ),
         (kept(REQUEST, key=b'key'), False, 'not kept: project_id'),
         (kept(MANY_NETWORKS), True, 'not kept: requested_networks'),
         (kept(MANY_NETWORKS), False, None),
         (
-            kept(replace(REQUEST, numa_topology=None, flavor=a_flavor({'hw:numa_nodes': '2'}))),
+            kept(
+                replace(
+                    REQUEST, numa_topology=None, flavor=a_flavor({'hw:numa_nodes': '2'})
+                )
+            ),
             False,
             'do not divide by 2 cells',
         ),
         (
-            kept(replace(REQUEST, scheduler_hints={'x': ('password=' + RANDOM, '')}), key=None),
+            kept(
+                replace(REQUEST, scheduler_hints={'x': ('password=' + RANDOM, '')}),
+                key=None,
+            ),
             False,
             'not kept: scheduler_hints',
         ),
