@@ -51,7 +51,7 @@ MAX_STEP_S = 0.02
 MAX_PATTERN_S = 0.1
 """For a pattern alone, on a text that is not cut before. Linear patterns take a quarter
 of this."""
-TRIES = 3
+MAX_TRIES = 10
 RANDOM = 'kG7bQz2mXw9RtLp4'
 
 
@@ -59,7 +59,7 @@ def measured(function, *arguments, limit=MAX_STEP_S):
     """The result of a function and its processor time, the best of several tries where
     a try takes longer than the limit."""
     best = float('inf')
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         began = time.thread_time()
         result = function(*arguments)
         best = min(best, time.thread_time() - began)
