@@ -15,7 +15,6 @@ can tell.
 
 import contextlib
 import math
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,7 +43,6 @@ from novasched.observe.records.record import (
 from novasched.placement import query
 from novasched.placement.query import Constraint
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.prefilters import Aggregates
@@ -59,14 +57,12 @@ class Lack:
         one.
     :ivar words: follow a number of hosts.
     :ivar name: of the constraint, in the words of those who set it.
-    :ivar is_amount: it is of a resource class, which others may give back.
     """
 
     rank: int
     words: str
     reason: str
     name: str = ''
-    is_amount: bool = False
 
 
 ELSEWHERE = Lack(-1, render.LEFT_OUT, 'the request is for another cell')
@@ -150,24 +146,6 @@ class Diagnoser:
         stages = _stages(lacking)
         found = Diagnosis((), asking.asked, number, lacking=stages, nearest=alone)
         return found, _rejections(lacking, left)
-
-    def lacks(self, decision: Decision) -> Lacking:
-        """All that hosts lack that Placement did not offer, by what it answers to as
-        many questions as that takes.
-
-        :raises BadRequest: Placement refuses a part of the query.
-        :raises NovaschedError: Placement or a database does not answer.
-        """
-        request = decision.narrowed or decision.request
-        left = self._not_offered(decision, request)
-        wanted = [
-            query.constraints(x.string) for x in query.build_all(request, self.settings)
-        ]
-        asking = self._questions(sys.maxsize, request)
-        try:
-            return self._lacking(wanted, left, asking)
-        except RefusedQuery as error:
-            raise BadRequest(f'Placement refuses it: {error}') from None
 
     def _questions(self, most: int, request: Request) -> Questions:
         return Questions(
@@ -377,8 +355,7 @@ class _ConstraintTexts:
         reason = self._reason(host)
         made = self._made.get(reason)
         if made is None:
-            is_amount = self.constraint.kind == 'resource'
-            made = Lack(rank, self._words, reason, self._name, is_amount)
+            made = Lack(rank, self._words, reason, self._name)
             self._made[reason] = made
         return made
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Say where servers would go, how many more fit, which find no other place if a host is
-lost, which would have to go for one to fit, and what other options would make of it.
+lost, and what other options would make of it.
 
 The databases and Placement are asked as they are now; nothing is claimed or written.
 What is asked for is a flavor, a size, one recorded request ({"request": BODY} in a
 line, as shadow reads them), or a decision of [novasched] decisions_file. --replay
 decides all requests of a file of either kind, one after the other, under nova.conf and,
-with --set or --compare, under other options beside it. --evict says which servers would
-have to leave for a request to fit. --lose and --lose-any evacuate the servers of hosts
-that are lost, and say which of them find no place. The exit status is 0; 1 if it cannot
-be done, or a line of FILE cannot be read; 2 for a wrong argument.
+with --set or --compare, under other options beside it. --lose and --lose-any evacuate
+the servers of hosts that are lost, and say which of them find no place. The exit status
+is 0; 1 if it cannot be done, or a line of FILE cannot be read; 2 for a wrong argument.
 """
 
 import argparse
@@ -41,7 +40,6 @@ RECORDED: dict[str, tuple[str, ...]] = {
     'lose': (*OF_FLAVORS, 'until_full', 'host'),
     'lose_any': (*OF_FLAVORS, 'until_full', 'host'),
     'headroom': ('until_full', 'host', 'zone', 'count', 'group_policy'),
-    'evict': ('replay', 'lose', 'lose_any', 'headroom', 'until_full', 'host', 'count'),
 }
 KINDS = ('host', 'aggregate', 'zone')
 """What can be lost."""
@@ -112,22 +110,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--at-most', type=whole_number, default=MAX_INSTANCES, metavar='N', help=text)
     add('--host', metavar='HOST', help='why not this host')
     add(
-        '--evict',
-        action='store_true',
-        help='which servers would have to go for it to fit',
-    )
-    text = (
-        'an extra spec of the flavors of servers that may go; several times for several'
-    )
-    add(
-        '--evictable',
-        type=_pair,
-        action='append',
-        default=[],
-        metavar='KEY=VALUE',
-        help=text,
-    )
-    add(
         '--set',
         action='append',
         default=[],
@@ -176,8 +158,6 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
         return '--compare needs --replay'
     if arguments.probe and not (arguments.replay or arguments.headroom):
         return '--probe needs --replay or --headroom'
-    if arguments.evictable and not arguments.evict:
-        return '--evictable needs --evict'
     if arguments.headroom and not arguments.probe:
         return '--headroom needs --probe'
     if arguments.format == 'prometheus' and not arguments.headroom:

@@ -23,7 +23,6 @@ from novasched.conf.redaction import printable_lines, redact
 from novasched.conf.settings import Settings
 from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.from_decision import rejections_of
-from novasched.placement.api import PlacementApi
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.host import Host
@@ -34,7 +33,7 @@ from novasched.scheduler.requirements.pci_aliases import pci_requests, request_g
 from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
-from novasched.tools.simulate import evictions, headroom, losses, runs, sources
+from novasched.tools.simulate import headroom, losses, runs, sources
 from novasched.tools.simulate.evacuations import CYBORG_SPEC, EvacuationReader
 from novasched.tools.simulate.runs import until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
@@ -114,22 +113,6 @@ class Simulation:
                 vcpus=arguments.vcpus, memory_mb=arguments.ram, root_gb=arguments.disk
             )
         return self.new_request(flavor, arguments)
-
-    def evictor(self, arguments: argparse.Namespace) -> evictions.Evictor:
-        """Make what looks for servers that could go."""
-        application = self.application
-        settings = self.simulator.settings
-        cells = application.cells
-        hosts = self.simulator.simulated_hosts
-        http = http_adapter(self.conf, 'placement', loading.service_settings(self.conf))
-        aggregates = application.hosts.aggregates
-        return evictions.Evictor(
-            simulator=self.simulator,
-            lacks=Diagnoser(settings, http, aggregates, lambda _: hosts.all()).lacks,
-            reader=EvacuationReader(cells.api, cells.all(), settings),
-            api=PlacementApi(http),
-            specs=dict(arguments.evictable),
-        )
 
     def new_request(self, flavor: Flavor, arguments: argparse.Namespace) -> Request:
         """A request for new instances, with the parts that nova-api works out.
@@ -213,10 +196,6 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     with _simulation(conf, arguments.seed) as simulation:
         simulator = simulation.simulator
         request = simulation.request(arguments)
-        if arguments.evict:
-            found = simulation.evictor(arguments).evict(request)
-            print((evictions.as_json if is_json else evictions.as_text)(found))
-            return 0
         if arguments.until_full:
             filled = until_full(simulator, request, arguments.at_most)
             name = request.flavor.name or 'servers'

@@ -32,7 +32,6 @@ from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candi
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import Hosts
 
 
@@ -280,10 +279,6 @@ class Simulator:
                 ),  # what was decided before, hosts show
             )
         )
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return self._driver.pipeline
 
     @property
     def hosts(self) -> Sequence[Host]:
