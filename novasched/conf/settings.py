@@ -401,24 +401,6 @@ class Settings:
         ' does.',
         min=0,
     )
-    refusing_host_limit: int = option(
-        'novasched',
-        0,
-        'A host that has refused so many servers within refusing_host_period is tried'
-        ' last, for as long. It refuses a server if Placement refuses the claim, or if'
-        ' the build fails and nova-conductor asks for another host; 0 tries no host'
-        ' last.',
-        min=0,
-    )
-    refusing_host_period: float = option(
-        'novasched',
-        300.0,
-        'Seconds within which the refusals of a host are counted for'
-        ' refusing_host_limit, and for which it is tried last after the latest of'
-        ' them.',
-        min=0.1,
-        max=86400.0,
-    )
     decisions_kept: int = option(
         'novasched',
         500,

@@ -22,7 +22,6 @@ from novasched.cells.database import Database
 from novasched.cells.snapshot import HostReader
 from novasched.concurrency import loopingcall
 from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.refusals import HostRefusals
 from novasched.placement.client import PlacementClient
 from novasched.rpc.notifications.sender import QueuedNotifier
 from novasched.rpc.oslo_messaging_internals import MessageCounts, RpcServer
@@ -109,18 +108,6 @@ CANDIDATES_OUTDATED = _counter(
 )
 CLAIMS_REFUSED = _counter(
     'novasched_claims_refused_total', 'Claims that Placement refused.'
-)
-HOST_REFUSALS = _counter(
-    'novasched_host_refusals_total',
-    'Instances that a host refused: a claim, though it seemed to have room, or a'
-    ' build.',
-    ('kind',),
-)
-REFUSING_HOSTS = _gauge(
-    'novasched_refusing_hosts',
-    'Hosts that refused many instances of late; tried last if refusing_host_limit is'
-    ' set.',
-    mode=MAX,
 )
 MESSAGE_WAIT = _histogram(
     'novasched_message_wait_seconds',
@@ -332,7 +319,6 @@ class WorkerMetrics:
         own: Database,
         notifier: QueuedNotifier | None,
         records: DecisionRecorder,
-        refusals: HostRefusals,
         server: RpcServer,
     ) -> loopingcall.FixedIntervalLoopingCall:
         peers = hosts.pending_claims.peers
@@ -356,10 +342,6 @@ class WorkerMetrics:
             PEER_MESSAGES_MISSED: lambda: peers.missed if peers else 0,
             PEERS_LATE: lambda: peers.late if peers else 0,
             CLAIMS_GIVEN_BACK: lambda: hosts.pending_claims.given_back,
-            HOST_REFUSALS: lambda: {
-                (kind,): number for kind, number in refusals.counts.items()
-            },
-            REFUSING_HOSTS: lambda: len(refusals.refusing()),
             BREAKER_OPEN: lambda: _open_breakers(hosts, placement, own),
             CLEANUPS: lambda: placement.pending_deletions,
             RECORDS_DROPPED: lambda: records.dropped,

@@ -294,23 +294,6 @@ class SchedulingState:
         ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
         return bool(ranking.hosts)
 
-    def is_host_to_blame(self, choice: PendingClaim) -> bool:
-        """True if nothing but its host explains why Placement refused a choice.
-
-        A remembered candidate may have been taken since Placement was asked, by a
-        conductor or by a scheduler that announces nothing. Another request of this
-        process or of a peer may have got a claim on the host after the hosts were
-        ranked.
-        """
-        if isinstance(self.candidates, RememberedCandidates):
-            return False
-        own_instances = frozenset(self.request.instance_uuids or ())
-        now = self.pending_claims.of(self.snapshot, own_instances, self.placed)
-        uuid = choice.host.uuid
-        before = self.pending.get(uuid, ())
-        new = [claim for claim in now.get(uuid, ()) if claim not in before]
-        return all(claim.claimed == math.inf for claim in new)
-
     def candidate(
         self, host: Host, refused: Sequence[Candidate] = ()
     ) -> Candidate | None:

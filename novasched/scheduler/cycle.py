@@ -155,7 +155,7 @@ class Cycle:
                 if claim:
                     self.trace.became_unfit(choice.host)
                     return self._place_in_turn(before, random, undo)
-                self.trace.claim_refused(choice.host, state.is_host_to_blame(choice))
+                self.trace.claim_refused(choice.host)
                 state.refused()
             else:
                 LOG.debug('Unable to successfully claim against any host.')

@@ -37,9 +37,6 @@ _NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
 ALL_TOGETHER = 'all together'
 """Stands for the host where Placement refuses a claim for all instances at once."""
 
-HostRefusal = tuple[tuple[str, str], str | None]
-"""The name of a host and of its node, and the UUID of the instance that it refused."""
-
 PLACED = 'placed'
 REFUSED = 'refused'
 FAILED = 'failed'
@@ -166,16 +163,14 @@ class Decision:
     """Outcome of a request.
 
     Attempts and ``together_refused`` are of the last time that the request was decided,
-    where it had to wait; steps and ``host_refusals`` are of all times. ``began``,
-    ``ended`` and those of steps are seconds of one clock.
+    where it had to wait; steps are of all times. ``began``, ``ended`` and those of
+    steps are seconds of one clock.
 
     :ivar narrowed: the request as the prefilters left it, once Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
     :ivar outdated: why the candidates that were remembered did not do; then Placement
         was asked.
-    :ivar host_refusals: claims that Placement refused though the host had room for the
-        instance, as far as could be seen.
     :ivar refusal: the reason given to the caller where there is no valid host.
     :ivar failure: what an operator must mend; of foreign errors, which may hold
         secrets, the name alone.
@@ -191,7 +186,6 @@ class Decision:
     attempts: tuple[PlacementAttempt, ...] = ()
     together_refused: bool = False
     outdated: str | None = None
-    host_refusals: tuple[HostRefusal, ...] = ()
     selections: list[list[Selection]] = field(default_factory=list)
     refusal: str | None = None
     failure: str | None = None
@@ -248,7 +242,6 @@ class DecisionTrace:
     steps_before: int = 0
     is_announced: bool = False
     outdated: str | None = None
-    host_refusals: list[HostRefusal] = field(default_factory=list)
     _uuids: set[str] | None = None
     _uuids_index: int = 0
 
@@ -373,14 +366,9 @@ class DecisionTrace:
         self._uuids_index = index
         return len(self._uuids.intersection(pending))
 
-    def claim_refused(self, host: Host, is_host_to_blame: bool) -> None:
-        """Note that Placement refused a claim for the same instance.
-
-        :param is_host_to_blame: True if nothing but the host explains the refusal.
-        """
+    def claim_refused(self, host: Host) -> None:
+        """Note that Placement refused a claim for the same instance."""
         attempt = self.attempts[-1]
-        if is_host_to_blame:
-            self.host_refusals.append((host.key, attempt.instance_uuid))
         self.attempts[-1] = replace(attempt, refused=(*attempt.refused, host.key))
         self.step(CLAIM, refused=host.host)
 
@@ -424,6 +412,5 @@ class DecisionTrace:
             attempts=tuple(self.attempts),
             together_refused=self.together_refused,
             outdated=self.outdated,
-            host_refusals=tuple(self.host_refusals),
             **result,
         )

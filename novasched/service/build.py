@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ from novasched.observe.records import render
 from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
-from novasched.observe.refusals import HostRefusals
 from novasched.observe.web import wiring
 from novasched.placement.client import PlacementClient
 from novasched.placement.http import connections
@@ -43,15 +41,12 @@ from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.rpc.server import make_transport
-from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Driver, Parts
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.plugin import name_of
 from novasched.scheduler.prefilters import Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
-from novasched.scheduler.weighers import Weigher
-from novasched.scheduler.weighers.refusing_host import RefusingHostWeigher
 from novasched.service.runtime import version
 
 if TYPE_CHECKING:
@@ -79,7 +74,6 @@ class Application:
     own: Database
     notifier: QueuedNotifier | None
     records: DecisionRecorder
-    refusals: HostRefusals
     tracing: DecisionExporter | None = None
 
     def look_at_columns(self) -> None:
@@ -128,9 +122,8 @@ def compose(
     :raises DatabaseUnavailable: a database cannot be reached.
     """
     prepare = functools.partial(share_options, conf)
-    refusals = HostRefusals(settings)
     filters = plugins.filters(settings, prepare)
-    weighers = _weighers(settings, prepare, refusals)
+    weighers = plugins.weighers(settings, prepare)
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
@@ -172,7 +165,7 @@ def compose(
         weighers,
         pending_claims,
         notifier,
-        _each_in_turn(refusals, records),
+        records,
         explain,
     )
     return Application(
@@ -185,30 +178,8 @@ def compose(
         own=own,
         notifier=notifier,
         records=records,
-        refusals=refusals,
         tracing=traces,
     )
-
-
-def _weighers(
-    settings: Settings, prepare: Callable[[], None], refusals: HostRefusals
-) -> list[Weigher]:
-    """The enabled ones, and the one for hosts that refuse, where an option asks for
-    that."""
-    weighers = plugins.weighers(settings, prepare)
-    if settings.refusing_host_limit:
-        weighers.append(RefusingHostWeigher(settings, refusals.refusing))
-    return weighers
-
-
-def _each_in_turn(*observers: Callable[[Decision], None]) -> Callable[[Decision], None]:
-    """Have all of them get a decision."""
-
-    def observe(decision: Decision) -> None:
-        for each in observers:
-            each(decision)
-
-    return observe
 
 
 def _recorder(

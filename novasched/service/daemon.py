@@ -25,7 +25,6 @@ from novasched.observe.health.state import MAIN
 from novasched.observe.health.vitals import Vitals, Work
 from novasched.observe.records import render
 from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.refusals import HostRefusals
 from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
 from novasched.rpc.claims_exchange import make_exchange
 from novasched.rpc.server import TOPIC, make_server, make_transport
@@ -60,18 +59,11 @@ class SchedulerService:
     metrics: WorkerMetrics | None = None
     vitals: Vitals | None = None
     _records: DecisionRecorder | None = None
-    _refusals: HostRefusals | None = None
 
     def decisions(self) -> list[str]:
         """The newest ones, a line each."""
         newest = self._records.newest(DECISIONS_IN_REPORT) if self._records else ()
         return [render.entry(record) for record in newest]
-
-    def refusing_hosts(self) -> list[str]:
-        """The hosts that refuse again and again, a line each."""
-        if self._refusals:
-            return self._refusals.lines()
-        return []
 
     def beat(self) -> None:
         if self.vitals:
@@ -91,7 +83,6 @@ class SchedulerService:
         # a failure has been logged before the workers were started
         self._records.open()
         self.application.hosts.prepare(time.monotonic())
-        self._refusals = self.application.refusals
         self._tasks = _start_tasks(self.application, self.settings)
         self._transport = make_transport(self.conf)
         self._server = make_server(
@@ -116,7 +107,6 @@ class SchedulerService:
                 its.own,
                 its.notifier,
                 its.records,
-                its.refusals,
             )
             self._tasks.append(metrics.sample(*parts, self._server))
         if self.vitals:
@@ -233,10 +223,7 @@ def run(conf: cfg.ConfigOpts) -> int:
             metrics = files.worker_metrics(number) if files else None
             vitals = health.worker_vitals(number) if health else None
             made = SchedulerService(conf, settings, service, metrics, vitals)
-            sections = {
-                'Decisions': made.decisions,
-                'Hosts that refuse': made.refusing_hosts,
-            }
+            sections = {'Decisions': made.decisions}
             runtime.report_on_signal(conf, sections)
             return made
 

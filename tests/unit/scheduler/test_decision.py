@@ -121,57 +121,6 @@ def test_claims_that_are_refused():
     ]
 
 
-class Meanwhile(CountingPlacement):
-    """Lets something happen before it answers the first claim."""
-
-    happens = None
-
-    def claim(self, request, candidate):
-        happens = self.happens
-        self.happens = None
-        if happens:
-            happens()
-        return super().claim(request, candidate)
-
-
-@pytest.mark.parametrize(
-    ('slots', 'meanwhile', 'refusing'),
-    [
-        ((9, 9), 'nothing', {}),
-        ((0, 9), 'nothing', {'one': 'a'}),
-        ((0, 0), 'nothing', {'one': 'ab'}),
-        ((1, 9), 'another is placed', {}),
-        ((1, 9), 'somebody else takes it', {'one': 'a'}),
-        ((0, 9), 'another is refused', {'one': 'a', 'other': 'a'}),
-    ],
-)
-def test_hosts_that_refuse(slots, meanwhile, refusing):
-    """A claim that is refused is the host's refusal, unless another request was faster
-    there: who was refused there, too, was not."""
-    placement = Meanwhile(
-        dict(zip((A.uuid, B.uuid), slots, strict=True)), stale=(A.uuid, B.uuid)
-    )
-    decided = Decided(
-        [A, B], placement, settings=Settings(weight_classes=('RAMWeigher',))
-    )
-
-    def another():
-        decided.ask(a_request(instance_uuids=('other',)))
-
-    def taken():
-        placement.free.by_provider[A.uuid]['VCPU'] = 0
-
-    happening = {'nothing': None, 'somebody else takes it': taken}
-    placement.happens = happening.get(meanwhile, another)
-    refused = decided.ask(a_request(instance_uuids=('one',))).attempts[0].refused
-    assert (A.key in refused) is (slots[0] < 9)
-    found = {}
-    for decision in decided.notebook.decisions:
-        for key, uuid in decision.host_refusals:
-            found[uuid] = found.get(uuid, '') + key[0]
-    assert found == refusing
-
-
 def test_nothing_is_left_of_a_decision():
     """It goes with the hosts that it knows when nobody wants it any more, not with the
     next garbage, be it of a refusal or not."""

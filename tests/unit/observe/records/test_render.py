@@ -27,8 +27,6 @@ from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry
-from novasched.scheduler.plugin import Enabled
-from novasched.scheduler.weighers.refusing_host import RefusingHostWeigher
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.ports import (
     CountingPlacement,
@@ -477,25 +475,6 @@ def test_a_weigher_that_prefers(
     assert others[0] == others[1]
     assert best[0].weight > best[1].weight
     assert rejections_of(decision).against('worse') == ['fit, number 2 of 2 by weight']
-
-
-def test_a_host_that_is_tried_last(explain):
-    """The command names the weigher that puts it there, whose share it is."""
-    decided = Decided([A, B])
-    own = RefusingHostWeigher(decided.driver.settings, lambda: {A.key})
-    decided.driver.pipeline.weighers += (Enabled(own),)
-    lines = explain(decided.ask(a_request())).splitlines()
-    assert lines[0] == 'b: 2 of 2 hosts fit'
-    cells = [
-        [cell.strip() for cell in line.split('|')[1:4]]
-        for line in lines
-        if line[:1] == '|'
-    ]
-    assert cells == [
-        ['host', 'weight', 'RefusingHostWeigher'],
-        ['b', '2.5', '-0 (0 of 0)'],
-        ['a', '-1e+09', '-1e+09 (1 of 1)'],
-    ]
 
 
 @pytest.mark.parametrize('name', sorted(loading._entry_points('novasched.weighers')))
