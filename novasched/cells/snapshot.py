@@ -17,11 +17,12 @@ from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.conf.settings import Settings
-from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.errors import NoValidHost, StaleData
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Aggregate, Host, HostSnapshot
 from novasched.scheduler.model.request import Destination, Request
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.ports import Outdated
+from novasched.scheduler.ports import NO_INSTANCES, Needs
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
@@ -126,7 +127,7 @@ class HostReader:
         for pool in (self._prefetches, self._pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def aimed(self, request: Request) -> Request:
+    def with_requested_destination(self, request: Request) -> Request:
         """If there is one such node, Placement is asked for that provider's tree alone.
         If a host has several, it is asked without a limit, as a query cannot name them
         all."""
@@ -180,7 +181,7 @@ class HostReader:
         """
         return self._flights.at_least(moment)
 
-    def prepare(self, moment: float) -> None:
+    def prefetch(self, moment: float) -> None:
         # The request that needs the hosts asks once more, and gets the error.
         self._prefetches.submit(self._flights.at_least, moment)
 
@@ -188,18 +189,15 @@ class HostReader:
         self,
         uuids: Collection[str] | None,
         request: Request,
-        instances: bool,
-        images: bool = False,
-        named: Collection[str] = (),
-        located: Collection[str] = (),
-        flavors: bool = False,
+        needs: Needs = NO_INSTANCES,
+        basis: Basis = FRESH,
     ) -> HostSnapshot:
         """See :class:`novasched.scheduler.ports.Hosts`.
 
         :raises DatabaseUnavailable: the API database does not answer, or no cell does
             that may have a host for the request.
-        :raises Outdated: the request goes by another version of nova-compute than is
-            there.
+        :raises StaleData: the request was narrowed for another minimum version of
+            nova-compute than the services report.
         """
         destination = request.requested_destination
         cell_uuid = destination.cell_uuid if destination else None
@@ -207,12 +205,12 @@ class HostReader:
             self.cells.get(
                 cell_uuid
             )  # a new cell is looked up, and read with the others
-        snapshot = self._flights.at_least(max(request.read_since, self.cells.changed))
+        snapshot = self._flights.at_least(max(basis.read_since, self.cells.changed))
         cells = self.cells.enabled()
         whole = snapshot.host_snapshot
         by_cell = snapshot.cells
-        if request.minimum_version not in (None, whole.minimum_version):
-            raise Outdated(
+        if basis.minimum_version not in (None, whole.minimum_version):
+            raise StaleData(
                 f'the minimum version of nova-compute is {whole.minimum_version}'
             )
         hosts = whole.hosts
@@ -223,17 +221,19 @@ class HostReader:
         failed = [cell for cell in cells if cell.uuid not in snapshot.cells]
         if failed and hosts.keys().isdisjoint(hosts if uuids is None else uuids):
             raise no_answer(failed)
-        hosts = self._without_misplaced(hosts, request)
-        if instances or flavors:
+        hosts = self._without_misplaced(hosts, request, basis)
+        if needs.instances or needs.flavors:
             detail = InstanceDetail.ONE_OF_EACH_FLAVOR
-            if instances:
+            if needs.instances:
                 detail = InstanceDetail.ALL
-            if instances and images:
+            if needs.instances and needs.images:
                 detail = InstanceDetail.ALL_WITH_IMAGES
             hosts = self._instances.add_all(hosts, uuids, detail, snapshot.complete)
-        if named and not instances:
-            hosts = self._instances.add_named(hosts, named)
-        on = self._instances.hosts_of(located, by_cell) if located else {}
+        if needs.named and not needs.instances:
+            hosts = self._instances.add_named(hosts, needs.named)
+        on: Mapping[str, Host] = {}
+        if needs.located:
+            on = self._instances.hosts_of(needs.located, by_cell)
         total = len(whole.hosts)
         return replace(
             whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts
@@ -243,18 +243,19 @@ class HostReader:
         self,
         hosts: Mapping[str, Host],
         request: Request,
+        basis: Basis,
     ) -> Mapping[str, Host]:
         """Leave out hosts that have just left an aggregate which the request needs, or
         have just joined an aggregate which the request must avoid. Placement may still
         offer these hosts."""
         destination = request.requested_destination
-        if destination is None or request.arrived >= self._aggregates_settled:
+        if destination is None or basis.began >= self._aggregates_settled:
             return hosts
 
         misplaced = set()
         for uuid, host in hosts.items():
             change = self._regrouped.get(host.host)
-            if change is None or not change.may_be_unknown(request.arrived):
+            if change is None or not change.may_be_unknown(basis.began):
                 continue
             if change.is_misplaced(host, destination):
                 misplaced.add(uuid)

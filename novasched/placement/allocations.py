@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from novasched.placement.api import READ_MICROVERSION, PlacementApi
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
@@ -90,7 +91,9 @@ class Claim:
     retry_until: float = math.inf
 
     @classmethod
-    def of(cls, request: Request, candidate: Candidate) -> 'Claim':
+    def of(
+        cls, request: Request, candidate: Candidate, basis: Basis = FRESH
+    ) -> 'Claim':
         """Claim a candidate for the current instance."""
         owner = {'project_id': request.project_id, 'user_id': request.user_id}
         aim = request.requested_destination
@@ -102,8 +105,8 @@ class Claim:
             # nova keeps to an instance's cell, which only one that is there already
             # has.
             moves=bool(aim and aim.cell_uuid),
-            until=request.arrived + CLAIM_LIMIT_S,
-            retry_until=request.retry_until,
+            until=basis.began + CLAIM_LIMIT_S,
+            retry_until=basis.deadline,
         )
 
     @property

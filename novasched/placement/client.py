@@ -28,6 +28,7 @@ from novasched.placement.batching import BatchWindow
 from novasched.placement.claims import Claims
 from novasched.placement.remembered import RememberedAnswers, Taken
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import (
     Candidate,
     CandidateIndex,
@@ -161,27 +162,26 @@ class PlacementClient:
         """
         return held_by(self._api, consumer).resources
 
-    def expect(self, moment: float) -> None:
+    def announce_arrival(self, moment: float) -> None:
         self._window.expect(moment)
 
-    def candidates(self, request: Request) -> Candidates:
+    def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         """The candidates that Placement offers for the request, by host.
 
         :raises PlacementUnavailable: no answer, or one that is no list of candidates.
         """
         first, *others = queries = query.build_all(request, self.settings)
-        if request.from_memory:
-            self._window.arrived(
-                request.arrived
-            )  # it may wait for what the others do not need
+        if basis.from_memory:
+            # The request may wait for an answer that the others do not need.
+            self._window.arrived(basis.began)
             if remembered := self._remembered.offer(queries):
                 return remembered
-        answers = [self._ask(first, request)]
+        answers = [self._ask(first, request, basis)]
         for fallback in others:
             MANAGER.debug(
                 'Requesting fallback allocation candidates with VCPU instead of PCPU'
             )
-            answers.append(self._ask(fallback, request))
+            answers.append(self._ask(fallback, request, basis))
         candidates = chain.from_iterable(candidates for candidates, _ in answers)
         return CandidateIndex(candidates, [text for _, text in answers])
 
@@ -192,12 +192,14 @@ class PlacementClient:
         """
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
-    def _ask(self, built: query.Query, request: Request) -> CandidatesText:
+    def _ask(
+        self, built: query.Query, request: Request, basis: Basis
+    ) -> CandidatesText:
         """The answer to a query, shared by requests that ask it and came before it was
         sent."""
         for warning in built.warnings:
             UTILS.warning(warning)
-        self._window.arrived(request.arrived)
+        self._window.arrived(basis.began)
         with self._lock:
             flight = self._queries.get(built.string)
             if flight is None:
@@ -207,7 +209,7 @@ class PlacementClient:
                 )
                 self._queries[built.string] = flight
         try:
-            return flight.at_least(request.arrived)
+            return flight.at_least(basis.began)
         finally:
             with self._lock:
                 if flight.idle and self._queries.get(built.string) is flight:
@@ -236,23 +238,25 @@ class PlacementClient:
             )
         return answer.content
 
-    def claim(self, request: Request, candidate: Candidate) -> Claim | None:
+    def claim(
+        self, request: Request, candidate: Candidate, basis: Basis = FRESH
+    ) -> Claim | None:
         """:raises ClaimFailed: another process changes the same instance's allocations.
         :raises PlacementUnavailable: Placement does not answer.
         """
-        made = self._claims.allocate([Claim.of(request, candidate)])
+        made = self._claims.allocate([Claim.of(request, candidate, basis)])
         if made:
             return made[0]
         self._remembered.refused([*candidate.allocations])
         return None
 
     def claim_together(
-        self, claims: Sequence[tuple[Request, Candidate]]
+        self, claims: Sequence[tuple[Request, Candidate]], basis: Basis = FRESH
     ) -> Sequence[Claim] | None:
         """:raises ClaimFailed: see :meth:`claim`.
         :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
         """
-        made = self._claims.allocate([Claim.of(*claim) for claim in claims])
+        made = self._claims.allocate([Claim.of(*claim, basis) for claim in claims])
         if not made:
             self._remembered.refused(
                 [rp for _, each in claims for rp in each.allocations]

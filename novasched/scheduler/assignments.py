@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.decision_lock import Turn
-from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.fitting import far_devices
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import (
     Candidate,
     Candidates,
@@ -66,17 +67,17 @@ class OfferedHosts:
         self,
         candidates: Candidates | None,
         snapshot: HostSnapshot,
-        request: Request,
+        basis: Basis,
         peers: Peers | None,
     ) -> list[Host]:
         """The candidates' hosts in Placement's order, which is that in which equally
         good ones are tried; so each of several schedulers begins with others. All hosts
         where it was not asked.
 
-        :raises NoValidHost: remembered candidates do not do (:func:`check_up_to_date`).
+        :raises StaleData: remembered candidates do not do (:func:`check_up_to_date`).
         """
         if isinstance(candidates, RememberedCandidates):
-            check_up_to_date(candidates, snapshot, request.alone)
+            check_up_to_date(candidates, snapshot, basis.is_alone)
             hosts = self._large_enough(candidates, snapshot)
         else:
             known = candidates or snapshot.hosts
@@ -123,20 +124,21 @@ def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _
 
 
 def check_up_to_date(
-    candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool
+    candidates: RememberedCandidates, snapshot: HostSnapshot, is_alone: bool
 ) -> None:
     """See that remembered candidates still are what Placement would offer.
 
-    :param alone: the request may wait for Placement: no other one does.
-    :raises NoValidHost: since Placement was asked aggregates have changed, or hosts
-        that are not among them have become freer, for a request that is alone.
+    :param is_alone: no other request is being decided, so that the request may wait for
+        Placement.
+    :raises StaleData: since Placement was asked, aggregates have changed or, for a
+        request that is alone, a host that is not among the candidates has become freer.
     """
     if candidates.sent < snapshot.aggregates_settled:
-        raise NoValidHost('aggregates have changed')
-    if alone:
+        raise StaleData('aggregates have changed')
+    if is_alone:
         for uuid, moment in snapshot.freed.items():
             if moment > candidates.sent and uuid not in candidates:
-                raise NoValidHost(f'{uuid} may have become free')
+                raise StaleData(f'{uuid} may have become free')
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class SchedulingState:
     """
 
     request: Request
+    basis: Basis
     snapshot: HostSnapshot
     hosts: Sequence[Host]
     candidates: Candidates | None
@@ -179,7 +182,7 @@ class SchedulingState:
         hosts = [*map(anew.get, map(uuid_of, self.hosts), self.hosts)]
         return replace(self, hosts=hosts, pending=pending)
 
-    def joined(self, request: Request) -> Request:
+    def with_pending_members(self, request: Request) -> Request:
         """The current instance's request, whose group has those too that are on their
         way: no database tells of them yet, nor, perhaps, does the caller. Where all are
         to stay together, those that are claimed stay in any case, and the request's own
@@ -287,7 +290,8 @@ class SchedulingState:
             pending[rival.host.uuid] = (*pending.get(rival.host.uuid, ()), rival)
 
         request = self.request.for_instance(choice.request.instance_uuid)
-        request = replace(self, pending=pending).joined(request)
+        state = replace(self, pending=pending)
+        request = state.with_pending_members(request)
         uuid = choice.host.uuid
         claims = pending.get(uuid, ())
         host = self.pending_claims.subtract(self.snapshot.hosts[uuid], claims)
@@ -302,7 +306,7 @@ class SchedulingState:
         refused as others were."""
         if self.candidates is None or not self.request.claims:
             return None
-        pending = partial(self.pending_claims.unclaimed, self.request.arrived)
+        pending = partial(self.pending_claims.unclaimed, self.basis.began)
         far = partial(far_devices, host, self.request, self.pending_claims.settings)
         candidate = choose(self.candidates, host.uuid, pending, far, refused)
         return candidate and candidate.detach()
@@ -333,13 +337,14 @@ class SchedulingState:
         request = request.having_placed(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))
 
-    def refused(self) -> None:
-        """Note that Placement has refused a claim.
+    def check_claim_refusal(self) -> None:
+        """See that a claim which Placement refused was for a candidate that Placement
+        offered to this try.
 
-        :raises NoValidHost: it did not offer the candidates to this request.
+        :raises StaleData: the candidate was remembered, and may have been taken since.
         """
         if isinstance(self.candidates, RememberedCandidates):
-            raise NoValidHost('a claim was refused')
+            raise StaleData('a claim was refused')
 
     def not_enough(self) -> NoValidHost:
         """The refusal where no host is left for an instance."""

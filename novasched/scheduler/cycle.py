@@ -9,18 +9,41 @@ Data flows one way; the outside comes in through ``ports.py``.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from novasched.scheduler.assignments import OfferedHosts, SchedulingState
-from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
+from novasched.scheduler.attempt import End, Outcome
+from novasched.scheduler.decision import (
+    ALL_TOGETHER,
+    ALTERNATES,
+    CLAIM,
+    FILTERS,
+    HOSTS,
+    NEXT_STEP,
+    PLACEMENT,
+    PREFILTERS,
+    WEIGHERS,
+    CandidateCounts,
+    Decision,
+    PlacementAttempt,
+    Ranking,
+    Step,
+    failure_of,
+)
 from novasched.scheduler.decision_lock import Turn
-from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
-from novasched.scheduler.model.candidate import Candidates
-from novasched.scheduler.model.claim import PendingClaim
-from novasched.scheduler.model.host import Selection
+from novasched.scheduler.errors import (
+    NO_CANDIDATES,
+    NoValidHost,
+    StaleData,
+    Unavailable,
+)
+from novasched.scheduler.model.basis import Basis
+from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
+from novasched.scheduler.model.host import Host, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
@@ -30,9 +53,12 @@ from novasched.scheduler.prefilters import Prefilter
 LOG = logging.getLogger('nova.scheduler.manager')
 
 
-@dataclass(eq=False, slots=True)
-class Cycle:
-    """Places the instances of one request, once."""
+@dataclass(frozen=True, slots=True)
+class CycleParts:
+    """The parts that every try of a request works with.
+
+    :ivar pipeline: the filters and weighers, made afresh for the request.
+    """
 
     prefilters: Sequence[Prefilter]
     placement: Placement
@@ -40,123 +66,231 @@ class Cycle:
     pipeline: Pipeline
     pending_claims: PendingClaims
     offered_hosts: OfferedHosts
-    notifier: Notifier | None
-    trace: DecisionTrace = field(init=False)
+    notifier: Notifier | None = None
 
-    def decide(self, request: Request, trace: DecisionTrace) -> Decision:
-        """A host for each instance, claimed, with its alternates behind it.
 
-        :param trace: collects the parts of the decision, and has the seed of every
-            draw. It makes the decision for an error, too
-            (:meth:`DecisionTrace.failed`).
-        :raises NoValidHost: not every instance found a host; nothing stays claimed.
+class Cycle:
+    """One try to place the instances of a request; a further try is another cycle.
+
+    Attempts and steps explain the decision, also where an error ends the try. The cycle
+    decides nothing by them.
+
+    :ivar narrowed: the request as the prefilters left it, once they have run.
+    :ivar counts: the size of Placement's offer, once Placement has answered.
+    :ivar attempts: the search of a host for each instance so far.
+    :ivar steps: the steps that have ended.
+    :ivar together_refused: Placement refused to claim for all instances at once.
+    """
+
+    def __init__(self, parts: CycleParts, basis: Basis, seed: int) -> None:
+        self.parts = parts
+        self.basis = basis
+        self.seed = seed
+        self.narrowed: Request | None = None
+        self.counts: CandidateCounts | None = None
+        self.attempts: list[PlacementAttempt] = []
+        self.steps: list[Step] = []
+        self.together_refused = False
+        self._host_uuids: set[str] = set()
+
+    def decide(self, request: Request, is_announced: bool = False) -> Outcome:
+        """A host for each instance, claimed, with its alternates behind it; or why
+        there is no host, and then nothing stays claimed.
+
+        :param is_announced: an earlier try has sent the notification that hosts are
+            being selected.
         """
-        self.trace = trace
-        random = Random(trace.seed)
-        candidates = None
-        self.hosts.prepare(request.read_since)
-        if not request.is_rebuild:
-            self.placement.expect(request.arrived)
-            keys = {*request.flavor.extra_specs, *request.requirements.properties}
-            for prefilter in self.prefilters:
-                if not (prefilter.keys and prefilter.keys.isdisjoint(keys)):
-                    request = prefilter(request)
-            request = self.hosts.aimed(request)
-            trace.prefiltered(request)
-            candidates = self.placement.candidates(request)
-            trace.offered(candidates)
-            if not candidates:
-                LOG.info(NO_CANDIDATES)
-                raise NoValidHost()
-        if self.notifier is not None and not trace.is_announced:
-            trace.is_announced = True
-            self.notifier.started(request)
-        state = self._read(request, candidates)
-        alone = request.claims and request.count == 1
-        with ExitStack() as undo:
-            place = self._place_in_turn if alone else self._place_together
-            state = place(state, random, undo)
-            selections = self._with_alternates(state, random)
-            trace.step(ALTERNATES)
-            undo.pop_all()
-        state.pending_claims.settle(state.placed)
-        if self.notifier is not None:
-            self.notifier.ended(state.request, state.placed)
-        return trace.decision(selections=selections)
+        began = self.parts.pipeline.clock()
+        candidates: Candidates | None = None
+        selections: list[list[Selection]] = []
+        error: Exception | None = None
+        try:
+            asked = request
+            if not request.is_rebuild:
+                asked, candidates = self._ask_placement(request)
+            if self.parts.notifier is not None and not is_announced:
+                is_announced = True
+                self.parts.notifier.started(asked)
+            state = self._read_hosts(asked, candidates)
+            selections = self._place(state)
+            end = End.PLACED
+        except NoValidHost as refusal:
+            error = refusal
+            end = End.STALE if self._may_be_stale(candidates) else End.REFUSED
+        except StaleData as stale:
+            error = stale
+            end = End.STALE
+        except Unavailable as unavailable:
+            error = unavailable
+            end = End.UNAVAILABLE
+        except Exception as unexpected:
+            # A plugin raised, or there is a bug. The decision is recorded like any
+            # other, and the driver raises the error again.
+            error = unexpected
+            end = End.FAILED
 
-    def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
-        """The candidates' hosts; a rebuild considers every host."""
-        snapshot = self.hosts.read(
-            candidates, request, *self.pipeline.needed_instances(request)
+        outdated = None
+        if end is End.STALE and is_remembered(candidates):
+            outdated = reason_of(error) or 'no host is left'
+        failure = failure_of(error)
+        ends_with_step = end in (End.PLACED, End.REFUSED) and failure is None
+        if not ends_with_step or not self.steps:
+            self._end_step(self._step_in_progress(request))
+
+        decision = Decision(
+            request=request,
+            basis=self.basis,
+            seed=self.seed,
+            began=began,
+            ended=self.parts.pipeline.clock(),
+            steps=tuple(self.steps),
+            narrowed=self.narrowed,
+            counts=self.counts,
+            attempts=tuple(self.attempts),
+            together_refused=self.together_refused,
+            outdated=outdated,
+            selections=selections,
+            refusal=error.reason if isinstance(error, NoValidHost) else None,
+            failure=failure,
         )
-        pending_claims = self.pending_claims.for_request(request)
-        hosts = self.offered_hosts.of(
-            candidates, snapshot, request, pending_claims.peers
-        )
-        self.trace.read(snapshot, len(hosts), candidates)
-        return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
+        return Outcome(end, decision, error, is_announced)
+
+    def _ask_placement(self, request: Request) -> tuple[Request, Candidates]:
+        """The request as the prefilters narrow it, and Placement's candidates.
+
+        :raises NoValidHost: a prefilter refuses, or Placement offers no candidate.
+        """
+        parts = self.parts
+        parts.hosts.prefetch(self.basis.read_since)
+        parts.placement.announce_arrival(self.basis.began)
+        version = parts.hosts.minimum_version(self.basis.read_since)
+        self.basis = replace(self.basis, minimum_version=version)
+
+        keys = {*request.flavor.extra_specs, *request.requirements.properties}
+        for prefilter in parts.prefilters:
+            if not prefilter.keys or not prefilter.keys.isdisjoint(keys):
+                request = prefilter(request, self.basis)
+        request = parts.hosts.with_requested_destination(request)
+        self.narrowed = request
+        self._end_step(PREFILTERS)
+
+        candidates = parts.placement.candidates(request, self.basis)
+        self.counts = CandidateCounts.of(candidates)
+        self._end_step(PLACEMENT)
+        if not candidates:
+            LOG.info(NO_CANDIDATES)
+            raise NoValidHost()
+        return request, candidates
+
+    def _read_hosts(
+        self, request: Request, candidates: Candidates | None
+    ) -> SchedulingState:
+        """The candidates' hosts; a rebuild, for which Placement is not asked, considers
+        every host."""
+        parts = self.parts
+        if candidates is None:
+            parts.hosts.prefetch(self.basis.read_since)
+        needs = parts.pipeline.needed_instances(request)
+        snapshot = parts.hosts.read(candidates, request, needs, self.basis)
+        claims = parts.pending_claims.for_request(request)
+        hosts = parts.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
+
+        counts = self.counts or CandidateCounts(asked=False)
+        self.counts = counts.with_hosts(candidates, snapshot, len(hosts))
+        self._end_step(HOSTS)
+        return SchedulingState(request, self.basis, snapshot, hosts, candidates, claims)
+
+    def _place(self, state: SchedulingState) -> list[list[Selection]]:
+        """Place every instance, and make the selections of the answer."""
+        random = Random(self.seed)
+        is_alone = state.request.claims and state.request.count == 1
+        with ExitStack() as undo:
+            if is_alone:
+                state = self._place_in_turn(state, random, undo)
+            else:
+                state = self._place_together(state, random, undo)
+            selections = self._with_alternates(state, random)
+            self._end_step(ALTERNATES)
+            undo.pop_all()
+
+        state.pending_claims.settle(state.placed)
+        if self.parts.notifier is not None:
+            self.parts.notifier.ended(state.request, state.placed)
+        return selections
 
     def _place_together(
         self, begun: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Every instance on the best host that those before it leave, in one claim; in
-        turn where any of them cannot be had."""
+        """Every instance on the best host that the instances before it leave, in one
+        claim; in turn where Placement refuses that claim."""
         state = begun
         made: list[tuple[SchedulingState, PendingClaim, Turn]] = []
         with ExitStack() as choices:
             for uuid in state.instance_uuids:
-                # Other requests decide between two instances of this one.
+                # Other requests decide between two instances of this request.
                 with state.pending_claims.decision_lock.turn() as turn:
                     request = state.request.for_instance(uuid)
-                    state = self._rank(state, request, random)
+                    state, _ = self._rank(state, request, random)
                     choice = self._choose(state, request, choices)
                 # Without the ranked hosts: the states wait in memory for the claim.
                 made.append((replace(state, hosts=()), choice, turn))
                 state = state.with_one_more(request, choice)
+
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
-                claims = self.placement.claim_together(wanted)
+                claims = self.parts.placement.claim_together(wanted, self.basis)
                 for claim in claims or ():
-                    choices.callback(self.placement.delete_allocations, claim)
+                    choices.callback(self.parts.placement.delete_allocations, claim)
                 if claims is None or not self._all_stay(made):
-                    self.trace.placed_apart(refused=claims is None)
+                    self.attempts.clear()
+                    self.together_refused = claims is None
+                    self._end_step(CLAIM, refused=ALL_TOGETHER if not claims else None)
                     choices.close()
                     if claims is None:
-                        state.refused()
+                        state.check_claim_refusal()
                     return self._place_in_turn(begun, random, undo)
             undo.push(choices.pop_all())
-        self.trace.step(CLAIM)
+
+        self._end_step(CLAIM)
         return state
 
     def _place_in_turn(
         self, state: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Each instance claimed on the best host that lets us, before the next is
-        ranked."""
+        """Each instance claimed, on the best host on which Placement allows the claim,
+        before the next instance is ranked."""
+        placement = self.parts.placement
         for uuid in state.instance_uuids[len(state.placed) :]:
             before = state
             request = state.request.for_instance(uuid)
             with state.pending_claims.decision_lock.turn() as first_turn:
-                state = self._rank(state, request, random)
+                state, attempt = self._rank(state, request, random)
                 best = self._choose(state, request, undo)
-            for choice, turn in self._choices(best, first_turn, request, state, undo):
-                claim = choice.candidate and self.placement.claim(
-                    request, choice.candidate
-                )
+
+            for choice, turn in self._choices(
+                best, first_turn, request, state, attempt, undo
+            ):
+                claim = None
+                if choice.candidate is not None:
+                    claim = placement.claim(request, choice.candidate, self.basis)
                 with ExitStack() as made:
                     if claim:
-                        made.callback(self.placement.delete_allocations, claim)
-                        if state.stays(choice, turn, self.pipeline):
+                        made.callback(placement.delete_allocations, claim)
+                        if state.stays(choice, turn, self.parts.pipeline):
                             undo.push(made.pop_all())
                             state = state.with_one_more(request, choice)
-                            self.trace.step(CLAIM)
+                            self._end_step(CLAIM)
                             break
+
                 state.pending_claims.drop(choice)
                 if claim:
-                    self.trace.became_unfit(choice.host)
+                    # Another request was faster. The instance is ranked anew beside
+                    # that request's claim.
+                    attempt.unfit += (choice.host.host,)
                     return self._place_in_turn(before, random, undo)
-                self.trace.claim_refused(choice.host)
-                state.refused()
+                attempt.refused += (choice.host.key,)
+                self._end_step(CLAIM, refused=choice.host.host)
+                state.check_claim_refusal()
             else:
                 LOG.debug('Unable to successfully claim against any host.')
                 raise state.not_enough()
@@ -164,41 +298,45 @@ class Cycle:
 
     def _rank(
         self, state: SchedulingState, request: Request, random: Random
-    ) -> SchedulingState:
-        """The state with the hosts for the current instance, best first, less pending
-        claims."""
-        state, index = state.now(), len(state.placed)
-        request = state.joined(request) if request.instance_group else request
-        ranking = self.pipeline.filter(state.hosts, request, index, state.candidates)
-        self.trace.filtered(request, state.hosts, state.pending, ranking)
+    ) -> tuple[SchedulingState, PlacementAttempt]:
+        """The state with the hosts for the current instance, best first, less the
+        pending claims.
+
+        :raises NoValidHost: no host passes the filters.
+        """
+        pipeline = self.parts.pipeline
+        state = state.now()
+        index = len(state.placed)
+        request = state.with_pending_members(request)
+
+        ranking = pipeline.filter(state.hosts, request, index, state.candidates)
+        attempt = self._begin_attempt(request, state, ranking)
+        self._end_step(FILTERS, attempt)
         state = replace(state, candidates=ranking.candidates)
         if not ranking.hosts:
-            raise (
-                NoValidHost(ranking.refusal) if ranking.refusal else state.not_enough()
-            )
-        ranking = self.pipeline.weigh(ranking, request, index, random)
-        self.trace.weighed(ranking)
-        return replace(state, hosts=ranking.hosts)
+            if ranking.refusal:
+                raise NoValidHost(ranking.refusal)
+            raise state.not_enough()
+
+        ranking = pipeline.weigh(ranking, request, index, random)
+        attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
+        self._end_step(WEIGHERS, attempt)
+        return replace(state, hosts=ranking.hosts), attempt
 
     def _choose(
-        self,
-        state: SchedulingState,
-        request: Request,
-        undo: ExitStack,
+        self, state: SchedulingState, request: Request, undo: ExitStack
     ) -> PendingClaim:
-        """Assign the current instance to the best of the ranked hosts, within a
-        turn."""
+        """Assign the current instance to the best of the ranked hosts, in a turn."""
         best = state.hosts[0]
         candidate = state.candidate(best)
-        return state.assign(request, best, candidate, self.pipeline.limits, undo)
+        return state.assign(request, best, candidate, self.parts.pipeline.limits, undo)
 
     def _all_stay(
-        self,
-        made: Sequence[tuple[SchedulingState, PendingClaim, Turn]],
+        self, made: Sequence[tuple[SchedulingState, PendingClaim, Turn]]
     ) -> bool:
         """True if every choice of a request fits beside the claims made at the same
         time."""
-        pipeline = self.pipeline
+        pipeline = self.parts.pipeline
         return all(state.stays(choice, turn, pipeline) for state, choice, turn in made)
 
     def _choices(
@@ -207,59 +345,154 @@ class Cycle:
         turn: Turn,
         request: Request,
         state: SchedulingState,
+        attempt: PlacementAttempt,
         undo: ExitStack,
     ) -> Iterator[tuple[PendingClaim, Turn]]:
-        """The best choice, then choices of the other candidates of its host, then of
-        the candidates of the hosts behind it, each with the turn in which it was made.
-        A host counts only if it still fits: other requests may have chosen it
-        meanwhile."""
+        """Choices to claim, one after the other, until a claim succeeds.
+
+        The best choice comes first, then choices of the other candidates of the same
+        host, then the candidates of the hosts behind it, each with the turn in which
+        the choice was made. A host is left out if it no longer fits: other requests may
+        have chosen it meanwhile.
+        """
         yield best, turn
-        pipeline = self.pipeline
-        index = len(state.placed)
-        offered = state.candidates or {}
         refused = [best.candidate] if best.candidate else []
+        offered = state.candidates or {}
         for host in state.hosts:
             while len(refused) < min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid])):
                 with state.pending_claims.decision_lock.turn() as turn:
-                    now = replace(state, hosts=[host]).now()
-                    if not now.is_as_before(state, host):
-                        anew = now.joined(request)
-                        ranking = pipeline.filter(
-                            now.hosts, anew, index, now.candidates
-                        )
-                        now = replace(
-                            now, hosts=ranking.hosts, candidates=ranking.candidates
-                        )
-                    if now.hosts:
-                        candidate = now.candidate(now.hosts[0], refused)
-                    else:
-                        candidate = None
-                    if candidate is None:
-                        if not refused:
-                            self.trace.became_unfit(host)
-                        break
-                    choice = now.assign(
-                        request, now.hosts[0], candidate, pipeline.limits, undo
-                    )
+                    choice = self._choice_on(host, state, request, refused, undo)
+                if choice is None:
+                    if not refused:
+                        attempt.unfit += (host.host,)
+                    break
                 yield choice, turn
-                refused.append(candidate)
+                assert choice.candidate is not None
+                refused.append(choice.candidate)
             refused = []
+
+    def _choice_on(
+        self,
+        host: Host,
+        state: SchedulingState,
+        request: Request,
+        refused: Sequence[Candidate],
+        undo: ExitStack,
+    ) -> PendingClaim | None:
+        """Assign the current instance to a host, if it still fits, with a candidate
+        that was not refused; within a turn."""
+        pipeline = self.parts.pipeline
+        now = replace(state, hosts=[host]).now()
+        if not now.is_as_before(state, host):
+            ranking = pipeline.filter(
+                now.hosts,
+                now.with_pending_members(request),
+                len(state.placed),
+                now.candidates,
+            )
+            now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
+        if not now.hosts:
+            return None
+        candidate = now.candidate(now.hosts[0], refused)
+        if candidate is None:
+            return None
+        return now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
 
     def _with_alternates(
         self, state: SchedulingState, random: Random
     ) -> list[list[Selection]]:
-        """Behind each chosen host, the best of its cell that were not chosen."""
+        """Behind each chosen host, the best hosts of its cell that were not chosen."""
+        pipeline = self.parts.pipeline
+        number = 0
         if state.request.return_alternates:
-            number = self.pipeline.settings.max_attempts - 1
-        else:
-            number = 0
+            number = pipeline.settings.max_attempts - 1
         if number and len(state.placed) > 1:
-            state, index = state.now(), len(state.placed) - 1
-            request = state.joined(state.request)
-            ranking = self.pipeline.rank(
-                state.hosts, request, index, random, state.candidates
+            # The ranking of the last instance counts that instance on no host yet.
+            state = state.now()
+            ranking = pipeline.rank(
+                state.hosts,
+                state.with_pending_members(state.request),
+                len(state.placed) - 1,
+                random,
+                state.candidates,
             )
             state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
-        zone = self.pipeline.settings.default_availability_zone
-        limits = self.pipeline.limits
-        return state.selections(state.hosts if number else (), number, zone, limits)
+
+        zone = pipeline.settings.default_availability_zone
+        spare_hosts = state.hosts if number else ()
+        return state.selections(spare_hosts, number, zone, pipeline.limits)
+
+    def _begin_attempt(
+        self, request: Request, state: SchedulingState, ranking: Ranking
+    ) -> PlacementAttempt:
+        """The attempt to place the current instance, with the filters' verdicts. It
+        takes the place of an earlier attempt for the same instance."""
+        uuid = request.instance_uuid if request.instance_uuids else None
+        earlier = None
+        last_uuid = self.attempts[-1].instance_uuid if self.attempts else None
+        if uuid is not None and uuid == last_uuid:
+            earlier = self.attempts.pop()
+
+        index = len(self.attempts)
+        attempt = PlacementAttempt(
+            instance_uuid=uuid,
+            index=index,
+            start=len(state.hosts),
+            pending=self._count_pending(state.hosts, state.pending),
+            ranking=ranking.explained(with_hosts=index == 0),
+            refused=earlier.refused if earlier else (),
+            unfit=earlier.unfit if earlier else (),
+            passed=len(ranking.hosts),
+        )
+        self.attempts.append(attempt)
+        for result in ranking.filters:
+            self._host_uuids.difference_update(map(uuid_of, result.rejected_hosts))
+        return attempt
+
+    def _count_pending(
+        self, hosts: Sequence[Host], pending: Mapping[str, ClaimsOfHost]
+    ) -> int:
+        """The number of hosts with pending claims.
+
+        The UUIDs of the hosts are collected once for a request: to collect them for
+        each instance takes a tenth of the time of a decision. The hosts of an instance
+        are those of the instance before, less the rejected hosts.
+        """
+        if not pending:
+            return 0
+        if len(self._host_uuids) != len(hosts):
+            self._host_uuids = set(map(uuid_of, hosts))
+        return len(self._host_uuids.intersection(pending))
+
+    def _end_step(
+        self,
+        name: str,
+        attempt: PlacementAttempt | None = None,
+        refused: str | None = None,
+    ) -> None:
+        """Note the end of a step."""
+        now = self.parts.pipeline.clock()
+        self.steps.append(Step(name, now, attempt, refused))
+
+    def _step_in_progress(self, request: Request) -> str:
+        """The step in which an error ends the try."""
+        if self.steps:
+            return NEXT_STEP[self.steps[-1].name]
+        return HOSTS if request.is_rebuild else PREFILTERS
+
+    def _may_be_stale(self, candidates: Candidates | None) -> bool:
+        """True if the try rests on an earlier answer of Placement, or on a reading of
+        the databases from before the try: then a refusal proves nothing."""
+        return is_remembered(candidates) or self.basis.read_since < self.basis.began
+
+
+def is_remembered(candidates: Candidates | None) -> bool:
+    """True for candidates of an earlier answer of Placement."""
+    return candidates is not None and getattr(candidates, 'age', None) is not None
+
+
+def reason_of(error: Exception | None) -> str:
+    """The reason of a refusal without nova's standard text, or an error's text."""
+    if isinstance(error, NoValidHost):
+        return error.reason
+    return str(error or '')

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision as a value: what came of a request, and why.
 
-A cycle collects the parts while it decides, in the :class:`DecisionTrace` of its
-request, and returns the :class:`Decision`; whoever catches an error has the trace make
-one of it. Records, metrics, traces and refusals that are explained to the caller are
-functions of it.
+A cycle returns the :class:`Decision` of each try, also of a try that an error ends.
+Records, metrics, traces and the refusals that are explained to the caller are functions
+of decisions.
 
 Decisions wait for the thread that records them, so a decision refers to few large
 objects: the chosen candidates without the others, each rejected host, and the ranked
@@ -12,15 +11,15 @@ hosts of the first instance. The hosts that fit a later instance are the hosts o
 first instance's ranking, less the rejected hosts.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidates
-from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 
 PREFILTERS = 'prefilters'
@@ -31,7 +30,7 @@ WEIGHERS = 'weighers'
 CLAIM = 'claim'
 ALTERNATES = 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
-_NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
+NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
 """A claim that is refused is followed by one on the next host."""
 
 ALL_TOGETHER = 'all together'
@@ -104,6 +103,12 @@ class Ranking:
     refusal: str | None = None
     candidates: Candidates | None = None
 
+    def explained(self, with_hosts: bool) -> 'Ranking':
+        """The part of the ranking that explains an attempt: without the candidates,
+        which would keep Placement's answer in memory, and perhaps without the hosts."""
+        hosts = self.hosts if with_hosts else ()
+        return replace(self, hosts=hosts, candidates=None)
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateCounts:
@@ -120,10 +125,41 @@ class CandidateCounts:
     asked: bool = True
     age: float | None = None
 
+    @classmethod
+    def of(cls, candidates: Candidates) -> 'CandidateCounts':
+        """Count Placement's offer. An offer knows the number of its candidates, since
+        to count them takes long."""
+        count: int | None = getattr(candidates, 'count', None)
+        if count is None:
+            count = len(set(map(id, chain.from_iterable(candidates.values()))))
+        return cls(count, len(candidates), age=getattr(candidates, 'age', None))
 
-@dataclass(frozen=True, slots=True)
+    def with_hosts(
+        self, candidates: Candidates | None, snapshot: HostSnapshot, hosts: int
+    ) -> 'CandidateCounts':
+        """The counts once the hosts of the offer are read.
+
+        :param hosts: the number of hosts that the request may go to.
+        """
+        elsewhere = 0
+        if candidates is not None and hosts < self.providers:
+            strangers = candidates.keys() - snapshot.hosts.keys()
+            elsewhere = len(
+                {
+                    id(candidate)
+                    for provider in strangers
+                    for candidate in candidates[provider]
+                    if snapshot.hosts.keys().isdisjoint(candidate.allocations)
+                }
+            )
+        total = max(snapshot.total, hosts)
+        return replace(self, hosts=hosts, elsewhere=elsewhere, total=total)
+
+
+@dataclass(slots=True)
 class PlacementAttempt:
-    """The search of a host for one instance of a request.
+    """The search of a host for one instance of a request. The cycle that makes the
+    attempt fills it in; nobody changes it afterwards.
 
     :ivar start: the number of hosts to choose from: those left by the instance before.
     :ivar pending: the number of them from which pending claims were subtracted.
@@ -162,10 +198,11 @@ class Step:
 class Decision:
     """Outcome of a request.
 
-    Attempts and ``together_refused`` are of the last time that the request was decided,
-    where it had to wait; steps are of all times. ``began``, ``ended`` and those of
-    steps are seconds of one clock.
+    Attempts and ``together_refused`` are of the last try, where the request was decided
+    in several; steps are of all tries. ``began``, ``ended`` and the moments of steps
+    are seconds of one clock.
 
+    :ivar basis: the freshness of the data that the last try rests on.
     :ivar narrowed: the request as the prefilters left it, once Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
@@ -177,6 +214,7 @@ class Decision:
     """
 
     request: Request
+    basis: Basis
     seed: int
     began: float
     ended: float
@@ -189,6 +227,20 @@ class Decision:
     selections: list[list[Selection]] = field(default_factory=list)
     refusal: str | None = None
     failure: str | None = None
+
+    def after(self, earlier: 'Decision | None') -> 'Decision':
+        """The decision of the last try of a request, with the steps of the tries before
+        it. The pause between two tries counts to the step that ended the earlier."""
+        if earlier is None:
+            return self
+        *steps, last_step = earlier.steps
+        last_step = replace(last_step, ended=self.began)
+        return replace(
+            self,
+            began=earlier.began,
+            steps=(*steps, last_step, *self.steps),
+            outdated=self.outdated or earlier.outdated,
+        )
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -215,202 +267,20 @@ class Decision:
         return sums
 
 
-@dataclass(slots=True)
-class DecisionTrace:
-    """The parts of a decision, collected by the cycle that makes it.
+def failure_of(error: Exception | None) -> str | None:
+    """What an operator must mend, for an error that ends a try; None for a refusal.
 
-    It is kept apart from errors: requests that wait for one answer share the error,
-    too.
-
-    :ivar seed: of every draw.
-    :ivar clock: seconds, from any moment on.
-    :ivar began: when the request came.
-    :ivar steps: those of earlier attempts, ``steps_before``, and of this one.
-    :ivar is_announced: notifications tell that hosts are going to be chosen.
-    :ivar _uuids: UUIDs of the hosts for the instance at ``_uuids_index``, once needed.
+    Foreign errors may quote secrets, so that only their type is named.
     """
-
-    request: Request
-    seed: int
-    clock: Callable[[], float]
-    began: float
-    narrowed: Request | None = None
-    counts: CandidateCounts | None = None
-    attempts: list[PlacementAttempt] = field(default_factory=list)
-    together_refused: bool = False
-    steps: list[Step] = field(default_factory=list)
-    steps_before: int = 0
-    is_announced: bool = False
-    outdated: str | None = None
-    _uuids: set[str] | None = None
-    _uuids_index: int = 0
-
-    def restart(self, request: Request) -> None:
-        """Forget an attempt that an unavailable service ended, or what was remembered,
-        but for the time that it took, which lasts until now."""
-        self._end_step()
-        self.request = request
-        self.narrowed = None
-        self.counts = None
-        self.attempts = []
-        self.together_refused = False
-        self._uuids = None
-        self.steps_before = len(self.steps)
-
-    def _end_step(self) -> None:
-        done = self.steps[self.steps_before :]
-        first = HOSTS if self.request.is_rebuild else PREFILTERS
-        self.step(_NEXT_STEP[done[-1].name] if done else first)
-
-    def step(
-        self,
-        name: str,
-        attempt: PlacementAttempt | None = None,
-        refused: str | None = None,
-    ) -> None:
-        """Note the end of a step."""
-        self.steps.append(Step(name, self.clock(), attempt, refused))
-
-    def prefiltered(self, request: Request) -> None:
-        """Note the request that Placement is asked for."""
-        self.narrowed = request
-        self.step(PREFILTERS)
-
-    def offered(self, candidates: Candidates) -> None:
-        """Note the size of Placement's offer, which an index knows: to count takes
-        long."""
-        count: int | None = getattr(candidates, 'count', None)
-        if count is None:
-            count = len(set(map(id, chain.from_iterable(candidates.values()))))
-        self.counts = CandidateCounts(
-            count, len(candidates), age=getattr(candidates, 'age', None)
-        )
-        self.step(PLACEMENT)
-
-    def read(
-        self, snapshot: HostSnapshot, hosts: int, candidates: Candidates | None
-    ) -> None:
-        """Note the numbers of hosts."""
-        counts = (candidates is not None and self.counts) or CandidateCounts(
-            asked=False
-        )
-        elsewhere = 0
-        if candidates is not None and hosts < counts.providers:
-            strangers = candidates.keys() - snapshot.hosts.keys()
-            elsewhere = len(
-                {
-                    id(candidate)
-                    for rp in strangers
-                    for candidate in candidates[rp]
-                    if snapshot.hosts.keys().isdisjoint(candidate.allocations)
-                }
-            )
-        total = max(snapshot.total, hosts)
-        self.counts = replace(counts, hosts=hosts, elsewhere=elsewhere, total=total)
-        self.step(HOSTS)
-
-    def filtered(
-        self,
-        request: Request,
-        hosts: Sequence[Host],
-        pending: Collection[str],
-        ranking: Ranking,
-    ) -> None:
-        """Note the verdicts on the hosts for the next instance; claims are pending on
-        some."""
-        uuid = request.instance_uuid if request.instance_uuids else None
-        before = None
-        is_again = bool(self.attempts) and self.attempts[-1].instance_uuid == uuid
-        if uuid is not None and is_again:
-            before = self.attempts.pop()
-
-        index = len(self.attempts)
-        kept_hosts = ranking.hosts if index == 0 else ()
-        attempt = PlacementAttempt(
-            instance_uuid=uuid,
-            index=index,
-            start=len(hosts),
-            pending=self._count_pending(hosts, pending) if pending else 0,
-            ranking=replace(ranking, hosts=kept_hosts, candidates=None),
-            refused=before.refused if before else (),
-            unfit=before.unfit if before else (),
-            passed=len(ranking.hosts),
-        )
-        self.attempts.append(attempt)
-        self.step(FILTERS, attempt)
-
-    def weighed(self, ranking: Ranking) -> None:
-        """Note the order of the hosts for the same instance."""
-        attempt = self.attempts[-1]
-        hosts = ranking.hosts if attempt.index == 0 else ()
-        ranking = replace(ranking, hosts=hosts, candidates=None)
-        attempt = replace(attempt, ranking=ranking)
-        self.attempts[-1] = attempt
-        self.step(WEIGHERS, attempt)
-
-    def _count_pending(self, hosts: Sequence[Host], pending: Collection[str]) -> int:
-        """The number of hosts for the next instance on which claims are pending.
-
-        The UUIDs of hosts are collected once for a request, since collecting the UUIDs
-        for each instance takes a tenth of the time of its decision. An instance has the
-        hosts of the instance before, less the rejected hosts.
-        """
-        index = len(self.attempts)
-        if self._uuids is None:
-            self._uuids = set(map(uuid_of, hosts))
-            self._uuids_index = index
-
-        for attempt in self.attempts[self._uuids_index :]:
-            for result in attempt.ranking.filters:
-                self._uuids.difference_update(map(uuid_of, result.rejected_hosts))
-        self._uuids_index = index
-        return len(self._uuids.intersection(pending))
-
-    def claim_refused(self, host: Host) -> None:
-        """Note that Placement refused a claim for the same instance."""
-        attempt = self.attempts[-1]
-        self.attempts[-1] = replace(attempt, refused=(*attempt.refused, host.key))
-        self.step(CLAIM, refused=host.host)
-
-    def became_unfit(self, host: Host) -> None:
-        """Note that a host does not fit any more when it is its turn."""
-        attempt = self.attempts[-1]
-        self.attempts[-1] = replace(attempt, unfit=(*attempt.unfit, host.host))
-
-    def placed_apart(self, refused: bool) -> None:
-        """Note that each instance is placed by itself now: Placement refused to claim
-        for all of them at once, or another scheduler was faster for one of them."""
-        self.attempts.clear()
-        self._uuids = None
-        self.together_refused = refused
-        self.step(CLAIM, refused=ALL_TOGETHER if refused else None)
-
-    def failed(self, error: Exception) -> Decision:
-        """The decision that ended with this error."""
-        cause = error.__cause__ if isinstance(error, NoValidHost) else error
-        failure = None
-        if cause is not None:
-            if isinstance(cause, NovaschedError):
-                failure = str(cause)
-            else:
-                failure = type(cause).__name__
-        if cause is not None or len(self.steps) == self.steps_before:
-            self._end_step()
-        refusal = error.reason if isinstance(error, NoValidHost) else None
-        return self.decision(refusal=refusal, failure=failure)
-
-    def decision(self, **result: Any) -> Decision:
-        """The decision with this result."""
-        return Decision(
-            request=self.request,
-            seed=self.seed,
-            began=self.began,
-            ended=self.clock(),
-            steps=tuple(self.steps),
-            narrowed=self.narrowed,
-            counts=self.counts,
-            attempts=tuple(self.attempts),
-            together_refused=self.together_refused,
-            outdated=self.outdated,
-            **result,
-        )
+    if isinstance(error, NoValidHost):
+        # A refusal has a cause where a prefilter could not do its work.
+        cause = error.__cause__
+        if cause is None:
+            return None
+    elif error is None:
+        return None
+    else:
+        cause = error
+    if isinstance(cause, NovaschedError):
+        return str(cause)
+    return type(cause).__name__

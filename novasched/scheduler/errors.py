@@ -28,6 +28,11 @@ class NoValidHost(NovaschedError):
         self.reason = reason
 
 
+class StaleData(NovaschedError):
+    """For the driver: data that a try rests on is out of date. The request is decided
+    anew on fresh data; no caller gets this error."""
+
+
 class BadRequest(NovaschedError):
     """For the caller: the message is not a request that can be understood."""
 

@@ -14,11 +14,12 @@ import msgspec
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.ports import Hosts, Placement
+from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs, Placement
 from novasched.scheduler.requirements import flavor_sizes
 
 ANY_HOST = Request(flavor=Flavor())
@@ -34,6 +35,8 @@ class MemoryHosts:
     ``aggregates_settled`` see :class:`novasched.scheduler.model.host.HostSnapshot`."""
 
     aggregates_settled = -math.inf
+    compute_version = 0
+    """The version that every nova-compute is taken to have."""
 
     def __init__(
         self, hosts: Iterable[Host] = (), settings: Settings | None = None
@@ -42,10 +45,13 @@ class MemoryHosts:
         self._settings = settings or Settings()
         self._lock = threading.Lock()
 
-    def prepare(self, moment: float) -> None:
+    def prefetch(self, moment: float) -> None:
         """There is nothing to read ahead."""
 
-    def aimed(self, request: Request) -> Request:
+    def minimum_version(self, since: float) -> int:
+        return self.compute_version
+
+    def with_requested_destination(self, request: Request) -> Request:
         names = {host.host for host in self.hosts.values()}
         for name in request.force_hosts:
             if name not in names:
@@ -56,15 +62,16 @@ class MemoryHosts:
         self,
         uuids: Collection[str] | None,
         request: Request,
-        instances: bool,
-        images: bool = False,
-        named: Collection[str] = (),
-        located: Collection[str] = (),
-        flavors: bool = False,
+        needs: Needs = NO_INSTANCES,
+        basis: Basis = FRESH,
     ) -> HostSnapshot:
         """Hosts have all their instances, if any, since later requests may name any of
         them."""
-        hosts = self.all(instances or flavors or bool(named) or bool(located), images)
+        needs_instances = bool(
+            needs.instances or needs.flavors or needs.named or needs.located
+        )
+        located = needs.located
+        hosts = self.all(needs_instances, needs.images)
         destination = request.requested_destination
         one_cell = destination and not destination.allow_cross_cell_move
         cell = destination.cell_uuid if destination and one_cell else None
@@ -114,13 +121,14 @@ class HostCache(MemoryHosts):
     and when a request needs more of them than was read. What was placed is gone after
     that."""
 
-    def __init__(
-        self, source: Hosts, settings: Settings, asking: Request = ANY_HOST
-    ) -> None:
-        """:param asking: the request for which hosts are read."""
+    def __init__(self, source: Hosts, settings: Settings, basis: Basis = FRESH) -> None:
+        """Begin without hosts.
+
+        :param basis: how fresh the hosts must be when they are read.
+        """
         super().__init__((), settings)
         self._source = source
-        self._asking = asking
+        self._basis = basis
         self._detail: tuple[bool, bool] | None = None
 
     def refresh(
@@ -132,15 +140,19 @@ class HostCache(MemoryHosts):
         """
         before = self._detail or (False, False)
         detail = (before[0] or instances, before[1] or images)
-        snapshot = self._source.read(None, self._asking, *detail)
+        needs = Needs(instances=detail[0], images=detail[1])
+        snapshot = self._source.read(None, ANY_HOST, needs, self._basis)
         hosts = dict(snapshot.hosts)
         self.hosts = hosts
         self._detail = detail
         self.aggregates_settled = snapshot.aggregates_settled
         return hosts
 
-    def aimed(self, request: Request) -> Request:
-        return self._source.aimed(request)
+    def minimum_version(self, since: float) -> int:
+        return self._source.minimum_version(since)
+
+    def with_requested_destination(self, request: Request) -> Request:
+        return self._source.with_requested_destination(request)
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
         hosts = self.hosts
@@ -229,12 +241,12 @@ class MemoryPlacement:
         )
         self._stale = stale
 
-    def expect(self, moment: float) -> None:
+    def announce_arrival(self, moment: float) -> None:
         """No request waits for another."""
 
-    def candidates(self, request: Request) -> Candidates:
+    def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         if self._source is not None:
-            return self._source.candidates(request)
+            return self._source.candidates(request, basis)
         resources = self._resources(request)
         return {
             provider: [candidate_of(provider, resources)]
@@ -242,14 +254,16 @@ class MemoryPlacement:
             if provider in self._stale or not self.free.lacking({provider: resources})
         }
 
-    def claim(self, request: Request, candidate: Candidate) -> str | None:
-        claims = self.claim_together([(request, candidate)])
+    def claim(
+        self, request: Request, candidate: Candidate, basis: Basis = FRESH
+    ) -> str | None:
+        claims = self.claim_together([(request, candidate)], basis)
         if claims:
             return claims[0]
         return None
 
     def claim_together(
-        self, wanted: Sequence[tuple[Request, Candidate]]
+        self, wanted: Sequence[tuple[Request, Candidate]], basis: Basis = FRESH
     ) -> Sequence[str] | None:
         """A claim is the instance's UUID."""
         amounts = {

@@ -276,10 +276,10 @@ class PendingClaims:
         if was_there and claim.is_ours and self.peers is not None:
             self.peers.tell(claim, State.RELEASED)
 
-    def came_free(self, request: Request) -> bool:
+    def came_free(self, request: Request, since: float) -> bool:
         """Wait a little for what others have chosen to be claimed: True if any of it
-        was released instead since a request arrived. Where several schedulers choose
-        the same, more is taken for a moment than is claimed in the end."""
+        was released instead since a moment. Where several schedulers choose the same,
+        more is taken for a moment than is claimed in the end."""
         if self.peers is None or self.peers.part[1] == 1:
             return False
         own = request.instance_uuids or ()
@@ -298,9 +298,7 @@ class PendingClaims:
             return all(done) or came_free()
 
         def came_free() -> bool:
-            return any(
-                at >= request.arrived and x not in own for x, at in self._released
-            )
+            return any(at >= since and x not in own for x, at in self._released)
 
         with self._changed:
             self._changed.wait_for(is_over, UNDECIDED_CLAIM_S)

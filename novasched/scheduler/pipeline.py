@@ -28,6 +28,7 @@ from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled
+from novasched.scheduler.ports import Needs
 from novasched.scheduler.requested_hosts import narrow
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weights import HostTable, Numbers, no_clock, weigh
@@ -148,33 +149,34 @@ class Pipeline:
         pipeline.weighers = tuple(own[count:])
         return pipeline
 
-    def needed_instances(
-        self, request: Request
-    ) -> tuple[bool, bool, Collection[str], Collection[str], bool]:
-        """The instances that filters and weighers need for a request.
-
-        :returns: True if they need all instances on hosts; True if they need the images
-            of these; else the UUIDs of the instances that they look for on hosts; the
-            UUIDs of the instances whose hosts they need to know, wherever the hosts
-            are; and True if they need one instance of each flavor on each host.
-        """
-        named: set[str] = set()
-        all_of_them = False
+    def needed_instances(self, request: Request) -> Needs:
+        """The instances on hosts that filters and weighers need for a request."""
         filters = [each for each in self.filters if _judges(each, request)]
         weighers = [each for each in self.weighers if each.applies(request)]
         running: list[Enabled[Any]] = [*filters, *weighers]
-        for each in running:
-            with each:
-                uuids = each.plugin.needed_instances(request)
-            all_of_them = all_of_them or uuids is None
-            named.update(uuids or ())
-        images = True in [each.plugin.reads_images for each in weighers]
+
+        named: set[str] = set()
+        needs_all = False
+        for enabled in running:
+            with enabled:
+                uuids = enabled.plugin.needed_instances(request)
+            if uuids is None:
+                needs_all = True
+            else:
+                named.update(uuids)
+
+        located: Collection[str] = ()
         group = request.instance_group
-        locates = group and True in [each.plugin.locates_members for each in running]
-        located = group.members if group and locates else ()
-        reads_flavors = True in [each.plugin.reads_flavors for each in running]
-        flavors = reads_flavors and not all_of_them
-        return all_of_them, images, () if all_of_them else named, located, flavors
+        if group and any(enabled.plugin.locates_members for enabled in running):
+            located = group.members
+        reads_flavors = any(enabled.plugin.reads_flavors for enabled in running)
+        return Needs(
+            instances=needs_all,
+            images=any(enabled.plugin.reads_images for enabled in weighers),
+            named=() if needs_all else named,
+            located=located,
+            flavors=reads_flavors and not needs_all,
+        )
 
     def rank(
         self,

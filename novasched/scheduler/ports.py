@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from novasched.conf.errors import NovaschedError
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.model.host import HostSnapshot
@@ -20,21 +20,30 @@ more."""
 class Placement(Protocol):
     """Placement, as far as the cycle needs it (``placement/client.py``)."""
 
-    def expect(self, moment: float) -> None:
-        """A request that arrived at a moment (monotonic seconds) will soon ask for
-        candidates: others that ask the same may wait for it a little."""
+    def announce_arrival(self, moment: float) -> None:
+        """Tell that the request of a try that began at a moment (monotonic seconds)
+        will soon ask for candidates. Requests with the same query may wait a little
+        for the new request, so that one answer serves all of them."""
 
-    def candidates(self, request: Request) -> Candidates:
-        """Ways to serve the request, by the UUID of each provider involved."""
+    def candidates(self, request: Request, basis: Basis) -> Candidates:
+        """The allocation candidates of the request, by the UUID of each provider."""
 
-    def claim(self, request: Request, candidate: Candidate) -> object | None:
-        """Allocate a candidate to the current instance; None if somebody has it."""
+    def claim(
+        self, request: Request, candidate: Candidate, basis: Basis
+    ) -> object | None:
+        """Allocate a candidate to the current instance.
+
+        :returns: the claim; None if Placement refuses, since another consumer has taken
+            the resources.
+        """
 
     def claim_together(
-        self, wanted: Sequence[tuple[Request, Candidate]]
+        self, wanted: Sequence[tuple[Request, Candidate]], basis: Basis
     ) -> Sequence[object] | None:
-        """Allocate a candidate to each of several new instances; None if one cannot
-        have its, and then none has."""
+        """Allocate a candidate to each of several new instances.
+
+        :returns: the claims; None, with nothing allocated, if Placement refuses one.
+        """
 
     def delete_allocations(self, claim: Any) -> None:
         """Undo what a claim returned; never raises."""
@@ -64,19 +73,40 @@ class Instances(Protocol):
         """
 
 
-class Outdated(NovaschedError):
-    """For the driver: what a request began with has changed meanwhile; it is to be
-    decided anew."""
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The instances on hosts that the filters and weighers need for a request.
+
+    :ivar instances: all instances on each host.
+    :ivar images: the image properties of these instances, too.
+    :ivar named: UUIDs of instances: those that are on hosts, at least.
+    :ivar located: UUIDs of instances whose hosts are needed, in whatever cell.
+    :ivar flavors: at least one instance of each flavor on each host.
+    """
+
+    instances: bool = False
+    images: bool = False
+    named: Collection[str] = ()
+    located: Collection[str] = ()
+    flavors: bool = False
+
+
+NO_INSTANCES = Needs()
 
 
 class Hosts(Protocol):
     """Hosts of the cells, as far as the cycle needs them (``cells/snapshot.py``)."""
 
-    def prepare(self, moment: float) -> None:
-        """Begin to read what has changed up to a moment (monotonic seconds), while
-        Placement is asked."""
+    def prefetch(self, moment: float) -> None:
+        """Begin to read the changes up to a moment (monotonic seconds), while Placement
+        is asked."""
 
-    def aimed(self, request: Request) -> Request:
+    def minimum_version(self, since: float) -> int:
+        """The lowest version that a nova-compute of any cell has reported; 0 if none
+        has. The first call waits for a reading from ``since`` (monotonic seconds) or
+        later; later calls answer from the last reading."""
+
+    def with_requested_destination(self, request: Request) -> Request:
         """The request with the host or node that it names looked up.
 
         :raises NoValidHost: there is no such host.
@@ -86,23 +116,15 @@ class Hosts(Protocol):
         self,
         uuids: Collection[str] | None,
         request: Request,
-        instances: bool,
-        images: bool = False,
-        named: Collection[str] = (),
-        located: Collection[str] = (),
-        flavors: bool = False,
+        needs: Needs,
+        basis: Basis,
     ) -> HostSnapshot:
-        """The hosts as they were when the request arrived, or later: those with the
-        UUIDs of these compute nodes and perhaps others; all of them for None.
+        """The hosts, as fresh as the basis asks.
 
-        :param instances: with all instances on each host.
-        :param images: these with the properties of their images.
-        :param named: with those of the instances of these UUIDs that are on hosts, at
-            least.
-        :param located: say of these instances on which hosts of all cells they are.
-        :param flavors: with at least one instance of each flavor on each host.
-        :raises Outdated: the request goes by another version of nova-compute than is
-            there.
+        :param uuids: compute nodes; the snapshot has their hosts, and perhaps further
+            hosts. None for all hosts.
+        :raises StaleData: the request was narrowed for another minimum version of
+            nova-compute than the hosts report.
         """
 
 

@@ -150,7 +150,7 @@ def compose(
         max(1, service.workers),
     )
     network = _neutron(conf, settings, service, placement)
-    sources = Sources(aggregates, hosts.minimum_version, network)
+    sources = Sources(aggregates, network)
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 

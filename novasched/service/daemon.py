@@ -82,7 +82,7 @@ class SchedulerService:
         self._records = self.application.records
         # a failure has been logged before the workers were started
         self._records.open()
-        self.application.hosts.prepare(time.monotonic())
+        self.application.hosts.prefetch(time.monotonic())
         self._tasks = _start_tasks(self.application, self.settings)
         self._transport = make_transport(self.conf)
         self._server = make_server(

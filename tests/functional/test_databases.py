@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 
 from novasched.cells import database
 from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
 from tests.lab.compute_rows import Compute, Flavor
@@ -91,7 +92,7 @@ def reader(databases):
 def hosts(reader):
     """What a request finds; nothing if no cell answers."""
     try:
-        found = reader.read(None, a_request(), instances=True, images=True).hosts
+        found = reader.read(None, a_request(), Needs(instances=True, images=True)).hosts
     except DatabaseUnavailable:
         return set()
     return {host.host for host in found.values()}
@@ -255,7 +256,7 @@ def test_a_migration(databases, caplog):
         done.result()
         [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
         cell1.database.look_again()
-        found = reader.read(None, a_request(), instances=False).hosts.values()
+        found = reader.read(None, a_request()).hosts.values()
     assert {host.host: host.cpu_allocation_ratio for host in found} == {
         'h1': 7.0,
         'h2': 4.0,

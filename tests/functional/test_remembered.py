@@ -9,6 +9,7 @@ from keystoneauth1 import adapter, session, token_endpoint
 
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import RememberedCandidates
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_flavor, a_request
@@ -20,6 +21,7 @@ from tests.lab.proxy import Proxy
 from .test_placement_fails import placed
 
 WAIT = 30.0
+FROM_MEMORY = Basis(from_memory=True)
 LONG = 3600.0
 TRAITS = ('HW_CPU_X86_AVX', 'HW_CPU_X86_AVX2', 'CUSTOM_GOLD', 'COMPUTE_STATUS_DISABLED')
 ZONES = new_uuids(2)
@@ -111,17 +113,16 @@ def test_it_offers_what_placement_offers(cloud, remembering, seed):
     compared = 0
     for _ in range(40):
         now = asked(random)
-        again = replace(now, from_memory=True)
-        smallest = replace(again, flavor=a_flavor(vcpus=1, memory_mb=1, root_gb=1))
+        smallest = replace(now, flavor=a_flavor(vcpus=1, memory_mb=1, root_gb=1))
         if now.requested_destination.forbidden_aggregates != frozenset(ZONES[1:]):
             wait_until(
                 lambda small=smallest: isinstance(
-                    remembering.candidates(small), RememberedCandidates
+                    remembering.candidates(small, FROM_MEMORY), RememberedCandidates
                 ),
                 WAIT,
                 'answer about all hosts',
             )
-        offered = remembering.candidates(again)
+        offered = remembering.candidates(now, FROM_MEMORY)
         real = remembering.candidates(now)
         if not isinstance(offered, RememberedCandidates):
             continue
@@ -145,10 +146,10 @@ def test_a_provider_that_is_gone(cloud, remembering):
         'DISK_GB': {'total': 99},
     }
     cloud.placement.add_provider(gone, 'gone', sizes, [])
-    request = a_request(instance_uuid=new_uuids()[0], from_memory=True)
+    request = a_request(instance_uuid=new_uuids()[0])
 
     def remembered():
-        found = remembering.candidates(request)
+        found = remembering.candidates(request, FROM_MEMORY)
         if isinstance(found, RememberedCandidates):
             return found
         return {}

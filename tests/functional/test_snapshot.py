@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import example, given, settings
 
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab import servers
 from tests.lab.builders import a_request, a_uuid
@@ -62,7 +63,7 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases):
         seen = []
         while written[0] < WRITES:
             least = written[0]
-            hosts = story.reader.read(None, a_request(), instances=False).hosts
+            hosts = story.reader.read(None, a_request()).hosts
             seen.append((least, hosts[a_uuid(HOSTS[0])].free_ram_mb))
         return seen
 
@@ -97,7 +98,7 @@ def test_queries_do_not_grow_with_hosts(databases):
             )
         story.reader.renew()
         with databases.watched() as asked:
-            hosts = story.reader.read(None, a_request(), instances=False).hosts
+            hosts = story.reader.read(None, a_request()).hosts
         queries = [
             each for each, _ in asked if each.startswith('SELECT') and 'FROM' in each
         ]
@@ -127,7 +128,7 @@ def test_all_instances_are_read_in_portions(databases):
             connection.execute(sa.insert(kept), metadata)
     for images in (False, True):
         hosts = story.reader.read(
-            None, a_request(), instances=True, images=images
+            None, a_request(), Needs(instances=True, images=images)
         ).hosts
         for host in hosts.values():
             assert host.instances.keys() == {

@@ -202,7 +202,7 @@ class Scheduler:
         )
         self.filters = loading.filters(settings)
         self.weighers = loading.weighers(settings)
-        sources = Sources(self.hosts.aggregates, self.hosts.minimum_version, NETWORK)
+        sources = Sources(self.hosts.aggregates, NETWORK)
         self.prefilters = enabled_prefilters(settings, sources)
 
     def close(self):

@@ -125,10 +125,10 @@ def servers_find_hosts(cloud):
 def check(cloud, table, column, value):
     """Servers find the other hosts, which nothing is wrong with, and every host weighs
     something."""
-    before = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
+    before = cloud.scheduler.hosts.read(None, a_request()).hosts
     told = logged('nova.scheduler.host_manager', logging.WARNING)
     with cloud.written('cell1', table, column, value), told as records:
-        after = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
+        after = cloud.scheduler.hosts.read(None, a_request()).hosts
         servers_find_hosts(cloud)
         for weigher in cloud.scheduler.weighers:
             raw = np.array(

@@ -19,7 +19,9 @@ from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
 
@@ -48,9 +50,9 @@ def database_options(**values):
     return conf.database
 
 
-def hosts_of(reader, request=None, uuids=None, instances=False, **how):
+def hosts_of(reader, request=None, uuids=None, basis=FRESH, **needs):
     """The hosts that a request finds, by the names of their nodes."""
-    hosts = reader.read(uuids, request or a_request(), instances, **how).hosts
+    hosts = reader.read(uuids, request or a_request(), Needs(**needs), basis).hosts
     return {host.nodename: host for host in hosts.values()}
 
 
@@ -296,7 +298,7 @@ class Story:
 
     @staticmethod
     def _hosts(reader):
-        host_snapshot = reader.read(None, a_request(), instances=False)
+        host_snapshot = reader.read(None, a_request())
         return {
             uuid: (
                 replace(host, numa=None, pci=None), host.numa_topology, host.pci_stats

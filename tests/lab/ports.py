@@ -31,6 +31,7 @@ from novasched.scheduler.filters.affinity import (
 )
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import (
     CandidateIndex,
     Inventory,
@@ -60,11 +61,11 @@ class CountingPlacement(MemoryPlacement):
     def hosts(self):
         return {uuid: next(iter(amounts)) for uuid, amounts in self.allocations.items()}
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         for request, _ in wanted:
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
-        return super().claim_together(wanted)
+        return super().claim_together(wanted, basis)
 
 
 class TraitsPlacement(CountingPlacement):
@@ -76,8 +77,8 @@ class TraitsPlacement(CountingPlacement):
             provider: {'traits': [*names]} for provider, names in traits.items()
         }
 
-    def candidates(self, request):
-        offered = chain.from_iterable(super().candidates(request).values())
+    def candidates(self, request, basis=FRESH):
+        offered = chain.from_iterable(super().candidates(request, basis).values())
         return CandidateIndex(
             offered, [json.dumps({'provider_summaries': self.traits}).encode()]
         )
@@ -229,9 +230,9 @@ class StillNetwork:
     subnet_aggregates = network_aggregates
 
 
-def sources(*aggregates, version=0, network=None):
+def sources(*aggregates, network=None):
     """What prefilters look up; each argument is all that there is of its kind."""
-    return Sources(StillAggregates(aggregates), lambda since: version, network)
+    return Sources(StillAggregates(aggregates), network)
 
 
 class Notebook:
@@ -260,8 +261,8 @@ class Calling(Prefilter):
     def __init__(self, function):
         self._function = function
 
-    def __call__(self, request):
-        return self._function(request)
+    def __call__(self, request, basis=FRESH):
+        return self._function(request, basis)
 
 
 class Decided:

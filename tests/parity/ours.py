@@ -97,10 +97,14 @@ def _verdict(
 def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
     """The host as the pipeline has it read: with the instances that it says it
     needs."""
-    needs_all, _, named, _, needs_flavors = line.needed_instances(request)
-    if needs_all or needs_flavors:
+    needs = line.needed_instances(request)
+    if needs.instances or needs.flavors:
         return host
-    instances = {uuid: each for uuid, each in host.instances.items() if uuid in named}
+    instances = {
+        uuid: instance
+        for uuid, instance in host.instances.items()
+        if uuid in needs.named
+    }
     return replace(host, instances=instances)
 
 

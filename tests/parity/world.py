@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Databases and networks that do not change, for what a query depends on."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
 from novasched.placement import query
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
@@ -169,9 +171,10 @@ class World:
         hosts, prefilters = self._readers[settings]
         try:
             request = request_of(case)
+            basis = Basis(minimum_version=hosts.minimum_version(math.inf))
             for prefilter in prefilters:
-                request = prefilter(request)
-            request = hosts.aimed(request)
+                request = prefilter(request, basis)
+            request = hosts.with_requested_destination(request)
             first, *others = query.build_all(request, settings)
         except Exception as error:
             return error_of(error, 'verdict')
@@ -185,5 +188,5 @@ class World:
         hosts = HostReader(
             settings, self._cells, aggregates, pending_claims, group, lambda: NOW
         )
-        sources = Sources(aggregates, hosts.minimum_version, self._network)
+        sources = Sources(aggregates, self._network)
         return hosts, enabled_prefilters(settings, sources)

@@ -230,15 +230,17 @@ def large_request(kind):
 
 def large_driver(count, kind):
     stub: Any = StubPlacement(large_cloud(count), kind)
-    known = sources(*AGGREGATES.values(), version=NEW)
+    known = sources(*AGGREGATES.values())
     prefilters = enabled_prefilters(SETTINGS, known)
     driver = loading.driver(SETTINGS)
+    hosts = MemoryHosts(large_hosts(count))
+    hosts.compute_version = NEW
     return driver(
         Parts(
             SETTINGS,
             prefilters,
             PlacementClient(SETTINGS, stub),
-            MemoryHosts(large_hosts(count)),
+            hosts,
             loading.filters(SETTINGS),
             loading.weighers(SETTINGS),
         )

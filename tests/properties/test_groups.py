@@ -3,6 +3,7 @@
 
 import logging
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -73,20 +74,13 @@ class Whole:
 
     def __init__(self, reader):
         self._reader = reader
-        self.prepare = reader.prepare
-        self.aimed = reader.aimed
+        self.prefetch = reader.prefetch
+        self.minimum_version = reader.minimum_version
+        self.with_requested_destination = reader.with_requested_destination
 
-    def read(
-        self,
-        uuids,
-        request,
-        instances,
-        images=False,
-        named=(),
-        located=(),
-        flavors=False,
-    ):
-        return self._reader.read(uuids, request, True, images, (), located)
+    def read(self, uuids, request, needs, basis):
+        whole = replace(needs, instances=True, named=())
+        return self._reader.read(uuids, request, whole, basis)
 
 
 @pytest.fixture(scope='module')
@@ -136,7 +130,7 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
     others."""
     values = Settings(enabled_filters=filters)
     pending_claims = PendingClaims(values)
-    host_snapshot = hosts.read(None, a_request(), False).hosts
+    host_snapshot = hosts.read(None, a_request()).hosts
     for uuid, host in pending.items():
         pending_claims.add(
             host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {}

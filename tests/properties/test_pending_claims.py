@@ -14,6 +14,7 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.affinity import ServerGroupAffinityFilter
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
@@ -38,9 +39,9 @@ class SharedPlacement(CountingPlacement):
         super().__init__(slots)
         self.lock = Lock()
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         with self.lock:
-            return super().claim_together(wanted)
+            return super().claim_together(wanted, basis)
 
     def delete_allocations(self, claim):
         with self.lock:

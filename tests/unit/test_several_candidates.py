@@ -9,6 +9,7 @@ from novasched.placement.client import CandidatesOnly, parse
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex, narrowed
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import a_driver
@@ -36,7 +37,7 @@ class Cards(MemoryPlacement):
         """The virtual GPUs that a card has left."""
         return self.free.by_provider[card]['VGPU']
 
-    def candidates(self, request):
+    def candidates(self, request, basis=FRESH):
         summaries = {
             card: {'resources': {'VGPU': {'capacity': n, 'used': n - self.left(card)}}}
             for cards in self.hosts.values()
@@ -61,9 +62,9 @@ class Cards(MemoryPlacement):
         meanwhile()
         return CandidateIndex(parse(text, CandidatesOnly).allocation_requests, [text])
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         self.claims += [[*candidate.allocations][1] for _, candidate in wanted]
-        return super().claim_together(wanted)
+        return super().claim_together(wanted, basis)
 
 
 def scheduler(cards, *filters):

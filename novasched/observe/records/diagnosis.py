@@ -43,6 +43,7 @@ from novasched.observe.records.record import (
 from novasched.placement import query
 from novasched.placement.query import Constraint
 from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.prefilters import Aggregates
@@ -128,9 +129,11 @@ class Diagnoser:
         strings = [each.string for each in query.build_all(request, self.settings)]
         wanted = [query.constraints(string) for string in strings]
         number = len(dict.fromkeys(each for row in wanted for each in row))
-        asking = self._questions(self.settings.decisions_questions, request)
+        asking = self._questions(
+            self.settings.decisions_questions, request, decision.basis
+        )
         try:
-            lacking = self._lacking(wanted, left, asking)
+            lacking = self._lacking(wanted, left, asking, decision.basis)
             limit = query.limit(request, self.settings)
             count = decision.counts.candidates if decision.counts else 0
             whole = BEYOND if limit and count >= limit else SINCE
@@ -147,12 +150,13 @@ class Diagnoser:
         found = Diagnosis((), asking.asked, number, lacking=stages, nearest=alone)
         return found, _rejections(lacking, left)
 
-    def _questions(self, most: int, request: Request) -> Questions:
+    def _questions(self, most: int, request: Request, basis: Basis) -> Questions:
         return Questions(
             self.http,
             self._answers,
             most,
             request,
+            basis.began,
             circuit_open=self.circuit_open,
             clock=self.clock,
         )
@@ -166,7 +170,7 @@ class Diagnoser:
                 host.uuid for each in ranking.filters for host in each.rejected_hosts
             )
             offered.update(host.uuid for host in ranking.hosts)
-        known = self.hosts(request.read_since)
+        known = self.hosts(decision.basis.read_since)
         return {uuid: host for uuid, host in known.items() if uuid not in offered}
 
     def _lacking(
@@ -174,10 +178,11 @@ class Diagnoser:
         wanted: Sequence[Sequence[Constraint]],
         left: Mapping[str, Host],
         asking: Questions,
+        basis: Basis,
     ) -> Lacking:
         """The lacks of each host by one of the queries: by that which it comes further
         with."""
-        known = self._known(wanted, asking.request)
+        known = self._known(wanted, basis)
         rows = [self._lacking_of(each, left, asking, known) for each in wanted]
         lacking = {
             uuid: max((row[uuid] for row in rows), key=_first_rank) for uuid in left
@@ -254,13 +259,13 @@ class Diagnoser:
             )
 
     def _known(
-        self, wanted: Sequence[Sequence[Constraint]], request: Request
+        self, wanted: Sequence[Sequence[Constraint]], basis: Basis
     ) -> Sequence[Aggregate]:
         """The aggregates, by whose names some constraints are called; none if they are
         not at hand."""
         if any(each.kind == 'aggregates' for row in wanted for each in row):
             with contextlib.suppress(NovaschedError):
-                return self.aggregates.all(request.read_since)
+                return self.aggregates.all(basis.read_since)
         return ()
 
 

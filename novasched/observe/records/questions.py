@@ -79,6 +79,7 @@ class Questions:
         answers: dict[str, Meeting],
         most: int,
         request: Request,
+        since: float,
         circuit_open: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
@@ -93,7 +94,7 @@ class Questions:
         self.seconds = 0.0
         self._most = most
         self.asked = 0
-        self._since = min(request.arrived, time.monotonic())
+        self._since = min(since, time.monotonic())
         self.named: set[str] = set()
         self.is_over = False
 

@@ -8,15 +8,16 @@ import time
 from dataclasses import replace
 
 from novasched.scheduler.assignments import OfferedHosts
-from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import CandidateCounts, Decision, DecisionTrace
+from novasched.scheduler.attempt import End, Outcome, next_basis
+from novasched.scheduler.cycle import Cycle, CycleParts
+from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.ports import Outdated
 
 FIRST_PAUSE_S = 0.1
 PAUSE_S = 1.0
@@ -49,12 +50,11 @@ class FilterScheduler:
         self.notifier = parts.notifier
         self.recorder = parts.recorder
         self.explain = parts.explain
-        self.clock = parts.clock
         self.settings = parts.settings
         self._end = math.inf
         self._failing_since = math.inf
         self._full_at = -math.inf
-        self._deciding: set[int] = set()  # requests
+        self._deciding: set[object] = set()  # a ticket for each request
         self._total = 0  # hosts
         self._offered_hosts = OfferedHosts()
         self.pipeline = self.make_pipeline(parts)
@@ -66,37 +66,48 @@ class FilterScheduler:
         )
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
-        """Log the seed of every draw, so that a decision can be repeated. A request
-        waits for a while for Placement or a database that it cannot do without."""
+        """Decide a request, and record the decision.
+
+        The seed of every draw is logged, so that a decision can be repeated. A request
+        waits for a while for Placement, or for a database that it needs.
+        """
         began = time.monotonic()
-        received = min(request.received, began)
-        request = replace(
-            request,
-            received=received,
-            arrived=began,
-            read_since=began,
-            retry_until=received + self.settings.placement_patience,
-            from_memory=self.settings.candidates_max_age != 0,
-        )
-        trace = DecisionTrace(request, secrets.randbits(32), self.clock, self.clock())
+        request = replace(request, received=min(request.received, began))
+        seed = secrets.randbits(32)
         LOG.debug(
-            'Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed
+            'Seed of the draws for instances %s: %d', request.instance_uuids, seed
         )
-        decision = None
-        self._deciding.add(id(trace))
+
+        ticket = object()
+        self._deciding.add(ticket)
         try:
-            decision = self._decide_patiently(request, trace)
-        except Exception as error:
-            decision = trace.failed(error)
-            if isinstance(error, NoValidHost) and self.explain is not None:
-                reason = f'{error.reason} {self.explain(decision)}'.lstrip()
-                raise NoValidHost(reason) from error
-            raise
+            outcome = self._decide_patiently(request, seed, ticket)
         finally:
-            self._deciding.discard(id(trace))
-            if self.recorder is not None and decision is not None:
+            self._deciding.discard(ticket)
+
+        decision = outcome.decision
+        try:
+            if isinstance(outcome.error, NoValidHost) and self.explain is not None:
+                reason = f'{outcome.error.reason} {self.explain(decision)}'.lstrip()
+                raise NoValidHost(reason) from outcome.error
+            if outcome.error is not None:
+                raise outcome.error
+        finally:
+            if self.recorder is not None:
                 self.recorder(decision)
         return decision.selections
+
+    def decide(self, request: Request, seed: int, basis: Basis = FRESH) -> Decision:
+        """The decision as things are now, also where there is no valid host.
+
+        :raises NovaschedError: a service that the request needs fails.
+        """
+        while True:
+            outcome = self._cycle(basis, seed).decide(request)
+            if outcome.end in (End.PLACED, End.REFUSED):
+                return outcome.decision
+            if outcome.end is not End.STALE and outcome.error is not None:
+                raise outcome.error
 
     def stop(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -104,93 +115,124 @@ class FilterScheduler:
     def make_room(self) -> None:
         self._full_at = time.monotonic()
 
-    def _decide_patiently(self, request: Request, trace: DecisionTrace) -> Decision:
-        """The decision. While something fails, all is decided anew after each pause,
-        since hosts and candidates change meanwhile.
+    def _decide_patiently(self, request: Request, seed: int, ticket: object) -> Outcome:
+        """Try to decide a request until there is an answer.
 
-        :raises Unavailable: the request has waited for as long as it may.
+        While a service fails, each try begins after a pause: hosts and candidates
+        change meanwhile.
         """
+        began = time.monotonic()
+        basis = Basis(
+            began=began,
+            read_since=began,
+            from_memory=self.settings.candidates_max_age != 0,
+            deadline=request.received + self.settings.placement_patience,
+        )
+        earlier: Decision | None = None
+        is_announced = False
+        tries_left = MAX_TRIES
         pause = FIRST_PAUSE_S
-        waits = False
-        tries = MAX_TRIES
-        while True:
-            try:
-                if request.from_memory:
-                    alone = self._deciding == {id(trace)}
-                    if alone:
-                        slack = 0.0
-                    else:
-                        slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
-                    request = replace(
-                        request, alone=alone, read_since=request.arrived - slack
-                    )
-                decision = self._cycle().decide(request, trace)
-                self._total = decision.counts.total if decision.counts else 0
-                self._note_answer(decision.counts)
-                return decision
-            except NoValidHost as error:
-                # What is remembered, or was read a little before, is never a reason to
-                # refuse.
-                is_remembered = (
-                    trace.counts is not None and trace.counts.age is not None
-                )
-                was_read_before = request.read_since < request.arrived
-                if not is_remembered and not was_read_before:
-                    self._note_answer(trace.counts)
-                    tries -= 1
-                    if tries == 0 or not self.pending_claims.came_free(request):
-                        raise
-                if is_remembered:
-                    trace.outdated = error.reason or 'no host is left'
-                now = time.monotonic()
-                request = replace(
-                    request, arrived=now, read_since=now, from_memory=False
-                )
-                trace.restart(request)
-                continue
-            except Outdated as error:
-                LOG.debug(
-                    'Instances %s are decided anew: %s', request.instance_uuids, error
-                )
-                trace.restart(request)
-                continue
-            except Unavailable as error:
-                self._failing_since = min(self._failing_since, time.monotonic())
-                patience = self.settings.database_patience
-                if isinstance(error, PlacementUnavailable):
-                    patience = self.settings.placement_patience
-                if self._left(request, patience) <= 0:
-                    raise
-                why = str(error)
-                is_over = error.is_over
-            # Past the handler: in there, oslo.log adds the error in hand to what is
-            # logged.
-            if not waits:
-                LOG.warning(
-                    'Instances %s wait, for %.0f s at the most: %s',
-                    request.instance_uuids,
-                    self._left(request, patience),
-                    why,
-                )
-            waits = True
-            if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
-                time.sleep(min(pause, max(0.0, self._left(request, patience))))
-            while (left := self._left(request, patience)) > 0:
-                # In short looks, since the process may be told to end.
-                if is_over(min(LOOK_S, left)):
-                    break
-            now = time.monotonic()
-            pause = min(2 * pause, PAUSE_S)
-            request = replace(request, arrived=now, read_since=now)
-            trace.restart(request)
 
-    def _note_answer(self, counts: CandidateCounts | None) -> None:
-        """Note that Placement and the databases answer again, unless Placement was not
-        asked for the request: a rebuild does not need Placement."""
-        if counts is not None and counts.asked:
+        while True:
+            basis = self._beside_others(basis, ticket)
+            outcome = self._cycle(basis, seed).decide(request, is_announced)
+            decision = outcome.decision.after(earlier)
+            is_announced = outcome.is_announced
+            self._note_outage(outcome)
+
+            was_released = False
+            may_wait = False
+            if outcome.end is End.STALE:
+                LOG.debug(
+                    'Instances %s are decided anew: %s',
+                    request.instance_uuids,
+                    outcome.error,
+                )
+            elif outcome.end is End.REFUSED:
+                tries_left -= 1
+                was_released = tries_left > 0 and self.pending_claims.came_free(
+                    request, basis.began
+                )
+            elif outcome.end is End.UNAVAILABLE:
+                may_wait = self._wait(request, outcome, pause, pause == FIRST_PAUSE_S)
+                pause = min(2 * pause, PAUSE_S)
+
+            following = next_basis(
+                basis,
+                outcome,
+                time.monotonic(),
+                was_released=was_released,
+                may_wait=may_wait,
+            )
+            if following is None:
+                return replace(outcome, decision=decision)
+            basis = following
+            earlier = decision
+
+    def _beside_others(self, basis: Basis, ticket: object) -> Basis:
+        """The basis of a try beside the requests that are decided at the same time.
+
+        Where an earlier answer of Placement may serve, a reading of the databases that
+        began a little earlier, for another request, serves, too.
+        """
+        if not basis.from_memory:
+            return basis
+        is_alone = self._deciding == {ticket}
+        slack = 0.0
+        if not is_alone:
+            slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
+        return replace(basis, is_alone=is_alone, read_since=basis.began - slack)
+
+    def _note_outage(self, outcome: Outcome) -> None:
+        """Note since when Placement or a database fails.
+
+        An outage ends with an answer. A try that did not ask Placement says nothing: a
+        rebuild does not need Placement, and prefilters may refuse before Placement is
+        asked.
+        """
+        if outcome.end is End.UNAVAILABLE:
+            self._failing_since = min(self._failing_since, time.monotonic())
+            return
+        counts = outcome.decision.counts
+        if outcome.end is End.PLACED:
+            self._total = counts.total if counts else 0
+        is_answer = outcome.end in (End.PLACED, End.REFUSED)
+        if is_answer and counts is not None and counts.asked:
             self._failing_since = math.inf
 
-    def _left(self, request: Request, patience: float) -> float:
+    def _wait(
+        self, request: Request, outcome: Outcome, pause: float, is_first: bool
+    ) -> bool:
+        """Wait until the service that failed may work again.
+
+        :returns: False if the request has waited for as long as it may.
+        """
+        error = outcome.error
+        assert isinstance(error, Unavailable)
+        patience = self.settings.database_patience
+        if isinstance(error, PlacementUnavailable):
+            patience = self.settings.placement_patience
+        if self._seconds_left(request, patience) <= 0:
+            return False
+
+        if is_first:
+            LOG.warning(
+                'Instances %s wait, for %.0f s at the most: %s',
+                request.instance_uuids,
+                self._seconds_left(request, patience),
+                error,
+            )
+        # An open circuit tells when it closes. Other errors are over at once as far as
+        # they can tell, so that a pause has to pass.
+        if error.is_over(0.0):
+            time.sleep(min(pause, max(0.0, self._seconds_left(request, patience))))
+        while (left := self._seconds_left(request, patience)) > 0:
+            # In short looks, since the process may be told to end.
+            if error.is_over(min(LOOK_S, left)):
+                break
+        return True
+
+    def _seconds_left(self, request: Request, patience: float) -> float:
         """Seconds that a request may still wait for the end of an outage.
 
         While this process has no room for more messages, the broker keeps them, and
@@ -204,28 +246,15 @@ class FilterScheduler:
             since = min(since, self._failing_since)
         return min(since + patience, self._end) - now
 
-    def decide(self, request: Request, seed: int) -> Decision:
-        """The decision as things are now, also where there is no valid host.
-
-        :raises NovaschedError: what the request cannot do without fails.
-        """
-        trace = DecisionTrace(request, seed, self.clock, self.clock())
-        try:
-            return self._cycle().decide(request, trace)
-        except NoValidHost as error:
-            return trace.failed(error)
-        except Outdated:
-            return self.decide(request, seed)
-
-    def _cycle(self) -> Cycle:
-        pipeline = self.pipeline.for_request()
-        pending_claims = self.pending_claims
-        return Cycle(
+    def _cycle(self, basis: Basis, seed: int) -> Cycle:
+        """A cycle for one try. Plugins that remember begin anew in each try."""
+        parts = CycleParts(
             self.prefilters,
             self.placement,
             self.hosts,
-            pipeline,
-            pending_claims,
+            self.pipeline.for_request(),
+            self.pending_claims,
             self._offered_hosts,
             self.notifier,
         )
+        return Cycle(parts, basis, seed)

@@ -109,13 +109,7 @@ class Request:
     ``physnets`` of None: the caller says nothing of networks, as it does where there
     are none. ``received`` is when the message reached this process (monotonic seconds):
     the patience of the request counts from then. Infinity means that the driver sets
-    the moment. ``arrived`` is when the current attempt began: nothing older is used for
-    it. ``retry_until`` is when the caller is told that Placement is away, if it is.
-    ``from_memory``: what Placement answered a little earlier may serve it, too;
-    ``alone``: no other request is being decided. What others have read from the
-    databases at the moment ``read_since`` (monotonic seconds), or later, serves it,
-    too. ``minimum_version`` is the least of nova-compute's that the query for
-    candidates goes by. ``requirements`` are those of the flavor and the image.
+    the moment. ``requirements`` are those of the flavor and the image.
     """
 
     flavor: Flavor
@@ -150,12 +144,6 @@ class Request:
     in_tree: str | None = None
     unlimited: bool = False
     received: float = math.inf
-    arrived: float = math.inf
-    retry_until: float = math.inf
-    from_memory: bool = False
-    alone: bool = False
-    read_since: float = math.inf
-    minimum_version: int | None = field(default=None, compare=False)
     origin: Origin | None = field(default=None, repr=False, compare=False)
     requirements: Requirements = field(
         default=NO_REQUIREMENTS, repr=False, compare=False

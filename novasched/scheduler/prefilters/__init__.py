@@ -14,6 +14,7 @@ from typing import Protocol
 import os_traits
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination, Request
 
@@ -56,19 +57,17 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of prefilters; without ``[neutron]`` there is no network. The minimum
-    version is the least that a nova-compute of any cell has reported when the hosts
-    were read last, or, for the first request, at that moment (monotonic seconds) or
-    later; 0 if none has. Who goes by it notes it in the request, which is decided anew
-    where its hosts say otherwise."""
+    """The sources of prefilters; without ``[neutron]`` there is no network."""
 
     aggregates: Aggregates
-    minimum_version: Callable[[float], int]
     network: Network | None = None
 
 
 class Prefilter:
     """Takes a request and returns it, or a narrower one.
+
+    The basis tells how fresh the data must be that a prefilter reads, and the lowest
+    version of nova-compute.
 
     :raises NoValidHost: the request can be refused without asking Placement.
     """
@@ -84,7 +83,7 @@ class Prefilter:
         self.settings = settings
         self.sources = sources
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         raise NotImplementedError
 
     def requiring(self, request: Request, *traits: str) -> Request:
@@ -112,16 +111,16 @@ class Prefilter:
         return replace(request, root_forbidden=request.root_forbidden.union(traits))
 
     def aggregates_with(
-        self, test: Callable[[str, str], bool], request: Request
+        self, test: Callable[[str, str], bool], basis: Basis
     ) -> set[str]:
         """The aggregates (UUIDs) of which a metadata key and its value pass the test.
 
-        If no aggregate passes among those that were read shortly before the request
-        arrived, the aggregates are read again: a zone may have been made in between.
+        If no aggregate passes among those that were read shortly before the try began,
+        the aggregates are read again: a zone may have been made in between.
         """
-        uuids = self._aggregates_with(test, request.read_since)
-        if not uuids and request.read_since < request.arrived:
-            uuids = self._aggregates_with(test, request.arrived)
+        uuids = self._aggregates_with(test, basis.read_since)
+        if not uuids and basis.read_since < basis.began:
+            uuids = self._aggregates_with(test, basis.began)
         return uuids
 
     def _aggregates_with(

@@ -9,6 +9,7 @@ import os_traits
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import AVAILABILITY_ZONE
 from novasched.scheduler.model.request import Request, RequestedNetwork
@@ -37,10 +38,10 @@ class TenantAggregatePrefilter(Prefilter):
 
     option = 'limit_tenants_to_placement_aggregate'
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         project = request.project_id
         uuids = self.aggregates_with(
-            lambda key, value: key.startswith(TENANT_KEY) and value == project, request
+            lambda key, value: key.startswith(TENANT_KEY) and value == project, basis
         )
         if uuids:
             return self.within(request, uuids)
@@ -60,12 +61,12 @@ class AvailabilityZonePrefilter(Prefilter):
 
     option = 'query_placement_for_availability_zone'
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         zone = request.availability_zone
         if not zone:
             return request
         uuids = self.aggregates_with(
-            lambda *pair: pair == (AVAILABILITY_ZONE, zone), request
+            lambda *pair: pair == (AVAILABILITY_ZONE, zone), basis
         )
         if uuids:
             return self.within(request, uuids)
@@ -81,7 +82,7 @@ class ImageTypeSupportPrefilter(Prefilter):
 
     option = 'query_placement_for_image_type_support'
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         disk_format = request.image.disk_format if request.image else None
         if not disk_format or request.is_bfv:
             return request
@@ -93,7 +94,7 @@ class ImageTypeSupportPrefilter(Prefilter):
 class ComputeStatusPrefilter(Prefilter):
     """Forbid the trait that nova-compute sets on the provider of a disabled service."""
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         return self.forbidding(request, os_traits.COMPUTE_STATUS_DISABLED)
 
 
@@ -107,7 +108,7 @@ class IsolatedAggregatesPrefilter(Prefilter):
 
     option = 'enable_isolated_aggregate_filtering'
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         groups = request.request_groups().values()
         keys = {
             TRAIT_KEY + trait for group in groups for trait in group.required_traits
@@ -116,7 +117,7 @@ class IsolatedAggregatesPrefilter(Prefilter):
             lambda key, value: (
                 key.startswith(TRAIT_KEY) and value == 'required' and key not in keys
             ),
-            request,
+            basis,
         )
         if uuids:
             return self.outside(request, uuids)
@@ -132,7 +133,7 @@ class ImageMetadataPrefilter(Prefilter):
     option = 'image_metadata_prefilter'
     keys = frozenset(DEVICES)
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         return self.requiring_known(request, *request.requirements.device_traits)
 
 
@@ -142,7 +143,7 @@ class AcceleratorsPrefilter(Prefilter):
 
     keys = frozenset({'accel:device_profile'})
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         asked = request.requirements.device_profile
         if asked:
             return self.requiring(request, os_traits.COMPUTE_ACCELERATORS)
@@ -154,7 +155,7 @@ class PackedVirtqueuePrefilter(Prefilter):
 
     keys = frozenset({'hw:virtio_packed_ring', 'hw_virtio_packed_ring'})
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         asked = request.requirements.packed_virtqueue
         if asked:
             return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED)
@@ -191,7 +192,7 @@ class RoutedNetworksPrefilter(Prefilter):
 
     option = 'query_placement_for_routed_network_aggregates'
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         network = self.sources.network
         if network is None:
             return request
@@ -226,7 +227,7 @@ def _aggregates(
 class RemoteManagedPortsPrefilter(Prefilter):
     """Require the trait where a requested port has the VNIC type ``remote-managed``."""
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         network = self.sources.network
         if network is None:
             return request
@@ -242,7 +243,7 @@ class EphemeralEncryptionPrefilter(Prefilter):
 
     keys = frozenset({'hw:ephemeral_encryption', 'hw_ephemeral_encryption'})
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         traits = request.requirements.encryption_traits
         if traits:
             return self.requiring(request, *traits)
@@ -254,7 +255,7 @@ class VirtioSoundPrefilter(Prefilter):
 
     keys = frozenset({'hw:sound_model', 'hw_sound_model'})
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         trait = request.requirements.sound_trait
         if trait:
             return self.requiring(request, trait)
@@ -267,7 +268,7 @@ class TpmSecretSecurityPrefilter(Prefilter):
 
     keys = frozenset({'hw:tpm_version', 'hw_tpm_version'})
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         if not request.requirements.has_tpm:
             return request
         security = request.requirements.tpm_secret_security
@@ -286,11 +287,10 @@ class OwnerNovaPrefilter(Prefilter):
         super().__init__(settings, sources)
         self._logged: int | None = None
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         if os_traits.OWNER_NOVA in request.root_required:
             return request
-        version = self.sources.minimum_version(request.read_since)
-        request = replace(request, minimum_version=version)
+        version = basis.minimum_version or 0
         if version < OWNER_NOVA_VERSION:
             if version != self._logged:  # it holds for every request of an older cloud
                 self._logged = version

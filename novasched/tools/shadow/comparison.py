@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from oslo_config import cfg
 from prettytable import PrettyTable
@@ -19,16 +19,16 @@ from prettytable import PrettyTable
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.scheduler.assignments import OfferedHosts
-from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.attempt import End
+from novasched.scheduler.cycle import Cycle, CycleParts
 from novasched.scheduler.decision import (
     Decision,
-    DecisionTrace,
     HostWeight,
     PlacementAttempt,
 )
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.requested_hosts import REJECTIONS
@@ -52,7 +52,7 @@ class Shadow:
             away.
         """
         now = self.clock()
-        request = replace(request, arrived=now, read_since=now)
+        basis = Basis(began=now, read_since=now)
         driver = self.driver
         line = driver.pipeline.for_request()
         line.explained_hosts = line.explained_instances = sys.maxsize
@@ -60,14 +60,13 @@ class Shadow:
         # Each decision is made for itself: none counts for the next.
         pending = PendingClaims(line.settings, self.clock, timeout=0.0)
         offered = OfferedHosts()
-        cycle = Cycle(
-            driver.prefilters, placement, driver.hosts, line, pending, offered, None
+        parts = CycleParts(
+            driver.prefilters, placement, driver.hosts, line, pending, offered
         )
-        trace = DecisionTrace(request, self.seed, line.clock, line.clock())
-        try:
-            return cycle.decide(request, trace)
-        except NoValidHost as error:
-            return trace.failed(error)
+        outcome = Cycle(parts, basis, self.seed).decide(request)
+        if outcome.end is not End.REFUSED and outcome.error is not None:
+            raise outcome.error
+        return outcome.decision
 
 
 NO_HOST = '(none)'

@@ -21,7 +21,9 @@ from novasched.placement import query
 from novasched.rpc.wire import RequestSpec
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.ports import NO_INSTANCES
 from novasched.tools.shadow.comparison import (
     ComparedRequest,
     Difference,
@@ -209,14 +211,15 @@ class LiveComparison:
 
         :raises NovaschedError: Placement or the API database does not answer.
         """
-        now = self.shadow.clock()
-        request = replace(request, arrived=now, read_since=now)
         held = self.allocations(server)
         if not held:
             return ObservedClaim()
-        hosts = self.shadow.driver.hosts.read(
-            list(held), request, instances=False
-        ).hosts
+        now = self.shadow.clock()
+        basis = Basis(began=now, read_since=now)
+        snapshot = self.shadow.driver.hosts.read(
+            list(held), request, NO_INSTANCES, basis
+        )
+        hosts = snapshot.hosts
         amounts = Counter[str]()
         for each in held.values():
             amounts.update(each)

@@ -23,11 +23,11 @@ from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import (
-    ANY_HOST,
     FreeResources,
     HostCache,
     MemoryPlacement,
 )
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
@@ -41,9 +41,7 @@ class SimulatedHosts(HostCache):
 
     def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
         """:param moment: nothing older is used (monotonic seconds)."""
-        super().__init__(
-            source, settings, replace(ANY_HOST, arrived=moment, read_since=moment)
-        )
+        super().__init__(source, settings, Basis(began=moment, read_since=moment))
         self._placed: list[tuple[Request, Selection]] = []
 
     def refresh(
@@ -168,7 +166,7 @@ class SimulatedPlacement(MemoryPlacement):
         self._ask = ask
         self._offers: dict[str, CandidatesLeft] = {}
 
-    def candidates(self, request: Request) -> Candidates:
+    def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         """See :class:`novasched.scheduler.ports.Placement`. The limit of the query is
         kept to.
 
@@ -337,9 +335,9 @@ class Simulator:
 
         :raises NovaschedError: it cannot be decided: Placement or a database is away.
         """
-        moment = self._moment
-        request = replace(request, arrived=moment, read_since=moment)
-        decision = self._driver.decide(request, seed=self._random.getrandbits(32))
+        basis = Basis(began=self._moment, read_since=self._moment)
+        seed = self._random.getrandbits(32)
+        decision = self._driver.decide(request, seed, basis)
         if decision.refusal is not None:
             return self._refused(decision)
         chosen = [selections[0] for selections in decision.selections]

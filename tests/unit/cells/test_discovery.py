@@ -82,7 +82,10 @@ def test_new_computes_are_mapped(cloud, said):
     changed = cloud.sql('cell2', 'SELECT updated_at FROM compute_nodes')
     assert cloud.sql('api', 'SELECT DISTINCT created_at FROM host_mappings') == changed
     assert changed == [(f'{cloud.now}.000000',)]
-    assert reader.aimed(a_request(force_hosts=('h1',))).in_tree == 'h1'
+    assert (
+        reader.with_requested_destination(a_request(force_hosts=('h1',))).in_tree
+        == 'h1'
+    )
 
 
 def test_cells_are_looked_up_each_time(cloud):

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +15,9 @@ from novasched.conf.settings import DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 from tests.lab.nova_databases import hosts_of
@@ -168,14 +169,14 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     """Filters and weighers are asked about other objects alone. Who waits for the same
     readings gets the same mapping."""
     reader = full.reader()
-    before = reader.read(None, a_request(), **{'instances': False, **how}).hosts
-    again = reader.read({*before}, a_request(), **{'instances': False, **how}).hosts
+    before = reader.read(None, a_request(), Needs(**how)).hosts
+    again = reader.read({*before}, a_request(), Needs(**how)).hosts
     assert [*map(id, again.values())] == [*map(id, before.values())]
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'"
     )
     full.sql('cell2', "UPDATE instances SET deleted = 1 WHERE uuid LIKE 'h3-%'")
-    after = reader.read(None, a_request(), **{'instances': False, **how}).hosts
+    after = reader.read(None, a_request(), Needs(**how)).hosts
     same = [uuid for uuid, host in after.items() if host is before[uuid]]
     assert same == [a_uuid('h2')]
     assert {
@@ -187,7 +188,7 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
 def test_hosts_and_their_instances_are_forgotten(full):
     """Nothing keeps them but those who use them."""
     reader = full.reader()
-    hosts = reader.read(None, a_request(), instances=True).hosts
+    hosts = reader.read(None, a_request(), Needs(instances=True)).hosts
     kept = weakref.ref(hosts)
     assert kept() is hosts
     del hosts
@@ -264,9 +265,13 @@ def test_instances_are_located_wherever_they_are(full, how):
     """The host of each is known, also if that is none that the request may go to; those
     of a cell that fails are not."""
     full.add_aggregate(1, ['h3'], rack='r')
-    how = {'uuids': None, 'request': a_request(), 'instances': False, **how}
+    uuids = how.get('uuids')
+    request = how.get('request', a_request())
+    needs = Needs(
+        instances=how.get('instances', False), located=['h1-0', 'h3-1', 'nobody']
+    )
     reader = full.reader()
-    found = reader.read(**how, located=['h1-0', 'h3-1', 'nobody'])
+    found = reader.read(uuids, request, needs)
     assert {x: host.host for x, host in found.located.items()} == {
         'h1-0': 'h1',
         'h3-1': 'h3',
@@ -274,7 +279,7 @@ def test_instances_are_located_wherever_they_are(full, how):
     assert found.located['h3-1'].metadata('rack') == {'r'}
     assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
     full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
-    assert [*reader.read(**how, located=['h1-0', 'h3-1']).located] == ['h1-0']
+    assert [*reader.read(uuids, request, needs).located] == ['h1-0']
 
 
 def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
@@ -285,7 +290,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     )
     request = a_request().wanting(cell_uuid=a_uuid('cell2'))
     reader = full.reader()
-    found = reader.read(None, request, False, located=['h1-0', 'h3-1'])
+    found = reader.read(None, request, Needs(located=['h1-0', 'h3-1']))
     assert {x: host.host for x, host in found.located.items()} == {
         'h1-0': 'h1',
         'h3-1': 'h3',
@@ -329,12 +334,14 @@ def test_requests_at_once_share_a_reading(full):
     """However many come while the instances of a cell are being read, they are read
     once more."""
     reader = full.reader()
-    request = replace(a_request(), arrived=time.monotonic())
-    hosts_of(reader, request)
+    basis = Basis(began=time.monotonic())
+    request = a_request()
+    hosts_of(reader, request, basis=basis)
     gate = Gate(full)
     with ThreadPoolExecutor(8) as pool:
         asked = [
-            pool.submit(hosts_of, reader, request, instances=True) for _ in range(8)
+            pool.submit(hosts_of, reader, request, basis=basis, instances=True)
+            for _ in range(8)
         ]
         assert gate.waiting.acquire(timeout=10)
         gate.open.set()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from novasched.cells import mappings
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Destination
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
@@ -149,11 +149,9 @@ def test_a_host_in_a_new_cell(late, asked):
     others have read the cells meanwhile."""
     reader, map_cell2 = late
     map_cell2()
-    aimed = reader.aimed(asked)
+    aimed = reader.with_requested_destination(asked)
     assert aimed.in_tree == a_uuid('h2')
-    found = hosts_of(
-        reader, replace(aimed, arrived=0.0), [a_uuid('h2')], instances=True
-    )
+    found = hosts_of(reader, aimed, [a_uuid('h2')], Basis(began=0.0), instances=True)
     assert [*found] == ['h2']
 
 
@@ -164,16 +162,16 @@ def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
     reader, map_cell2 = late
     with cloud.watched() as asked:
         with pytest.raises(NoValidHost):
-            reader.aimed(a_request(force_hosts=('h9',)))
+            reader.with_requested_destination(a_request(force_hosts=('h9',)))
         assert lookups(asked) == []
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: hosts_of(reader, to_cell2()), range(40)))
     assert found == [{}] * 40
     assert len(lookups(asked)) == 1
     with pytest.raises(NoValidHost):
-        reader.aimed(FORCED)
+        reader.with_requested_destination(FORCED)
     map_cell2()
     assert hosts_of(reader, to_cell2()) == {}
     monkeypatch.setattr(mappings, 'LOOKUP_INTERVAL_S', 0)
-    assert reader.aimed(FORCED).in_tree == a_uuid('h2')
+    assert reader.with_requested_destination(FORCED).in_tree == a_uuid('h2')
     assert [*hosts_of(reader, to_cell2())] == ['h2']

@@ -149,5 +149,5 @@ def test_rows_are_read(cloud, step):
         cloud.sql('cell1', 'DELETE FROM instances')
         values = {'uuid': request.instance_uuid, **row_of(row)}
         cloud.add(cloud.engines['cell1'], tables.instances, **values)
-        snapshot = reader.read(None, request, instances=False)
+        snapshot = reader.read(None, request)
         assert reader.pending_claims.of(snapshot) == pending

@@ -11,9 +11,10 @@ from novasched.cells.host_cache import CellHostCache
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import AGGREGATES_LAG_S
 from novasched.concurrency.single_flight import FROM_NOW
-from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
+from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, StaleData
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Destination
-from novasched.scheduler.ports import Outdated
+from novasched.scheduler.ports import NO_INSTANCES
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NOW, hosts_of
@@ -140,12 +141,12 @@ def test_aggregates_that_change(two_cells):
     )
 
 
-def in_zones(*zones, forbidden=(), arrived=0.0):
+def in_zones(*zones, forbidden=()):
     destination = Destination(
         aggregates=tuple(frozenset(zone) for zone in zones),
         forbidden_aggregates=frozenset(forbidden),
     )
-    return a_request(requested_destination=destination, arrived=arrived)
+    return a_request(requested_destination=destination)
 
 
 def test_hosts_that_have_left_an_aggregate(two_cells):
@@ -160,8 +161,10 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
     reader = two_cells.reader()
     reader.snapshot()
 
-    def offered(request):
-        snapshot = reader.read([a_uuid('h1'), a_uuid('h2')], request, False)
+    def offered(request, began=0.0):
+        uuids = [a_uuid('h1'), a_uuid('h2')]
+        basis = Basis(began=began)
+        snapshot = reader.read(uuids, request, NO_INSTANCES, basis)
         return {host.host for host in snapshot.hosts.values()} & {'h1', 'h2'}
 
     with two_cells.api.begin() as connection:
@@ -176,7 +179,7 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
     assert offered(in_zones(forbidden=[agg2])) == {'h2'}
     assert offered(in_zones([placements])) == {'h1', 'h2'}
     assert offered(a_request()) == {'h1', 'h2'}
-    assert offered(in_zones([agg1], arrived=seen + AGGREGATES_LAG_S)) == {'h1', 'h2'}
+    assert offered(in_zones([agg1]), seen + AGGREGATES_LAG_S) == {'h1', 'h2'}
 
 
 def test_aggregates(two_cells):
@@ -215,7 +218,7 @@ def test_a_named_host_is_looked_up(cloud, fields, in_tree, unlimited, destinatio
     cloud.add(cloud.api, tables.host_mappings, cell_id=3, host='iron')
     for node in ('n1', 'n2'):
         cloud.add_host('iron', 'cell2', node=node, service=False)
-    request = cloud.reader().aimed(a_request(**fields))
+    request = cloud.reader().with_requested_destination(a_request(**fields))
     assert request.in_tree == (in_tree and a_uuid(in_tree))
     assert request.unlimited is unlimited
     wanted = request.requested_destination
@@ -246,7 +249,7 @@ def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
     cell that is away is not said to be missing."""
     away(two_cells, *gone)
     with error:
-        two_cells.reader().aimed(a_request(**fields))
+        two_cells.reader().with_requested_destination(a_request(**fields))
 
 
 @pytest.mark.parametrize(
@@ -392,10 +395,10 @@ def test_a_request_that_goes_by_another_version(two_cells):
         for cell in ('cell1', 'cell2'):
             two_cells.sql(cell, f'UPDATE services SET version = {version}')
         hosts_of(reader, a_request())
-        request = a_request(minimum_version=reader.minimum_version(FROM_NOW))
-        hosts_of(reader, request)
-    assert request.minimum_version == 73
+        basis = Basis(minimum_version=reader.minimum_version(FROM_NOW))
+        hosts_of(reader, basis=basis)
+    assert basis.minimum_version == 73
     two_cells.sql('cell2', 'UPDATE services SET version = 61')
-    with pytest.raises(Outdated, match='the minimum version of nova-compute is 61'):
-        hosts_of(reader, request)
+    with pytest.raises(StaleData, match='the minimum version of nova-compute is 61'):
+        hosts_of(reader, basis=basis)
     assert reader.minimum_version(FROM_NOW) == 61

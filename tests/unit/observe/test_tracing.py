@@ -22,6 +22,7 @@ from novasched.observe.tracing import DecisionExporter, QuietExporter
 from novasched.observe.web import wiring
 from novasched.scheduler.decision import STEPS
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.request import Origin
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided
@@ -165,7 +166,7 @@ def test_what_cannot_be_decided(error, said):
     is."""
 
     class Failing(CountingPlacement):
-        def candidates(self, request):
+        def candidates(self, request, basis=FRESH):
             raise error
 
     whole, steps, record = Traced(Failing({})).ask()

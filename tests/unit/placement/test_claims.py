@@ -25,6 +25,7 @@ from novasched.scheduler.errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.ports import InstanceState
 from tests.lab.books import FAULTS, Books, Nova
 from tests.lab.builders import a_candidate, a_request, a_uuid
@@ -651,9 +652,8 @@ def test_frames_of_one_claim(books):
 
     books.request = counting
     client = PlacementClient(Settings(), books)
-    assert client.claim(
-        replace(a_request(), arrived=time.monotonic()), a_candidate(ONE)
-    )
+    basis = Basis(began=time.monotonic())
+    assert client.claim(a_request(), a_candidate(ONE), basis)
     client.close()
     assert len(frames) <= 5, frames
     assert frames[-1] == 'claim'

@@ -10,6 +10,7 @@ from novasched.conf.settings import ALL_FILTERS, Settings
 from novasched.plugins import loading
 from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.host import HostSnapshot, Instance
 from tests.lab import ports
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
@@ -31,24 +32,17 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(
-        self,
-        uuids,
-        request,
-        instances,
-        images=False,
-        named=(),
-        located=(),
-        flavors=False,
-    ):
-        self.reads.append(instances)
-        found = super().read(uuids, request, instances, images, named, located).hosts
+    def read(self, uuids, request, needs, basis):
+        self.reads.append(needs.instances)
+        found = super().read(uuids, request, needs, basis).hosts
 
         def shown(host):
             some = {
-                uuid: each for uuid, each in host.instances.items() if uuid in named
+                uuid: instance
+                for uuid, instance in host.instances.items()
+                if uuid in needs.named
             }
-            if instances:
+            if needs.instances:
                 return host
             return replace(host, instances=some)
 
@@ -172,8 +166,8 @@ class WidePlacement(CountingPlacement):
         super().__init__(slots)
         self.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
 
-    def candidates(self, request):
-        alone = super().candidates(request)
+    def candidates(self, request, basis=FRESH):
+        alone = super().candidates(request, basis)
         return {
             rp: [a_candidate(rp), a_candidate(rp, a_uuid('shared'))] for rp in alone
         }
@@ -193,9 +187,9 @@ def test_candidates_that_are_taken_away():
 class RefusingPlacement(WidePlacement):
     """Lets nobody claim for several instances at once."""
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         if len(wanted) == 1:
-            return super().claim_together(wanted)
+            return super().claim_together(wanted, basis)
         return None
 
 

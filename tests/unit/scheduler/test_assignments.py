@@ -9,6 +9,7 @@ import pytest
 
 from novasched.scheduler.filters.affinity import ServerGroupAffinityFilter
 from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
@@ -69,7 +70,7 @@ class TwoCards(MemoryPlacement):
     """Offers two cards of host a, each with one virtual GPU, whatever has been
     claimed."""
 
-    def candidates(self, request):
+    def candidates(self, request, basis=FRESH):
         stock = {'resources': {'VGPU': {'capacity': 1, 'used': 0}}}
         summaries = {'provider_summaries': dict.fromkeys(('card 1', 'card 2'), stock)}
         offered = [a_candidate_with(card) for card in summaries['provider_summaries']]

@@ -22,6 +22,7 @@ from novasched.scheduler.decision import (
 )
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.host import Host
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, Decided
@@ -48,7 +49,7 @@ def test_failures(error, result, refusal, failure):
     """No valid host is an answer; whatever an operator must mend is a failure, though
     the caller is told the same. The step in which it happens has its time."""
 
-    def failing(request):
+    def failing(request, basis):
         raise error
 
     settings = Settings(placement_patience=0)
@@ -71,7 +72,7 @@ def test_an_error_that_two_requests_share():
     error = PlacementUnavailable('away')
     both = threading.Barrier(2)
 
-    def failing(request):
+    def failing(request, basis):
         both.wait()
         raise error
 

@@ -217,7 +217,5 @@ def test_a_host_that_came_free(pending_claims, arrived, own, is_alone, came_free
         pending_claims.peers = Beside()
     pending_claims.drop(send(pending_claims, 'released'))
     uuid = a_uuid(own)
-    request = replace(
-        a_request(instance_uuid=uuid, instance_uuids=(uuid,)), arrived=arrived
-    )
-    assert pending_claims.came_free(request) is came_free
+    request = a_request(instance_uuid=uuid, instance_uuids=(uuid,))
+    assert pending_claims.came_free(request, arrived) is came_free

@@ -12,6 +12,7 @@ from novasched.scheduler.assignments import NOT_ENOUGH
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import Offer, RememberedCandidates
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
@@ -34,15 +35,15 @@ class Forgetful(CountingPlacement):
         self.vcpus = vcpus
         self.asked = 0
 
-    def candidates(self, request):
-        if request.from_memory:
+    def candidates(self, request, basis=FRESH):
+        if basis.from_memory:
             uuids = [host.uuid for host in self.remembered]
             rows = {uuid: row for row, uuid in enumerate(uuids)}
             each = np.ones(len(uuids), bool), np.zeros(len(uuids), int)
             offer = Offer({'VCPU': self.vcpus}, uuids, rows, *each, [()])
             return RememberedCandidates([offer], SENT, 2.5)
         self.asked += 1
-        return super().candidates(request)
+        return super().candidates(request, basis)
 
 
 class Hosts(MemoryHosts):
@@ -185,10 +186,12 @@ def test_several_at_the_same_time_read_together():
     hosts = Hosts([A, B])
     moments = []
     read = hosts.read
-    hosts.read = lambda uuids, request, *more: (
-        moments.append(request.arrived - request.read_since)
-        or read(uuids, request, *more)
-    )
+
+    def noting(uuids, request, needs, basis):
+        moments.append(basis.began - basis.read_since)
+        return read(uuids, request, needs, basis)
+
+    hosts.read = noting
     driver = a_driver(hosts, NotA, placement=CountingPlacement({A.uuid: 9, B.uuid: 1}))
     driver.select_destinations(a_request())
     driver._deciding.add(0)
@@ -201,10 +204,10 @@ def test_several_at_the_same_time_read_together():
     assert moments == pytest.approx([0, 0.1, 0, 0.25, 0])
 
 
-def no_candidates_for_old_reads(request):
+def no_candidates_for_old_reads(request, basis):
     """Refuse a request by what was read before it arrived, as where a tenant has no
     aggregates."""
-    if request.read_since < request.arrived:
+    if basis.read_since < basis.began:
         raise NoValidHost('No valid host by what was read before')
     return request
 
@@ -217,9 +220,9 @@ def test_a_refusal_before_any_host_is_ranked(slots):
     offered = []
     real_candidates = placement.candidates
 
-    def candidates(request):
-        offered.append(request.arrived - request.read_since)
-        return real_candidates(request)
+    def candidates(request, basis):
+        offered.append(basis.began - basis.read_since)
+        return real_candidates(request, basis)
 
     placement.candidates = candidates
     driver = a_driver(Hosts([A]), placement=placement)

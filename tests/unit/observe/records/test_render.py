@@ -570,7 +570,7 @@ def test_what_cannot_be_decided(explain, error, line, refusal):
     """A refusal before Placement is asked, and a failure: of what is no error of ours
     the text is not kept."""
 
-    def failing(request):
+    def failing(request, basis):
         raise error
 
     settings = Settings(placement_patience=0, database_patience=0)

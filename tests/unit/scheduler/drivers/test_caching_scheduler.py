@@ -20,18 +20,9 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(
-        self,
-        uuids,
-        request,
-        instances,
-        images=False,
-        named=(),
-        located=(),
-        flavors=False,
-    ):
-        self.reads.append((uuids, instances, images))
-        return super().read(uuids, request, instances, images, named, located)
+    def read(self, uuids, request, needs, basis):
+        self.reads.append((uuids, needs.instances, needs.images))
+        return super().read(uuids, request, needs, basis)
 
 
 class WantsInstances(Filter):
@@ -82,9 +73,9 @@ def test_aggregates_that_change():
     driver.periodic()
     cells.aggregates_settled = 7.0
     request = a_request()
-    assert driver.hosts.read(None, request, False).aggregates_settled == -math.inf
+    assert driver.hosts.read(None, request).aggregates_settled == -math.inf
     driver.periodic()
-    assert driver.hosts.read(None, request, False).aggregates_settled == 7.0
+    assert driver.hosts.read(None, request).aggregates_settled == 7.0
 
 
 def test_placed_servers_count_until_the_next_refresh():
@@ -124,4 +115,4 @@ def test_a_rebuild_takes_nothing():
     driver, _ = cloud(A, slots=0)
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
     assert ask(driver, **fields) == ['a']
-    assert driver.host_cache.read(None, a_request(), False).hosts[A.uuid] == A
+    assert driver.host_cache.read(None, a_request()).hosts[A.uuid] == A

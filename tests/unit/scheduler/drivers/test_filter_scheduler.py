@@ -11,13 +11,14 @@ from novasched.scheduler.errors import (
     DatabaseUnavailable,
     NoValidHost,
     PlacementUnavailable,
+    StaleData,
 )
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.ports import Outdated
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
 from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
 
@@ -37,19 +38,19 @@ class Cards(CountingPlacement):
 
     given = ()
 
-    def candidates(self, request):
+    def candidates(self, request, basis=FRESH):
         return {
             rp: [a_mapped_candidate(rp, 'id', [card]) for card in 'AB']
             for rp in self.slots
         }
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         self.given += tuple(
             card
             for _, candidate in wanted
             for card in candidate.providers_by_group()['id-0']
         )
-        return super().claim_together(wanted)
+        return super().claim_together(wanted, basis)
 
 
 class Seeing(Filter):
@@ -85,9 +86,9 @@ def test_devices_are_those_of_the_card_that_was_claimed():
 class Refusing(Cards):
     """Lets nobody claim for several servers at once."""
 
-    def claim_together(self, wanted):
+    def claim_together(self, wanted, basis=FRESH):
         if len(wanted) == 1:
-            return super().claim_together(wanted)
+            return super().claim_together(wanted, basis)
         return None
 
 
@@ -101,16 +102,18 @@ def test_a_refused_common_claim_leaves_nothing_behind(count):
 
 
 class Failing(MemoryHosts):
-    """Hosts that cannot be looked up; ``errors`` are what happens, in turn, and in the
-    end nothing does."""
+    """Hosts that cannot be read; ``errors`` are raised in turn, and in the end none
+    is."""
 
     def __init__(self, *errors, hosts=()):
         super().__init__(hosts)
         self.errors = iter(errors)
-        self.arrived = []
+        self.began = []
 
-    def aimed(self, request):
-        self.arrived.append(request.arrived)
+    def prefetch(self, moment):
+        self.began.append(moment)
+
+    def with_requested_destination(self, request):
         for error in self.errors:
             raise error
         return request
@@ -121,11 +124,11 @@ class Claimless(CountingPlacement):
 
     failed = False
 
-    def claim(self, request, candidate):
+    def claim(self, request, candidate, basis=FRESH):
         if not self.failed:
             self.failed = True
             raise PlacementUnavailable('no answer')
-        return super().claim(request, candidate)
+        return super().claim(request, candidate, basis)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +142,8 @@ def test_a_short_outage(error, caplog):
     hosts = Failing(error, error, hosts=[host])
     driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=audience)
     assert ask(driver) == [[host.host]]
-    assert len(hosts.arrived) == 4
-    assert hosts.arrived == sorted(set(hosts.arrived))
+    assert len(hosts.began) == 4
+    assert hosts.began == sorted(set(hosts.began))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
     assert [each.levelname for each in caplog.records if 'wait' in each.message] == [
         'WARNING'
@@ -148,14 +151,17 @@ def test_a_short_outage(error, caplog):
 
 
 def test_what_a_request_began_with_has_changed(caplog):
-    """It is decided anew at once, in the time that it has, and nobody is told."""
+    """The request is decided anew at once, by data that is read anew, and nobody is
+    told."""
     host = a_host()
     audience = Audience()
-    hosts = Failing(Outdated('another version'), Outdated('and another'), hosts=[host])
+    hosts = Failing(
+        StaleData('another version'), StaleData('and another'), hosts=[host]
+    )
     driver = a_driver(hosts, notifier=audience)
     assert ask(driver) == [[host.host]]
-    assert len(hosts.arrived) == 3
-    assert len(set(hosts.arrived)) == 1
+    assert len(hosts.began) == 3
+    assert hosts.began == sorted(set(hosts.began))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
     assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
 
@@ -165,7 +171,7 @@ def test_an_outage_that_lasts():
     hosts = Failing(*[PlacementUnavailable('away')] * 1000)
     with pytest.raises(PlacementUnavailable):
         ask(a_driver(hosts, placement_patience=0.5))
-    assert len(hosts.arrived) > 1
+    assert len(hosts.began) > 1
 
 
 @pytest.mark.parametrize(
@@ -177,8 +183,8 @@ def test_a_request_that_has_waited_for_a_thread(error):
     hosts = Failing(error, hosts=[a_host()])
     with pytest.raises(type(error)):
         ask(a_driver(hosts), received=time.monotonic() - 31)
-    assert len(hosts.arrived) == 1
-    assert hosts.arrived[0] > time.monotonic() - 31
+    assert len(hosts.began) == 1
+    assert hosts.began[0] > time.monotonic() - 31
     assert ask(a_driver(hosts), received=time.monotonic() - 31)
 
 
@@ -192,12 +198,12 @@ def test_messages_are_left_in_the_broker(slots):
 
     def tries():
         driver.make_room()
-        hosts.arrived.clear()
+        hosts.began.clear()
         hosts.errors = iter([PlacementUnavailable('away')] * 1000)
         with pytest.raises(PlacementUnavailable):
             ask(driver)
         hosts.errors = iter(())
-        return len(hosts.arrived)
+        return len(hosts.began)
 
     assert tries() > 1
     # perhaps more than one: the first failure was a moment after its request came
@@ -220,11 +226,11 @@ def test_a_refusal_before_placement_is_asked():
     with pytest.raises(NoValidHost):
         ask(driver)
     driver.make_room()
-    hosts.arrived.clear()
+    hosts.began.clear()
     hosts.errors = iter(away)
     with pytest.raises(PlacementUnavailable):
         ask(driver)
-    assert len(hosts.arrived) == 1
+    assert len(hosts.began) == 1
 
 
 def test_while_the_circuit_is_open(monkeypatch):
@@ -235,7 +241,7 @@ def test_while_the_circuit_is_open(monkeypatch):
     away = PlacementUnavailable('left alone', lambda seconds: next(answers))
     hosts = Failing(away, hosts=[host])
     assert ask(a_driver(hosts))
-    assert len(hosts.arrived) == 2
+    assert len(hosts.began) == 2
     assert list(answers) == []
 
 

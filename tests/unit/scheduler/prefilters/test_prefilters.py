@@ -3,6 +3,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.pci import PciRequest
@@ -67,13 +68,11 @@ class GrowingAggregates:
 def test_a_zone_that_was_just_made(arrived, is_known):
     """A zone that existed when the request arrived is known, though aggregates were
     read for other requests a little before."""
-    request = a_request(
-        availability_zone='az01', arrived=arrived, read_since=arrived - 0.25
-    )
-    made_known = AvailabilityZonePrefilter(
-        Settings(), Sources(GrowingAggregates(), lambda since: 0)
-    )
-    assert (made_known(request).requested_destination is not None) == is_known
+    request = a_request(availability_zone='az01')
+    basis = Basis(began=arrived, read_since=arrived - 0.25)
+    prefilter = AvailabilityZonePrefilter(Settings(), Sources(GrowingAggregates()))
+    narrowed = prefilter(request, basis)
+    assert (narrowed.requested_destination is not None) == is_known
 
 
 def test_an_ordinary_request():
@@ -82,8 +81,8 @@ def test_an_ordinary_request():
     changed."""
     asked = {'image': {}, 'root_forbidden': frozenset({'X'})}
     before = request = a_request(**asked)
-    for prefilter in enabled_prefilters(Settings(), sources(version=74)):
-        request = prefilter(request)
+    for prefilter in enabled_prefilters(Settings(), sources()):
+        request = prefilter(request, Basis(minimum_version=74))
     assert request.root_required == {'OWNER_NOVA'}
     assert request.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
     assert request.requested_destination is None
@@ -204,10 +203,11 @@ def groups(request):
 def test_every_compute_must_set_the_mark(version, traits):
     """Providers of older computes have no mark, so none is required until all are new;
     a request that requires it already is passed on as it is."""
-    prefilter = OwnerNovaPrefilter(Settings(), sources(version=version))
-    assert prefilter(a_request()).root_required == traits
+    prefilter = OwnerNovaPrefilter(Settings(), sources())
+    basis = Basis(minimum_version=version)
+    assert prefilter(a_request(), basis).root_required == traits
     request = a_request(root_required=frozenset({'OWNER_NOVA'}))
-    assert prefilter(request) is request
+    assert prefilter(request, basis) is request
 
 
 def test_the_mark_of_devices():
@@ -216,7 +216,8 @@ def test_the_mark_of_devices():
     asked = [RequestGroup(name, {'CUSTOM_X': 1}, frozenset({'T'}))
              for name in ('11-aa-0', '11-aa-1', '22-bb-0', 'port', None)]  # fmt: skip
     request = a_request(pci_requests=(ALIAS, PORT), requested_resources=tuple(asked))
-    after = OwnerNovaPrefilter(Settings(), sources(version=73))(request)
+    prefilter = OwnerNovaPrefilter(Settings(), sources())
+    after = prefilter(request, Basis(minimum_version=73))
     assert groups(after) == {
         '11-aa-0': {'T', 'OWNER_NOVA'}, '11-aa-1': {'T', 'OWNER_NOVA'},
         '22-bb-0': {'T'}, 'port': {'T'}, None: {'T'},
@@ -225,11 +226,8 @@ def test_the_mark_of_devices():
 
 def test_an_older_cloud_is_told_once(caplog):
     """The log says once why the mark is not required, and again when that changes."""
-    versions = iter((60, 60, 61))
-    prefilter = OwnerNovaPrefilter(
-        Settings(), Sources(None, lambda since: next(versions))
-    )
-    for _ in range(3):
-        prefilter(a_request())
+    prefilter = OwnerNovaPrefilter(Settings(), sources())
+    for version in (60, 60, 61):
+        prefilter(a_request(), Basis(minimum_version=version))
     warnings = [record for record in caplog.records if record.levelname == 'WARNING']
     assert [record.args[0] for record in warnings] == [60, 61]

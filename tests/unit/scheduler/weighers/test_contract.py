@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from random import Random
-from typing import Any
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.ports import Needs
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
@@ -16,7 +16,7 @@ from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request
 
 RAM = 'ram_weight_multiplier'
-NOTHING: Any = (False, False, set(), (), False)
+NOTHING = Needs(named=set())
 SOFT = a_group('soft-affinity', ['s'])
 
 
@@ -82,19 +82,19 @@ def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
     [
         ({}, a_request(), NOTHING),
         ({}, a_request(image={'os_type': 'linux'}), NOTHING),
-        ({}, a_request(group=SOFT), (False, False, {'s'}, (), False)),
+        ({}, a_request(group=SOFT), Needs(named={'s'})),
         ({}, a_request(group=a_group('affinity', ['s'])), NOTHING),
         ({'image_props_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'image_props_weight_multiplier': 1.0},
             a_request(image={'os_type': 'x'}),
-            (True, True, (), (), False),
+            Needs(instances=True, images=True),
         ),
         ({'failure_domain_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'failure_domain_weight_multiplier': 1.0},
             a_request(group=SOFT),
-            (False, False, {'s'}, {'s'}, False),
+            Needs(named={'s'}, located={'s'}),
         ),
     ],
 )

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tries: what came of one try to decide a request, and what the next try rests on.
+
+    basis -> try -> outcome -> basis of the next try, or the answer
+
+======================  ====================================  ==========================
+outcome                 condition                             next
+======================  ====================================  ==========================
+placed                                                        the answer
+failed                                                        the error
+refused                 no other request released anything    the refusal
+refused                 others have released what they chose  a try on fresh data
+stale                                                         a try on fresh data
+unavailable             the request may wait                  a try on fresh data; an
+                                                              earlier answer of
+                                                              Placement still may serve
+unavailable             the request has waited long enough    the error
+======================  ====================================  ==========================
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.basis import Basis
+
+
+class End(Enum):
+    """The ways in which a try ends.
+
+    PLACED: every instance has a host. REFUSED: no host fits, by fresh data. STALE: the
+    data that the try rested on is out of date, or no host fits by data that may be.
+    UNAVAILABLE: a service that the request needs does not answer. FAILED: any other
+    error.
+    """
+
+    PLACED = 'placed'
+    REFUSED = 'refused'
+    STALE = 'stale'
+    UNAVAILABLE = 'unavailable'
+    FAILED = 'failed'
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of one try.
+
+    :ivar decision: the steps and attempts of the try, and the selections if the
+        instances were placed.
+    :ivar error: the error to raise if there is no further try; None after PLACED.
+    :ivar is_announced: the notification that hosts are being selected has been sent.
+    """
+
+    end: End
+    decision: Decision
+    error: Exception | None = None
+    is_announced: bool = False
+
+
+def next_basis(
+    basis: Basis,
+    outcome: Outcome,
+    now: float,
+    *,
+    was_released: bool = False,
+    may_wait: bool = False,
+) -> Basis | None:
+    """The basis of the next try, or None where the outcome is the answer.
+
+    :param now: when the next try begins (monotonic seconds).
+    :param was_released: another request has released a choice since the try began.
+    :param may_wait: the request has time for another try.
+    """
+    fresh = replace(basis, began=now, read_since=now, minimum_version=None)
+    if outcome.end is End.STALE or (outcome.end is End.REFUSED and was_released):
+        return replace(fresh, from_memory=False)
+    if outcome.end is End.UNAVAILABLE and may_wait:
+        return fresh
+    return None

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The basis of one try to decide a request."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """How fresh the data of one try must be, and how long the request may wait.
+
+    A request is decided in one or more tries, and ``scheduler/attempt.py`` tells the
+    basis of the next try. Moments are monotonic seconds. The default has moments in the
+    infinite future, which every reader takes for "now": nothing that was read before
+    the call serves.
+
+    :ivar began: when the try began. Data that was read later serves in any case.
+    :ivar read_since: a reading of the databases that began at this moment, or later,
+        serves, too. Several requests at the same time so share one reading.
+    :ivar from_memory: an earlier answer of Placement serves, too.
+    :ivar is_alone: no other request is being decided at the same time.
+    :ivar deadline: when the request stops to wait for an unavailable Placement.
+    :ivar minimum_version: the lowest version that a nova-compute has reported, by which
+        prefilters narrow the request; None before the prefilters.
+    """
+
+    began: float = math.inf
+    read_since: float = math.inf
+    from_memory: bool = False
+    is_alone: bool = False
+    deadline: float = math.inf
+    minimum_version: int | None = None
+
+
+FRESH = Basis()
+"""The basis of a try that begins now, alone, and waits for nothing."""

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The basis of the next try, by what came of the last one."""
+
+import pytest
+
+from novasched.scheduler.attempt import End, Outcome, next_basis
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.basis import Basis
+from tests.lab.builders import a_request
+
+BASIS = Basis(
+    began=10.0,
+    read_since=9.9,
+    from_memory=True,
+    is_alone=True,
+    deadline=40.0,
+    minimum_version=73,
+)
+NOW = 11.0
+FRESH = Basis(
+    began=NOW, read_since=NOW, from_memory=False, is_alone=True, deadline=40.0
+)
+FRESH_FROM_MEMORY = Basis(
+    began=NOW, read_since=NOW, from_memory=True, is_alone=True, deadline=40.0
+)
+
+
+@pytest.mark.parametrize(
+    ('end', 'was_released', 'may_wait', 'expected'),
+    [
+        (End.PLACED, False, False, None),
+        (End.FAILED, False, False, None),
+        (End.REFUSED, False, False, None),
+        (End.REFUSED, True, False, FRESH),
+        (End.STALE, False, False, FRESH),
+        (End.UNAVAILABLE, False, False, None),
+        (End.UNAVAILABLE, False, True, FRESH_FROM_MEMORY),
+    ],
+)
+def test_next_basis(end, was_released, may_wait, expected):
+    """Each row of the table in the module's docstring."""
+    decision = Decision(a_request(), BASIS, seed=0, began=0.0, ended=1.0)
+    outcome = Outcome(end, decision)
+    after = next_basis(
+        BASIS, outcome, NOW, was_released=was_released, may_wait=may_wait
+    )
+    assert after == expected
+
+
+@pytest.mark.parametrize('end', End)
+def test_only_an_answer_ends_the_tries(end):
+    """A request that others have released a choice for, and that may wait, is answered
+    only where a further try cannot change the answer."""
+    decision = Decision(a_request(), BASIS, seed=0, began=0.0, ended=1.0)
+    after = next_basis(
+        BASIS, Outcome(end, decision), NOW, was_released=True, may_wait=True
+    )
+    assert (after is None) == (end in (End.PLACED, End.FAILED))
