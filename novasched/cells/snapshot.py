@@ -319,13 +319,13 @@ class HostReader:
         answers = self._scatter_gather(
             cells,
             lambda cell: caches[cell].refresh(
-                now, self.pending_claims.awaited(cell.uuid)
+                now, self.pending_claims.instances_awaited_in(cell.uuid)
             ),
         )
         aggregates = self._await_aggregates(reading, began)
         hosts = {}
         for cell, (instances, changes) in answers:
-            self.pending_claims.seen(instances, began)
+            self.pending_claims.note_shown(instances, began)
             self.refreshed += changes
             hosts[cell.uuid] = caches[cell].hosts(aggregates)
             if freed := caches[cell].freed():

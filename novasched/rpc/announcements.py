@@ -9,7 +9,6 @@ therefore checked when the message is heard. A row that no scheduler writes is r
 and the other rows count.
 """
 
-import math
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
@@ -17,7 +16,7 @@ from msgspec import Meta
 
 from novasched.scheduler.fitting import LIMITS
 from novasched.scheduler.model.candidate import Candidate
-from novasched.scheduler.model.claim import PendingClaim, State
+from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Service
 from novasched.scheduler.model.numa import (
@@ -56,7 +55,7 @@ class Row(msgspec.Struct, omit_defaults=True):
     """
 
     number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    state: str = State.CHOSEN
+    state: str = Stage.CHOSEN
     age: Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)] = 0.0
     instance: str | None = None
     host: str = ''
@@ -179,7 +178,7 @@ def _check(name: str, number: float, least: float, most: float) -> None:
         raise ValueError(f'{name} is not between {least} and {most}')
 
 
-def row_of(claim: PendingClaim, now: float) -> Row:
+def row_of(claim: PendingClaim, is_claimed: bool, now: float) -> Row:
     """The row with all that other schedulers need to subtract a claim."""
     request = claim.request
     host = claim.host
@@ -191,7 +190,7 @@ def row_of(claim: PendingClaim, now: float) -> Row:
         mappings = bytes(candidate.mappings).decode()
     return Row(
         number=claim.number,
-        state=State.CHOSEN if claim.claimed == math.inf else State.CLAIMED,
+        state=Stage.CLAIMED if is_claimed else Stage.CHOSEN,
         age=max(0.0, now - claim.since),
         instance=request.instance_uuid,
         host=host.host,
@@ -212,7 +211,7 @@ def row_of(claim: PendingClaim, now: float) -> Row:
     )
 
 
-def claim_of(row: Row, order: float, now: float) -> PendingClaim:
+def claim_of(row: Row, now: float) -> PendingClaim:
     """The claim that another process has announced. The place of its guest on the NUMA
     cells is computed when the claim is subtracted, since it depends on the claims
     before."""
@@ -235,6 +234,5 @@ def claim_of(row: Row, order: float, now: float) -> PendingClaim:
         since=now - row.age,
         amounts=row.amounts,
         number=row.number,
-        order=order,
         is_ours=False,
     )

@@ -35,7 +35,7 @@ from novasched.rpc.announcements import (
     encode,
     row_of,
 )
-from novasched.scheduler.model.claim import PendingClaim, State
+from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
@@ -96,11 +96,10 @@ class PeerSchedulers:
         self._patience = patience
         self._clock = clock
         # Changes of claims, and names of processes to be asked.
-        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, State] | str] = (
+        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, Stage] | str] = (
             queue.SimpleQueue()
         )
         self._messages = 0
-        self._numbers = itertools.count(1)
         self._order = itertools.count(1)
         self._unheard: dict[int, PendingClaim] = {}
         self._is_asked = self._speaks = False
@@ -136,12 +135,12 @@ class PeerSchedulers:
             self._others.clear()
             self._see_who_is_there()
 
-    def tell(self, claim: PendingClaim, state: State) -> None:
+    def tell(self, claim: PendingClaim, stage: Stage) -> None:
         """See :class:`novasched.scheduler.ports.Peers`."""
         if (
             self._speaks and self._others
         ):  # else all is told once it does, and to who comes
-            self._to_tell.put((claim, state))
+            self._to_tell.put((claim, stage))
 
     def catch_up(self, claim: PendingClaim) -> None:
         """See :class:`novasched.scheduler.ports.Peers`. The broker sends each process
@@ -149,7 +148,7 @@ class PeerSchedulers:
         if self._others and self._speaks:
             with self._heard:
                 told = self._heard.wait_for(
-                    lambda: claim.order < math.inf, self._patience
+                    lambda: self._claims.order_of(claim) < math.inf, self._patience
                 )
                 self.late += not told
 
@@ -172,9 +171,9 @@ class PeerSchedulers:
             while True:
                 if isinstance(told, str):
                     asked.add(told)
-                elif told[1] is State.CHOSEN:
+                elif told[1] is Stage.CHOSEN:
                     rows.append(self._row(told[0]))
-                elif told[0].number:
+                else:
                     rows.append(Row(told[0].number, told[1]))
                 told = self._to_tell.get_nowait()
         self._next_beat = self._clock() + HEARTBEAT_INTERVAL_S
@@ -192,11 +191,10 @@ class PeerSchedulers:
 
     def _row(self, claim: PendingClaim) -> Row:
         """All of a claim, which is announced now if it was not before."""
-        claim.number = claim.number or next(self._numbers)
-        if claim.order == math.inf:
+        if self._claims.order_of(claim) == math.inf:
             with self._heard:
                 self._unheard[claim.number] = claim
-        return row_of(claim, self._clock())
+        return row_of(claim, self._claims.is_claimed(claim), self._clock())
 
     def hear(self, text: bytes) -> None:
         """Act on a message, which anybody with the password of RabbitMQ may have
@@ -240,7 +238,7 @@ class PeerSchedulers:
         with self._heard:
             for number in numbers:
                 if claim := self._unheard.pop(number, None):
-                    claim.order = next(self._order)
+                    self._claims.announced(claim, next(self._order))
             self._heard.notify_all()
 
     def _refuse(self, sender: str, why: object, now: float) -> None:
@@ -287,7 +285,7 @@ class PeerSchedulers:
             return None
 
         claim = self._theirs.get((sender, row.number))
-        if row.state == State.RELEASED:
+        if row.state == Stage.RELEASED:
             if claim is not None:
                 self._claims.drop(claim)
             return row.number
@@ -296,13 +294,13 @@ class PeerSchedulers:
                 why = f'{MAX_CLAIMS_OF_PEERS} claims of others are known'
                 self._refuse(sender, why, now)
                 return None
-            claim = claim_of(row, next(self._order), now)
+            claim = claim_of(row, now)
             self._theirs[sender, row.number] = claim
-            self._claims.put(claim)
+            self._claims.put(claim, next(self._order))
         if (
             claim is not None
-            and row.state == State.CLAIMED
-            and claim.claimed == math.inf
+            and row.state == Stage.CLAIMED
+            and not self._claims.is_claimed(claim)
         ):
             self._claims.settle([claim])
         return row.number
@@ -338,7 +336,7 @@ class PeerSchedulers:
         """Drop the claims that silent processes have chosen and not made in Placement.
         A process that has died never makes them."""
         for (sender, _), claim in self._theirs.items():
-            if sender not in self._others and claim.claimed == math.inf:
+            if sender not in self._others and not self._claims.is_claimed(claim):
                 self._claims.drop(claim)
 
     def _see_who_is_there(self) -> None:

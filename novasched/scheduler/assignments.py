@@ -2,7 +2,6 @@
 """The state of a request part of whose instances are placed."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -190,34 +189,57 @@ class SchedulingState:
         first: others will be given back if they are not with it."""
         if (group := request.instance_group) is None:
             return request
-        same = [
-            x
+        members = [
+            claim
             for claims in self.pending.values()
-            for x in claims
-            if x.is_in_group(group)
+            for claim in claims
+            if claim.is_in_group(group)
         ]
-        if same and group.policy == 'affinity':
-            first = min(same, key=lambda x: (x.order, x.since))
-            staying = [x for x in same if x.claimed < math.inf or x in self.placed]
-            same = staying or [first]
-        members = group.members.union(x.request.instance_uuid or '' for x in same)
-        hosts = group.hosts.union(x.host.host for x in same)
-        shown = self.snapshot.located.items()
-        own = request.instance_uuid
-        hosts_here = self.snapshot.hosts
-        others = self.snapshot.everywhere
+        if members and group.policy == 'affinity':
+            members = self._staying(members)
+
+        # A claim of another scheduler does not know the aggregates of its host.
+        hosts = self.snapshot.hosts
+        everywhere = self.snapshot.everywhere
         located: dict[str, tuple[Host, ...]] = {
-            uuid: (on,) for uuid, on in shown if uuid != own
+            uuid: (host,)
+            for uuid, host in self.snapshot.located.items()
+            if uuid != request.instance_uuid
         }
-        for (
-            each
-        ) in same:  # another scheduler's claim does not know the host's aggregates
-            uuid = each.request.instance_uuid or ''
-            name = each.host.uuid
-            on = hosts_here[name] if name in hosts_here else others[name]
-            located[uuid] = (*located.get(uuid, ()), on)
-        group = replace(group, members=members, hosts=hosts, located=located)
+        for claim in members:
+            uuid = claim.request.instance_uuid or ''
+            host_uuid = claim.host.uuid
+            host = hosts[host_uuid] if host_uuid in hosts else everywhere[host_uuid]
+            located[uuid] = (*located.get(uuid, ()), host)
+
+        uuids = {claim.request.instance_uuid or '' for claim in members}
+        names = {claim.host.host for claim in members}
+        group = replace(
+            group,
+            members=group.members | uuids,
+            hosts=group.hosts | names,
+            located=located,
+        )
         return replace(request, instance_group=group)
+
+    def _staying(self, members: Sequence[PendingClaim]) -> list[PendingClaim]:
+        """The members of an affinity group that stay where they are.
+
+        Members that are claimed stay, and the request's own first instances beside
+        them. Without such members the one that was announced first stays: others will
+        be released if they are not on the same host.
+        """
+        claims = self.pending_claims
+        staying = [
+            member
+            for member in members
+            if member in self.placed or claims.is_claimed(member)
+        ]
+        if staying:
+            return staying
+        return [
+            min(members, key=lambda member: (claims.order_of(member), member.since))
+        ]
 
     def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
         """True if no other claims are pending on a host than in an earlier state, nor,
@@ -275,7 +297,9 @@ class SchedulingState:
             for claim in now[uuid]:
                 if claim in before.get(uuid, ()):
                     continue
-                is_ahead = with_ours if claim.is_ours else claim.is_ahead_of(choice)
+                is_ahead = with_ours
+                if not claim.is_ours:
+                    is_ahead = self.pending_claims.is_ahead(claim, choice)
                 if is_ahead and claim.is_near(choice):
                     rivals.append(claim)
         return rivals

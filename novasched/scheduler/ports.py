@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
-from novasched.scheduler.model.claim import PendingClaim, State
+from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
 
@@ -154,7 +154,7 @@ class Peers(Protocol):
     def is_sharing(self) -> bool:
         """True while announcements go out and come in."""
 
-    def tell(self, claim: PendingClaim, state: State) -> None:
+    def tell(self, claim: PendingClaim, stage: Stage) -> None:
         """Announce what has become of a claim; returns at once."""
 
     def catch_up(self, claim: PendingClaim) -> None:

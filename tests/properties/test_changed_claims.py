@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
-from novasched.scheduler import pending_claims
+from novasched.scheduler import claims_ledger
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
@@ -42,25 +42,32 @@ STEPS = st.lists(
 )
 
 
-def counting(claims, snapshot, again, own):
-    """The twin of :meth:`PendingClaims.of`."""
+def counting(claims, shown, snapshot, again, own):
+    """The claims that count beside a snapshot, found by a look at all of them.
+
+    :param shown: when the hosts were read that show the instance of a claim.
+    """
     found = {}
     for claim in claims.all():
         is_own = claim.request.instance_uuid not in again or claim in own
         if (
             claim.host.uuid in snapshot.hosts
-            and claim.shown > snapshot.read_at
+            and shown.get(claim, math.inf) > snapshot.read_at
             and is_own
         ):
             found.setdefault(claim.host.uuid, []).append(claim)
     return {uuid: tuple(each) for uuid, each in found.items()}
 
 
-def amounts(claims, moment):
-    """The twin of :meth:`PendingClaims.taken`."""
+def amounts(claims, claimed, moment):
+    """The amounts that Placement did not have at a moment, found by a look at all
+    claims.
+
+    :param claimed: when Placement had a claim.
+    """
     found = {}
     for claim in claims.all():
-        if claim.claimed > moment:
+        if claimed.get(claim, math.inf) > moment:
             for provider, its in claim.amounts.items():
                 found.setdefault(provider, Counter()).update(its)
     return found
@@ -69,7 +76,7 @@ def amounts(claims, moment):
 @given(
     steps=STEPS,
     again=st.sampled_from([(), (), INSTANCES[:1]]),
-    kept=st.sampled_from([0, 2, pending_claims.CHANGES_KEPT]),
+    kept=st.sampled_from([0, 2, claims_ledger.CHANGES_KEPT]),
 )
 @settings(max_examples=300)
 def test_as_seen_by_all(steps, again, kept):
@@ -78,9 +85,11 @@ def test_as_seen_by_all(steps, again, kept):
     since an answer."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending_claims, 'CHANGES_KEPT', kept)
+        patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
         claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
     known = []
+    claimed = {}
+    shown = {}
     snapshot = HostSnapshot(EARLIER, clock.now, everywhere=EARLIER)
     answered = clock.now
     change = None
@@ -94,11 +103,18 @@ def test_as_seen_by_all(steps, again, kept):
             known.append(claims.add(HOSTS[place], request, candidate, {}))
         elif step in ('settle', 'drop') and known:
             claim = known[rest[0] % len(known)]
-            if step == 'drop' or claim.claimed == math.inf:
-                getattr(claims, step)([claim] if step == 'settle' else claim)
+            if step == 'drop':
+                claims.drop(claim)
+            elif claim not in claimed:
+                claims.settle([claim])
+                claimed[claim] = clock.now
         elif step == 'seen':
             instance, is_old = rest
-            claims.seen({instance: SHOWN}, snapshot.read_at if is_old else clock.now)
+            read_at = snapshot.read_at if is_old else clock.now
+            for claim in claims.all():
+                if claim.request.instance_uuid == instance:
+                    shown[claim] = min(read_at, shown.get(claim, math.inf))
+            claims.note_shown({instance: SHOWN}, read_at)
         elif step == 'pass':
             clock.now += rest[0]
         elif step == 'read':
@@ -109,7 +125,7 @@ def test_as_seen_by_all(steps, again, kept):
             sums = {}
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
-        assert pending == counting(claims, snapshot, again, own)
+        assert pending == counting(claims, shown, snapshot, again, own)
         left = claims.left(snapshot.hosts, pending)
         for uuid, host in snapshot.hosts.items():
             rams = [
@@ -123,5 +139,5 @@ def test_as_seen_by_all(steps, again, kept):
         for provider, its in taken.items():
             sums.setdefault(provider, Counter()).update(its)
         assert {x: +each for x, each in sums.items() if +each} == amounts(
-            claims, answered
+            claims, claimed, answered
         )

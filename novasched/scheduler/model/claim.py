@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim of an instance that its host does not report yet."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -13,26 +12,33 @@ from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import InstanceGroup, Request
 
 
-class State(str, Enum):
-    """A claim as others are told of it. It is over for them as it is for us, by what
-    the databases show, unless it is released."""
+class Stage(str, Enum):
+    """How far a claim has come; ``scheduler/claims_ledger.py`` draws the stages.
+
+    Other schedulers are told of CHOSEN, CLAIMED and RELEASED. What the databases show
+    they see for themselves.
+    """
 
     CHOSEN = 'chosen'
     CLAIMED = 'claimed'
+    SHOWN = 'shown'
     RELEASED = 'released'
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class PendingClaim:
-    """An instance on its way to a host, with what it takes there; ``place`` is that on
-    the cells of the host, if it is fitted on any, and ``amounts`` those of its
-    candidate.
+    """An instance on its way to a host.
 
-    ``since`` is when it was chosen, ``claimed`` when Placement had it and the request
-    was answered, ``shown`` when hosts were read that show it (monotonic seconds). Of
-    claims that several schedulers have announced, ``order`` says which came first,
-    infinite as long as nobody has heard of it; ``number`` is what the one calls it
-    whose it is, and ``is_ours`` tells that it is this process.
+    :ivar host: the host as it was when it was chosen.
+    :ivar request: the request, with the instance as its current one.
+    :ivar candidate: the allocation candidate; None where nothing is claimed.
+    :ivar place: the place of the guest on the NUMA cells of ``host``, if the guest has
+        a NUMA topology and the place is known.
+    :ivar limits: the limits that filters have set for the host.
+    :ivar since: when the host was chosen (monotonic seconds).
+    :ivar amounts: provider UUID to resource class to amount of the candidate.
+    :ivar number: identifies the claim in the announcements of its scheduler.
+    :ivar is_ours: this process made the claim.
     """
 
     host: Host
@@ -42,29 +48,21 @@ class PendingClaim:
     limits: Mapping[str, Any]
     since: float
     amounts: Mapping[str, Mapping[str, int]]
-    claimed: float = math.inf
-    shown: float = math.inf
-    order: float = math.inf
     number: int = 0
     is_ours: bool = True
 
     def is_in_group(self, group: InstanceGroup | None) -> bool:
-        """True if the instance is of that server group."""
-        own = self.request.instance_group
-        return bool(group and own and group.uuid and group.uuid == own.uuid)
+        """True if the instance is a member of a server group."""
+        own_group = self.request.instance_group
+        if group is None or own_group is None or not group.uuid:
+            return False
+        return group.uuid == own_group.uuid
 
     def is_near(self, other: 'PendingClaim') -> bool:
         """True if both claims are on the same host or of the same server group, so that
         one claim may keep the other from fitting."""
         is_on_same_host = self.host.uuid == other.host.uuid
         return is_on_same_host or self.is_in_group(other.request.instance_group)
-
-    def is_ahead_of(self, ours: 'PendingClaim') -> bool:
-        """True if this claim of another scheduler takes precedence over a claim of
-        ours, since it was announced earlier or its request has been answered. Ours is
-        given back if it does not fit beside this claim."""
-        is_first = self.claimed < math.inf or self.order < ours.order
-        return not self.is_ours and is_first
 
 
 ClaimsOfHost = tuple[PendingClaim, ...]

@@ -34,6 +34,7 @@ from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import (
+    a_candidate,
     a_flavor,
     a_group,
     a_host,
@@ -92,7 +93,7 @@ class Scheduler:
     def hears(self):
         """The instances of others, and whether they are claimed."""
         return {
-            each.request.instance_uuid: each.claimed < math.inf
+            each.request.instance_uuid: self.claims.is_claimed(each)
             for each in self.claims.all()
             if not each.is_ours
         }
@@ -364,17 +365,17 @@ def test_a_claim_is_claimed_at_one_moment():
     for _ in range(2):
         two.speak(one)
         one.speak(two)
-    claim = one.add()
+    claim = one.add(candidate=a_candidate(HOST.uuid, VCPU=1))
     one.claims.settle([claim])
     one.speak(two)
-    [heard] = two.claims.all()
-    before = heard.claimed
+    assert two.claims.unclaimed(clock.now - 1.0) == claim.amounts
+    claimed_at = clock.now
     clock.now += 10.0
     with two.peers.listening():  # asks for all pending claims
         two.speak(one)
     messages = one.speak(two)
     assert [message.whole for message in messages] == [False, True]
-    assert heard.claimed == before == clock.now - 10.0
+    assert two.claims.unclaimed(claimed_at) == {}
 
 
 def test_all_claims_of_one_are_not_all_claims(pair):

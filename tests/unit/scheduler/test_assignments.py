@@ -2,7 +2,6 @@
 """Requests decided beside pending claims of other requests."""
 
 import json
-import math
 import time
 
 import pytest
@@ -28,12 +27,12 @@ def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=
     request = a_request(instance_uuid=uuid, instance_uuids=(uuid,), group=TOGETHER)
     amounts = candidate.resources() if candidate else {}
     since = time.monotonic()
-    driver.pending_claims.put(
-        PendingClaim(
-            host, request, candidate, None, {}, since, amounts,
-            claimed=since if is_claimed else math.inf, order=order, is_ours=False,
-        )
-    )  # fmt: skip
+    claim = PendingClaim(
+        host, request, candidate, None, {}, since, amounts, is_ours=False
+    )
+    driver.pending_claims.put(claim, order)
+    if is_claimed:
+        driver.pending_claims.settle([claim])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from novasched.scheduler.decision import (
 )
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
-from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.host import Host
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, Decided

@@ -96,8 +96,8 @@ def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, le
     """A server counts until its host shows it, or it will not come; and for whoever
     works on hosts that were read before, it counts still."""
     send(pending_claims)
-    assert pending_claims.awaited(A.cell_uuid) == [a_uuid('server')]
-    pending_claims.seen({a_uuid(name): row for name, row in rows.items()}, 1005.0)
+    assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
+    pending_claims.note_shown({a_uuid(name): row for name, row in rows.items()}, 1005.0)
     assert ram(pending_claims, a_host_snapshot(read_at=read_at))[0] == left
 
 
@@ -106,9 +106,9 @@ def test_only_those_are_awaited_that_are_not_shown(pending_claims):
     send(pending_claims, 'one')
     send(pending_claims, 'two')
     send(pending_claims, 'far', a_host('far', cell='cell2'))
-    pending_claims.seen({a_uuid('one'): a_row()}, 1005.0)
-    assert pending_claims.awaited(A.cell_uuid) == [a_uuid('two')]
-    assert pending_claims.awaited(a_uuid('cell3')) == []
+    pending_claims.note_shown({a_uuid('one'): a_row()}, 1005.0)
+    assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('two')]
+    assert pending_claims.instances_awaited_in(a_uuid('cell3')) == []
 
 
 def test_an_instance_goes_to_one_place_at_a_time(pending_claims):

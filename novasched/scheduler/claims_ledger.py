@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of pending claims: which claims there are, and how far each has come.
+
+::
+
+              claimed             shown             expired
+    CHOSEN ------------> CLAIMED ---------> SHOWN ----------> OVER
+       |                    |                                   ^
+       |    shown           |   superseded, or expired          |
+       +--> SHOWN           +-----------------------------------+
+       |                    |
+       |    released        |   released
+       +----------> RELEASED <
+
+CHOSEN
+    A host is chosen for the instance. Placement may refuse the claim yet.
+CLAIMED
+    Placement has the allocations, and the request is answered. The host does not report
+    the instance yet.
+SHOWN
+    The databases show that the instance is on its host, or that the instance will never
+    arrive. Snapshots of hosts that were read earlier do not show it, so that the claim
+    counts beside these.
+OVER
+    No snapshot needs the claim any more: every snapshot in use was read later, a later
+    request has placed the instance elsewhere, or the instance was not shown in time.
+RELEASED
+    The claim was not made after all, or was undone.
+
+Claims that are OVER or RELEASED leave the ledger. Changes are numbered, and the last
+changes are kept: a reader that knows the claims as of a number looks at the changes
+since then alone.
+
+The ledger has no lock, no clock and no thread: the caller says what happens, and when.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
+
+MAX_SNAPSHOT_AGE_S = 120.0
+"""Seconds after which no request works any more on hosts that were read before."""
+
+EXPIRY_INTERVAL_S = 1.0
+"""Seconds between looks for expired claims, where no claim is known to expire
+earlier."""
+
+CHANGES_KEPT = 1000
+"""Changes that are kept: those of some seconds. A reader that has missed more looks at
+all claims."""
+RELEASES_KEPT = 1000
+"""Released claims that are remembered."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """How far a claim has come.
+
+    :ivar claimed_at: when Placement had the claim and the request was answered.
+    :ivar shown_at: when the hosts were read that show the instance.
+    :ivar order: the place of the claim among the announcements of all schedulers;
+        infinite for a claim of this process before its announcement has come back.
+    """
+
+    claim: PendingClaim
+    stage: Stage = Stage.CHOSEN
+    claimed_at: float = math.inf
+    shown_at: float = math.inf
+    order: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the ledger.
+
+    :ivar added: 1 for a claim that came, -1 for a claim that is gone, 0 for a claim
+        that hosts show.
+    """
+
+    entry: Entry
+    added: int
+
+
+class ClaimsLedger:
+    """The pending claims of this process and of other schedulers, by host.
+
+    Moments are monotonic seconds.
+
+    :param timeout: seconds after which a claim whose instance is not shown is over.
+    :ivar number: the number of the last change.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.number = 0
+        self._entries: dict[PendingClaim, Entry] = {}
+        # The same claims by host and by instance, in the order in which they came.
+        self._of_host: dict[str, ClaimsOfHost] = {}
+        self._of_instance: dict[str | None, ClaimsOfHost] = {}
+        self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
+        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
+        self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
+        self._expire_at = 0.0
+
+    def __contains__(self, claim: object) -> bool:
+        return claim in self._entries
+
+    def __iter__(self) -> Iterator[PendingClaim]:
+        return iter(self._entries)
+
+    def add(self, claim: PendingClaim, order: float = math.inf) -> None:
+        """Enter a claim that was chosen.
+
+        :param order: the place of the claim among the announcements of all schedulers.
+        """
+        entry = Entry(claim, order=order)
+        self._entries[claim] = entry
+        host = claim.host.uuid
+        instance = claim.request.instance_uuid
+        self._of_host[host] = (*self._of_host.get(host, ()), claim)
+        self._of_instance[instance] = (*self._of_instance.get(instance, ()), claim)
+        self._expire_at = min(self._expire_at, claim.since + self.timeout)
+        self._note(entry, 1)
+
+    def claimed(self, claims: Collection[PendingClaim], now: float) -> None:
+        """Note that a request is answered with claims. Earlier claims of the same
+        instances are over: an instance goes to one host at a time.
+
+        They are not over before: a request that is refused does not tell where its
+        instances are, and their rows tell whether earlier claims still count.
+        """
+        for claim in claims:
+            entry = self._entries.get(claim)
+            if entry is not None:
+                entry.claimed_at = now
+                if entry.stage is Stage.CHOSEN:
+                    entry.stage = Stage.CLAIMED
+        instances = {claim.request.instance_uuid for claim in claims} - {None}
+        for instance in instances:
+            for claim in self._of_instance.get(instance, ()):
+                if claim not in claims:
+                    self._remove(claim)
+
+    def shown(self, claim: PendingClaim, read_at: float) -> None:
+        """Note that hosts which were read at a moment show the instance."""
+        entry = self._entries[claim]
+        entry.stage = Stage.SHOWN
+        entry.shown_at = min(entry.shown_at, read_at)
+        self._shown_on.add(claim.host.uuid)
+        self._note(entry, 0)
+
+    def released(self, claim: PendingClaim, now: float) -> bool:
+        """Note that a claim was not made after all, or was undone.
+
+        :returns: False if the claim was over, or released, already.
+        """
+        self._releases.append((claim.request.instance_uuid, now))
+        return self._remove(claim)
+
+    def announced(self, claim: PendingClaim, order: float) -> None:
+        """Note the place of a claim among the announcements of all schedulers."""
+        entry = self._entries.get(claim)
+        if entry is not None:
+            entry.order = order
+
+    def expire(self, now: float) -> None:
+        """Remove the claims that are over."""
+        if now < self._expire_at:
+            return
+        self._expire_at = now + EXPIRY_INTERVAL_S
+        for claim, entry in [*self._entries.items()]:
+            end = min(claim.since + self.timeout, entry.shown_at + MAX_SNAPSHOT_AGE_S)
+            if end <= now:
+                self._remove(claim)
+            else:
+                self._expire_at = min(self._expire_at, end)
+
+    def stage_of(self, claim: PendingClaim) -> Stage | None:
+        """The stage of a claim; None once the claim is OVER or RELEASED."""
+        entry = self._entries.get(claim)
+        return None if entry is None else entry.stage
+
+    def is_claimed(self, claim: PendingClaim) -> bool:
+        """True if Placement has the claim and its request is answered."""
+        entry = self._entries.get(claim)
+        return entry is not None and entry.claimed_at < math.inf
+
+    def order_of(self, claim: PendingClaim) -> float:
+        """The place of a claim among the announcements of all schedulers."""
+        entry = self._entries.get(claim)
+        return math.inf if entry is None else entry.order
+
+    def is_ahead(self, theirs: PendingClaim, ours: PendingClaim) -> bool:
+        """True if a claim of another scheduler takes precedence over ours, since its
+        request is answered or since it was announced earlier. Ours is released if both
+        do not fit beside each other."""
+        if theirs.is_ours:
+            return False
+        return self.is_claimed(theirs) or self.order_of(theirs) < self.order_of(ours)
+
+    def on_host(self, uuid: str) -> ClaimsOfHost:
+        """The claims on a host, in the order in which they came."""
+        return self._of_host.get(uuid, ())
+
+    def hosts(self) -> Collection[str]:
+        """The UUIDs of the hosts with claims."""
+        return self._of_host.keys()
+
+    def hosts_of(self, instances: Iterable[str]) -> set[str]:
+        """The UUIDs of the hosts to which claims send instances."""
+        return {
+            claim.host.uuid
+            for instance in instances
+            for claim in self._of_instance.get(instance, ())
+        }
+
+    def hosts_with_shown_claims(self) -> Collection[str]:
+        """The UUIDs of the hosts of which some claims are SHOWN."""
+        return self._shown_on
+
+    def counting_at(self, uuid: str, read_at: float) -> ClaimsOfHost:
+        """The claims on a host that a snapshot read at a moment does not show."""
+        claims = self.on_host(uuid)
+        if uuid not in self._shown_on:
+            return claims
+        return tuple(
+            claim for claim in claims if self._entries[claim].shown_at > read_at
+        )
+
+    def was_released(self, since: float, except_for: Collection[str]) -> bool:
+        """True if a claim of an instance, but for some, was released since a
+        moment."""
+        return any(
+            moment >= since and instance not in except_for
+            for instance, moment in self._releases
+        )
+
+    def changes_since(self, number: int) -> Sequence[Change] | None:
+        """The changes after that of a number, the last first; None if some of them are
+        not kept."""
+        count = self.number - number
+        if count > len(self._changes):
+            return None
+        return [*islice(reversed(self._changes), count)]
+
+    def amounts_since(
+        self, number: int | None, moment: float
+    ) -> tuple[bool, Mapping[str, Mapping[str, int]]]:
+        """The amounts of claims that Placement did not have at a moment, so that an
+        answer to a question from then on may leave them out.
+
+        :param number: the changes after that of this number alone, if they are kept;
+            None for all claims.
+        :returns: True if the amounts are those of all claims; and provider UUID to
+            resource class to amount, negative where more was given back than taken.
+        """
+        changes = None if number is None else self.changes_since(number)
+        is_all = changes is None
+        if changes is None:
+            changes = [Change(entry, 1) for entry in self._entries.values()]
+
+        sums: dict[str, Counter[str]] = {}
+        for change in changes:
+            if not change.added or change.entry.claimed_at <= moment:
+                continue
+            for provider, amounts in change.entry.claim.amounts.items():
+                of_provider = sums.setdefault(provider, Counter())
+                for name, amount in amounts.items():
+                    of_provider[name] += change.added * amount
+        return is_all, sums
+
+    def _note(self, entry: Entry, added: int) -> None:
+        self._changes.append(Change(entry, added))
+        self.number += 1
+
+    def _remove(self, claim: PendingClaim) -> bool:
+        """Remove a claim, and tell if it was there."""
+        entry = self._entries.pop(claim, None)
+        if entry is None:
+            return False
+
+        host = claim.host.uuid
+        self._of_host[host] = _without(claim, self._of_host[host])
+        if not self._of_host[host]:
+            del self._of_host[host]
+            self._shown_on.discard(host)
+        instance = claim.request.instance_uuid
+        self._of_instance[instance] = _without(claim, self._of_instance[instance])
+        if not self._of_instance[instance]:
+            del self._of_instance[instance]
+        self._note(entry, -1)
+        return True
+
+
+def _without(claim: PendingClaim, claims: ClaimsOfHost) -> ClaimsOfHost:
+    return tuple(other for other in claims if other is not claim)
