@@ -25,16 +25,12 @@ from novasched.placement.api import (
     ProviderAggregates,
 )
 from novasched.placement.batching import BatchWindow
+from novasched.placement.candidates import AskedCandidates, ProviderSummary
 from novasched.placement.claims import Claims
 from novasched.placement.remembered import RememberedAnswers, Taken
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
-from novasched.scheduler.model.candidate import (
-    Candidate,
-    CandidateIndex,
-    Candidates,
-    ProviderSummary,
-)
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import nothing_taken
 from novasched.scheduler.ports import Instances
@@ -174,7 +170,8 @@ class PlacementClient:
         if basis.from_memory:
             # The request may wait for an answer that the others do not need.
             self._window.arrived(basis.began)
-            if remembered := self._remembered.offer(queries):
+            remembered = self._remembered.offer(queries)
+            if remembered is not None:
                 return remembered
         answers = [self._ask(first, request, basis)]
         for fallback in others:
@@ -183,7 +180,7 @@ class PlacementClient:
             )
             answers.append(self._ask(fallback, request, basis))
         candidates = chain.from_iterable(candidates for candidates, _ in answers)
-        return CandidateIndex(candidates, [text for _, text in answers])
+        return AskedCandidates(candidates, [text for _, text in answers])
 
     def offer(self, built: query.Query) -> CandidatesWithSummaries:
         """The answer to a query, and what its providers have.

@@ -25,9 +25,13 @@ import msgspec
 import numpy as np
 
 from novasched.placement.api import OutcomeUnknown
+from novasched.placement.candidates import (
+    Inventory,
+    MatchedHosts,
+    RememberedCandidates,
+)
 from novasched.placement.query import FlatQuery, Query
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.candidate import Inventory, Offer, RememberedCandidates
 from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
 LOG = logging.getLogger(__name__)
@@ -137,7 +141,7 @@ class RememberedAnswer:
             [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
         ] = True
 
-    def offer(self, asked: FlatQuery) -> Offer | None:
+    def offer(self, asked: FlatQuery) -> MatchedHosts | None:
         """The hosts that serve a query; None if that cannot be told."""
         unknown = asked.forbidden - self._known
         if (
@@ -153,7 +157,7 @@ class RememberedAnswer:
         for name, amount in asked.amounts.items():
             fits &= self._left[name] >= amount
         kinds = self._traits_of, self._traits
-        return Offer(asked.amounts, self.uuids, self.row_of, fits, *kinds)
+        return MatchedHosts(asked.amounts, self.uuids, self.row_of, fits, *kinds)
 
 
 @dataclass(eq=False, slots=True)
@@ -263,7 +267,10 @@ class RememberedAnswers:
         whole = [offer for offer in offers if offer is not None]
         if len(whole) < len(offers):
             return None
-        return RememberedCandidates(whole, sent, now - sent) or None
+        candidates = RememberedCandidates(whole, sent, now - sent)
+        if candidates.count == 0:
+            return None
+        return candidates
 
     def refused(self, providers: Sequence[str]) -> None:
         """Offer no more what was refused, until Placement is asked again."""

@@ -17,12 +17,7 @@ from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.fitting import far_devices
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.model.candidate import (
-    Candidate,
-    Candidates,
-    RememberedCandidates,
-    choose,
-)
+from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
@@ -75,12 +70,14 @@ class OfferedHosts:
 
         :raises StaleData: remembered candidates do not do (:func:`check_up_to_date`).
         """
-        if isinstance(candidates, RememberedCandidates):
+        if candidates is None:
+            hosts = [*snapshot.hosts.values()]
+        elif candidates.is_remembered:
             check_up_to_date(candidates, snapshot, basis.is_alone)
             hosts = self._large_enough(candidates, snapshot)
         else:
-            known = candidates or snapshot.hosts
-            hosts = [snapshot.hosts[uuid] for uuid in known if uuid in snapshot.hosts]
+            known = snapshot.hosts
+            hosts = [known[uuid] for uuid in candidates if uuid in known]
         if peers is None:
             return hosts
         place, number = peers.part
@@ -88,14 +85,14 @@ class OfferedHosts:
         return hosts[first:] + hosts[:first]
 
     def _large_enough(
-        self, candidates: RememberedCandidates, snapshot: HostSnapshot
+        self, candidates: Candidates, snapshot: HostSnapshot
     ) -> list[Host]:
-        """Hosts of remembered candidates that are as large as what is asked for: nova
-        gives no instance more than a host has before overcommit (``max_unit`` of its
-        inventories)."""
+        """Hosts of remembered candidates that are as large as the amounts which
+        Placement has not checked: nova gives no instance more than a host has before
+        overcommit (``max_unit`` of its inventories)."""
         uuids, is_offered = candidates.rows()
         listed = self._last = _listed(uuids, snapshot.hosts, self._last)
-        amounts = candidates.amounts
+        amounts = candidates.unchecked_amounts
         for size, name in zip(listed.sizes, SIZES, strict=True):
             is_offered = is_offered & (size >= amounts.get(name, 0))
         return [*compress(listed.hosts, is_offered.tolist())]  # type: ignore[list-item]
@@ -123,7 +120,7 @@ def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _
 
 
 def check_up_to_date(
-    candidates: RememberedCandidates, snapshot: HostSnapshot, is_alone: bool
+    candidates: Candidates, snapshot: HostSnapshot, is_alone: bool
 ) -> None:
     """See that remembered candidates still are what Placement would offer.
 
@@ -132,11 +129,14 @@ def check_up_to_date(
     :raises StaleData: since Placement was asked, aggregates have changed or, for a
         request that is alone, a host that is not among the candidates has become freer.
     """
-    if candidates.sent < snapshot.aggregates_settled:
+    asked_at = candidates.asked_at
+    if asked_at is None:
+        return
+    if asked_at < snapshot.aggregates_settled:
         raise StaleData('aggregates have changed')
     if is_alone:
         for uuid, moment in snapshot.freed.items():
-            if moment > candidates.sent and uuid not in candidates:
+            if moment > asked_at and uuid not in candidates:
                 raise StaleData(f'{uuid} may have become free')
 
 
@@ -367,7 +367,7 @@ class SchedulingState:
 
         :raises StaleData: the candidate was remembered, and may have been taken since.
         """
-        if isinstance(self.candidates, RememberedCandidates):
+        if self.candidates is not None and self.candidates.is_remembered:
             raise StaleData('a claim was refused')
 
     def not_enough(self) -> NoValidHost:

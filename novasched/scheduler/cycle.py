@@ -356,8 +356,10 @@ class Cycle:
         have chosen it meanwhile.
         """
         yield best, turn
+        offered = state.candidates
+        if offered is None:
+            return
         refused = [best.candidate] if best.candidate else []
-        offered = state.candidates or {}
         for host in state.hosts:
             while len(refused) < min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid])):
                 with state.pending_claims.decision_lock.turn() as turn:
@@ -488,7 +490,7 @@ class Cycle:
 
 def is_remembered(candidates: Candidates | None) -> bool:
     """True for candidates of an earlier answer of Placement."""
-    return candidates is not None and getattr(candidates, 'age', None) is not None
+    return candidates is not None and candidates.is_remembered
 
 
 def reason_of(error: Exception | None) -> str:

@@ -13,7 +13,7 @@ first instance's ranking, less the rejected hosts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.errors import NoValidHost
@@ -127,12 +127,8 @@ class CandidateCounts:
 
     @classmethod
     def of(cls, candidates: Candidates) -> 'CandidateCounts':
-        """Count Placement's offer. An offer knows the number of its candidates, since
-        to count them takes long."""
-        count: int | None = getattr(candidates, 'count', None)
-        if count is None:
-            count = len(set(map(id, chain.from_iterable(candidates.values()))))
-        return cls(count, len(candidates), age=getattr(candidates, 'age', None))
+        """The counts of Placement's offer."""
+        return cls(candidates.count, len(candidates), age=candidates.age)
 
     def with_hosts(
         self, candidates: Candidates | None, snapshot: HostSnapshot, hosts: int

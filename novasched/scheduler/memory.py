@@ -15,7 +15,11 @@ from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.basis import FRESH, Basis
-from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.candidate import (
+    Candidate,
+    CandidateIndex,
+    Candidates,
+)
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
@@ -248,11 +252,12 @@ class MemoryPlacement:
         if self._source is not None:
             return self._source.candidates(request, basis)
         resources = self._resources(request)
-        return {
-            provider: [candidate_of(provider, resources)]
-            for provider in self.free.by_provider
-            if provider in self._stale or not self.free.lacking({provider: resources})
-        }
+        candidates = []
+        for provider in self.free.by_provider:
+            lacking = self.free.lacking({provider: resources})
+            if not lacking or provider in self._stale:
+                candidates.append(candidate_of(provider, resources))
+        return CandidateIndex(candidates)
 
     def claim(
         self, request: Request, candidate: Candidate, basis: Basis = FRESH

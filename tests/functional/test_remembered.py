@@ -10,7 +10,6 @@ from keystoneauth1 import adapter, session, token_endpoint
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.model.candidate import RememberedCandidates
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_flavor, a_request
 from tests.lab.daemon import Daemon, new_uuids
@@ -116,15 +115,15 @@ def test_it_offers_what_placement_offers(cloud, remembering, seed):
         smallest = replace(now, flavor=a_flavor(vcpus=1, memory_mb=1, root_gb=1))
         if now.requested_destination.forbidden_aggregates != frozenset(ZONES[1:]):
             wait_until(
-                lambda small=smallest: isinstance(
-                    remembering.candidates(small, FROM_MEMORY), RememberedCandidates
+                lambda small=smallest: (
+                    remembering.candidates(small, FROM_MEMORY).is_remembered
                 ),
                 WAIT,
                 'answer about all hosts',
             )
         offered = remembering.candidates(now, FROM_MEMORY)
         real = remembering.candidates(now)
-        if not isinstance(offered, RememberedCandidates):
+        if not offered.is_remembered:
             continue
         compared += 1
         assert {uuid: [x.resources() for x in offered[uuid]] for uuid in offered} == {
@@ -150,7 +149,7 @@ def test_a_provider_that_is_gone(cloud, remembering):
 
     def remembered():
         found = remembering.candidates(request, FROM_MEMORY)
-        if isinstance(found, RememberedCandidates):
+        if found.is_remembered:
             return found
         return {}
 

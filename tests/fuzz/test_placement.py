@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from novasched.placement.candidates import AskedCandidates
 from novasched.placement.client import CandidatesOnly, parse
 from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.candidate import CandidateIndex
 from tests.fuzz import mutation
 from tests.fuzz.clouds import HOSTS, MESSAGES, Answer, an_offer
 from tests.fuzz.mutation import EFFORT, one_input
@@ -62,7 +62,7 @@ def test_candidates(body):
         for each in found.allocation_requests:
             each.body()
             each.detach()
-        index = CandidateIndex(found.allocation_requests, [body])
+        index = AskedCandidates(found.allocation_requests, [body])
         for provider in index:
             index.capacity_left(provider)
 

@@ -17,6 +17,11 @@ from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
+from novasched.placement.candidates import (
+    AskedCandidates,
+    Inventory,
+    ProviderSummary,
+)
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.placement.query import Query
 from novasched.plugins import loading
@@ -32,11 +37,6 @@ from novasched.scheduler.filters.affinity import (
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.candidate import (
-    CandidateIndex,
-    Inventory,
-    ProviderSummary,
-)
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.weighers.ram import RAMWeigher
@@ -79,7 +79,7 @@ class TraitsPlacement(CountingPlacement):
 
     def candidates(self, request, basis=FRESH):
         offered = chain.from_iterable(super().candidates(request, basis).values())
-        return CandidateIndex(
+        return AskedCandidates(
             offered, [json.dumps({'provider_summaries': self.traits}).encode()]
         )
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
+from novasched.placement import candidates
 from novasched.placement.client import CandidatesWithSummaries
-from novasched.scheduler.model import candidate
 from novasched.tools.simulate.simulator import CandidatesLeft, SimulatedPlacement
 from tests.lab.builders import a_full_candidate, a_request, a_uuid
 
@@ -114,11 +114,11 @@ def free_resources(stock):
     inventories = {}
     for (provider, name), each in stock.items():
         capacity = int((each.total - each.reserved) * each.allocation_ratio)
-        inventories.setdefault(provider, {})[name] = candidate.Inventory(
+        inventories.setdefault(provider, {})[name] = candidates.Inventory(
             capacity, each.used
         )
     summaries = {
-        rp: candidate.ProviderSummary(each) for rp, each in inventories.items()
+        rp: candidates.ProviderSummary(each) for rp, each in inventories.items()
     }
     placement = SimulatedPlacement(
         lambda _query: CandidatesWithSummaries([], summaries), Settings()

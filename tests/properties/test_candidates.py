@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.scheduler.assignments import OfferedHosts
-from novasched.scheduler.model.candidate import (
-    CandidateIndex,
-    Offer,
+from novasched.placement.candidates import (
+    AskedCandidates,
+    MatchedHosts,
     RememberedCandidates,
-    choose,
 )
+from novasched.scheduler.assignments import OfferedHosts
+from novasched.scheduler.model.candidate import choose
 from novasched.scheduler.model.host import HostSnapshot
 from tests.lab.builders import a_full_candidate, a_host, a_request, a_uuid
 
@@ -87,7 +87,7 @@ def an_index(candidates, room):
         card: {'resources': {'VGPU': {'capacity': 9, 'used': 9 - n}}}
         for card, n in room.items()
     }
-    return CandidateIndex(
+    return AskedCandidates(
         candidates, [json.dumps({'provider_summaries': resources}).encode()]
     )
 
@@ -126,10 +126,10 @@ def test_hosts_of_what_is_remembered(requests):
                 if uuid not in map(a_uuid, gone)
             }
         rows = {uuid: row for row, uuid in enumerate(uuids)}
-        offer = Offer(
+        hosts = MatchedHosts(
             amounts, uuids, rows, np.array(fits), np.zeros(len(uuids), int), [()]
         )
-        candidates = RememberedCandidates([offer], 0.0, 0.0)
+        candidates = RememberedCandidates([hosts], 0.0, 0.0)
         assert kept.of(candidates, HostSnapshot(known), a_request(), None) == [
             known[uuid]
             for uuid, is_offered in zip(uuids, fits, strict=True)

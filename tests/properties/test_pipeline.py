@@ -16,6 +16,7 @@ from novasched.plugins import loading
 from novasched.scheduler import fitting
 from novasched.scheduler.filters import Scope
 from novasched.scheduler.filters.shared import CandidateFilter
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import Aggregate, Instance
 from novasched.scheduler.model.numa import (
     GuestCell,
@@ -299,12 +300,9 @@ def test_as_if_one_host_came_after_the_other(count, requests, settings, seed, bu
     begun = hosts_of(Random(seed), count)
     filters = loading.filters(settings)
     weighers = loading.weighers(settings)
-    offers = {
-        host.uuid: [
-            a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])
-        ]
-        for host in begun
-    }
+    offers = CandidateIndex(
+        a_mapped_candidate(host.uuid, 'gpu', [card]) for host in begun for card in 'AB'
+    )
     shared = Pipeline(settings, filters, weighers)
     for request in requests:
         line = shared.for_request()

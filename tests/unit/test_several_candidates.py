@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from novasched.placement.candidates import AskedCandidates
 from novasched.placement.client import CandidatesOnly, parse
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.candidate import CandidateIndex, narrowed
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import a_driver
 
@@ -60,7 +60,7 @@ class Cards(MemoryPlacement):
         meanwhile = self.meanwhile
         self.meanwhile = lambda: None
         meanwhile()
-        return CandidateIndex(parse(text, CandidatesOnly).allocation_requests, [text])
+        return AskedCandidates(parse(text, CandidatesOnly).allocation_requests, [text])
 
     def claim_together(self, wanted, basis=FRESH):
         self.claims += [[*candidate.allocations][1] for _, candidate in wanted]
@@ -106,7 +106,7 @@ class NotCard(BatchFilter):
             ]
             for host in hosts
         }
-        return Verdicts([None] * len(hosts), narrowed(candidates, left))
+        return Verdicts([None] * len(hosts), candidates.narrowed(left))
 
 
 def test_the_best_is_one_of_those_that_filters_leave():

@@ -15,7 +15,7 @@ from novasched.plugins.nova_compat.host_state import AggregateView, HostState
 from novasched.plugins.nova_compat.import_stubs import WeighedHost
 from novasched.plugins.nova_compat.views import RequestSpecView
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
-from novasched.scheduler.model.candidate import Candidate, Candidates, narrowed
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
@@ -51,13 +51,13 @@ class RequestViews:
     def offered(
         self,
         hosts: Sequence[Host],
-        candidates: Mapping[str, Sequence[Candidate]] | None,
+        candidates: Candidates | None,
     ) -> list[HostState]:
         """The hosts, with Placement's candidates as the filters before have left
         them."""
         states = [self.host(host) for host in hosts]
         for host, state in zip(hosts, states, strict=True):
-            state.offer(candidates.get(host.uuid, ()) if candidates else ())
+            state.offer(() if candidates is None else candidates.get(host.uuid, ()))
         return states
 
     def aggregate(self, aggregate: Aggregate) -> AggregateView:
@@ -102,11 +102,15 @@ class NovaFilter(BatchFilter):
             reasons.append(
                 'the plugin leaves no allocation candidate' if lost_all else None
             )
-            if remaining and candidates and remaining != candidates[host.uuid]:
+            if (
+                remaining
+                and candidates is not None
+                and remaining != candidates[host.uuid]
+            ):
                 left[host.uuid] = remaining
-        return Verdicts(
-            reasons, narrowed(candidates, left) if candidates else candidates
-        )
+        if candidates is None:
+            return Verdicts(reasons)
+        return Verdicts(reasons, candidates.narrowed(left))
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         """The limits that any plugin wrote on the host's view, under nova's names."""

@@ -5,6 +5,7 @@ which the pipeline asks any filter about many hosts.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from novasched.conf.redaction import MAX_SEARCHED_CHARACTERS, cut
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.fitting import mappings_of
-from novasched.scheduler.model.candidate import Candidate, Candidates, narrowed
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings, providers_of
@@ -24,8 +25,6 @@ from novasched.scheduler.plugin import equivalence_classes
 Key = Sequence[Callable[[Host], object]]
 
 NOTHING_OFFERED = 'Placement offers nothing on it'
-NOT_ASKED: Sequence[Candidate | None] = (None,)
-"""The candidates of a host where Placement is not asked."""
 
 Number = TypeVar('Number', int, float)
 
@@ -134,7 +133,11 @@ def judge(
     reasons: list[str | None] = [None] * len(hosts)
     if isinstance(plugin, BatchFilter):
         verdicts = plugin.judge(hosts, request, candidates)
-    elif isinstance(plugin, CandidateFilter) and request.pci_requests:
+    elif (
+        isinstance(plugin, CandidateFilter)
+        and request.pci_requests
+        and candidates is not None
+    ):
         verdicts = _judge_candidates(plugin, hosts, request, candidates)
     else:
         if isinstance(plugin, KeyedFilter):
@@ -183,18 +186,18 @@ def _judge_candidates(
     plugin: CandidateFilter,
     hosts: Sequence[Host],
     request: Request,
-    candidates: Candidates | None,
+    candidates: Candidates,
 ) -> Verdicts:
     """Judge each candidate of each host; alike ones of alike hosts share their
     verdict."""
-    offered: Candidates = candidates or {}
     columns = [list(map(value, hosts)) for value in plugin.key(request)]
     known: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
     left: dict[str, Sequence[Candidate]] = {}
     for host, kind in zip(hosts, equivalence_classes(columns), strict=True):
         verdicts = []
-        for candidate in offered.get(host.uuid, NOT_ASKED):
+        offered = candidates.get(host.uuid, ())
+        for candidate in offered:
             mappings = mappings_of(request, candidate)
             key = kind, *[providers_of(each, mappings) for each in request.pci_requests]
             if key not in known:
@@ -203,8 +206,8 @@ def _judge_candidates(
         if None in verdicts:
             reasons.append(None)
             if any(verdicts):
-                pairs = zip(offered[host.uuid], verdicts, strict=True)
-                left[host.uuid] = [each for each, reason in pairs if reason is None]
+                passes = [reason is None for reason in verdicts]
+                left[host.uuid] = [*compress(offered, passes)]
         else:
             reasons.append(verdicts[0] if verdicts else NOTHING_OFFERED)
-    return Verdicts(reasons, narrowed(offered, left) if left else candidates)
+    return Verdicts(reasons, candidates.narrowed(left))

@@ -2,11 +2,11 @@
 """Allocation candidates: the ways in which Placement can serve a request."""
 
 import math
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain, compress
 from typing import Any
 
 import msgspec
@@ -63,200 +63,90 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.encode({'allocations': self.allocations}).decode()
 
 
-Candidates = Mapping[str, Sequence[Candidate]]
-"""Provider UUID to the candidates that take something from it, in Placement's order."""
-
-
 class _Resources(msgspec.Struct):
     resources: dict[str, int]
 
 
-class Inventory(msgspec.Struct, frozen=True):
-    """A provider's capacity of a resource class, less what is reserved and times the
-    allocation ratio, and how much of that is in use."""
+class Candidates(Mapping[str, Sequence[Candidate]]):
+    """Placement's offer for a request: the candidates of each provider, by its UUID.
 
-    capacity: int
-    used: int
+    A candidate stands under each provider that it takes resources from: the compute
+    node, its nested providers and sharing providers. Placement does not say which of
+    the providers is the compute node; the cell databases do. Providers and candidates
+    keep Placement's order.
 
+    An offer never changes. Filters that drop candidates of a host return a
+    :meth:`narrowed` offer.
 
-class ProviderSummary(msgspec.Struct, frozen=True):
-    """A provider's inventories by resource class."""
-
-    resources: dict[str, Inventory]
-
-
-class _Summaries(msgspec.Struct):
-    provider_summaries: dict[str, msgspec.Raw]
-
-
-class _Traits(msgspec.Struct):
-    traits: list[str]
-
-
-_decode_summaries = msgspec.json.Decoder(_Summaries).decode
-_decode_summary = msgspec.json.Decoder(ProviderSummary).decode
-_decode_traits = msgspec.json.Decoder(_Traits).decode
-
-
-class CandidateIndex(dict[str, list[Candidate]]):
-    """Provider UUID to the candidates that take something from it, in Placement's
-    order.
-
-    Every provider of a candidate is a key, since only the cell databases know which of
-    them is the compute node: the others are its nested providers or shared ones.
-
-    :ivar count: the number of candidates, one of which may stand at several providers.
+    :ivar count: number of candidates before filters dropped some. A candidate with
+        several providers counts once.
+    :ivar is_remembered: True if Placement was asked earlier, for another request.
+    :ivar asked_at: when Placement was asked for the oldest remembered answer (monotonic
+        seconds); None if the offer is not remembered.
+    :ivar age: seconds since ``asked_at`` when the offer was made; None if the offer is
+        not remembered.
     """
 
-    def __init__(
-        self, candidates: Iterable[Candidate] = (), texts: Sequence[bytes] = ()
-    ) -> None:
-        """:param texts: the answers that have the summaries of the providers."""
+    count: int
+    is_remembered: bool = False
+    asked_at: float | None = None
+    age: float | None = None
+
+    @property
+    def unchecked_amounts(self) -> Mapping[str, int]:
+        """Amounts by resource class that the offer takes from a host without a check
+        against ``max_unit`` of the inventories of the host. Empty for an answer to the
+        request itself: Placement has checked it."""
+        return {}
+
+    def traits(self, provider: str) -> Collection[str]:
+        """The traits of a provider; empty if they are unknown."""
+        return ()
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        """The unused capacity of a provider by resource class, without the resource
+        classes of which it is unknown."""
+        return {}
+
+    def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
+        """Provider UUIDs in Placement's order, and for each of them True if the offer
+        has candidates of it.
+
+        Offers that rest on the same answer share the sequence object, so that a caller
+        can keep columns for it.
+        """
+        uuids = [*self]
+        return uuids, np.ones(len(uuids), bool)
+
+    @abstractmethod
+    def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'Candidates':
+        """The offer with only the candidates ``left`` on the providers in ``left``.
+        Other providers keep their candidates."""
+
+
+class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):
+    """Candidates in memory, by provider. The traits and the capacity of the providers
+    are unknown.
+
+    A dict, since requests look at each of 10,000 hosts.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         super().__init__()
         self.count = 0
-        self._texts = texts
-        self._summaries: dict[str, msgspec.Raw] | None = None
-        self._left: dict[str, Mapping[str, int]] = {}
+        by_provider: dict[str, list[Candidate]] = {}
         for candidate in candidates:
             self.count += 1
             for provider in candidate.allocations:
-                self.setdefault(provider, []).append(candidate)
+                by_provider.setdefault(provider, []).append(candidate)
+        self.update(by_provider)
 
-    def capacity_left(self, provider: str) -> Mapping[str, int]:
-        """The amount of each resource class that a provider has left, as far as it is
-        known."""
-        if provider in self._left:
-            return self._left[provider]
-        try:
-            resources = _decode_summary(self._summary(provider)).resources
-        except (KeyError, ValueError, RecursionError):
-            resources = {}
-        left = {
-            name: inventory.capacity - inventory.used
-            for name, inventory in resources.items()
-        }
-        return self._left.setdefault(provider, left)
-
-    def traits(self, provider: str) -> Collection[str]:
-        """The traits of a provider, as far as they are known."""
-        try:
-            return _decode_traits(self._summary(provider)).traits
-        except (KeyError, ValueError, RecursionError):
-            return ()
-
-    def _summary(self, provider: str) -> msgspec.Raw:
-        if self._summaries is None:
-            self._summaries = {}
-            for text in self._texts:
-                self._summaries.update(_decode_summaries(text).provider_summaries)
-        return self._summaries[provider]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Hosts that serve the same amounts, each by itself, as an earlier answer has them.
-
-    :ivar fits: True for those that do, by row.
-    :ivar kinds: the place of each one's traits among ``traits``, by row.
-    """
-
-    amounts: Mapping[str, int]
-    uuids: Sequence[str]
-    row_of: Mapping[str, int]
-    fits: NDArray[np.bool_]
-    kinds: NDArray[np.intp]
-    traits: Sequence[Collection[str]]
-
-
-class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
-    """Candidates from earlier answers of Placement, made where one is looked at.
-
-    :ivar sent: when the oldest of the answers was asked for (monotonic seconds).
-    :ivar age: the seconds since then when these were offered.
-    :ivar narrowed: what filters have left of hosts of which they took a part.
-    """
-
-    def __init__(self, offers: Sequence[Offer], sent: float, age: float) -> None:
-        self.sent = sent
-        self.age = age
-        self.narrowed: Candidates = {}
-        self._offers = offers
-        self._texts = [
-            msgspec.Raw(msgspec.json.encode({'resources': dict(each.amounts)}))
-            for each in offers
-        ]
-        self.count = sum(int(np.count_nonzero(each.fits)) for each in offers)
-
-    @property
-    def amounts(self) -> Mapping[str, int]:
-        """The amounts that a host gives, whichever of its candidates is taken."""
-        first, *others = (each.amounts for each in self._offers)
-        return {
-            x: n for x, n in first.items() if all(each.get(x) == n for each in others)
-        }
-
-    def traits(self, provider: str) -> Collection[str]:
-        """The traits of a provider, as far as they are known."""
-        known = (
-            x.traits[x.kinds[x.row_of[provider]]]
-            for x in self._offers
-            if provider in x.row_of
-        )
-        return next(known, ())
-
-    def __getitem__(self, provider: str) -> Sequence[Candidate]:
-        if provider in self.narrowed:
-            return self.narrowed[provider]
-        found = [
-            Candidate(
-                {provider: text}, msgspec.Raw(msgspec.json.encode({'': [provider]}))
-            )
-            for offer, text in zip(self._offers, self._texts, strict=True)
-            if provider in offer.row_of and offer.fits[offer.row_of[provider]]
-        ]
-        if not found:
-            raise KeyError(provider)
-        return found
-
-    def __contains__(self, provider: object) -> bool:
-        return any(
-            (row := offer.row_of.get(provider)) is not None and bool(offer.fits[row])  # type: ignore[call-overload]
-            for offer in self._offers
-        )
-
-    def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
-        """Hosts in the order in which they are tried, and True for each that is
-        offered. For one answer they are those in it, and the same object each time."""
-        if len(self._offers) > 1:
-            uuids = [*self]
-            return uuids, np.ones(len(uuids), bool)
-        [offer] = self._offers
-        return offer.uuids, offer.fits
-
-    def __iter__(self) -> Iterator[str]:
-        offered = [compress(each.uuids, each.fits.tolist()) for each in self._offers]
-        return iter(dict.fromkeys(chain(*offered)))
-
-    def __len__(self) -> int:
-        if len(self._offers) == 1:
-            return self.count
-        return sum(1 for _ in self)
-
-
-def narrowed(offered: Candidates, left: Candidates) -> Candidates:
-    """An offer of which less is left on some hosts; what is known of providers stays
-    known."""
-    if not left:
-        return offered
-    if isinstance(offered, RememberedCandidates):
-        remembered = copy(offered)
-        remembered.narrowed = {**offered.narrowed, **left}
-        return remembered
-    if not isinstance(offered, CandidateIndex):
-        return {**offered, **left}
-    index = copy(offered)
-    index.update({provider: list(each) for provider, each in left.items()})
-    return index
+    def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'CandidateIndex':
+        if not left:
+            return self
+        index = copy(self)
+        index.update(left)
+        return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +202,7 @@ def choose(
     tried = [candidate.allocations.keys() for candidate in refused]
     lost = set().union(*tried)
     usual = _classes(candidates[0])
-    known = offered.capacity_left if isinstance(offered, CandidateIndex) else _nothing
-    room = _Room(known, pending())
+    room = _Room(offered.capacity_left, pending())
     best = [x for x in candidates if x.allocations.keys() not in tried and room.fits(x)]
     if not best and not refused:
         best = [*candidates]
@@ -333,11 +222,6 @@ def choose(
     if best:
         return best[0]
     return None
-
-
-def _nothing(provider: str) -> Mapping[str, int]:
-    """The capacity of a provider that Placement's answer does not tell."""
-    return {}
 
 
 def _classes(candidate: Candidate) -> set[str]:

@@ -4,11 +4,7 @@ avoided_traits``."""
 
 from collections.abc import Sequence
 
-from novasched.scheduler.model.candidate import (
-    CandidateIndex,
-    Candidates,
-    RememberedCandidates,
-)
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.requirements import Requirements
@@ -36,7 +32,7 @@ class TraitsWeigher(CandidatesWeigher):
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> list[float]:
-        if not isinstance(candidates, CandidateIndex | RememberedCandidates):
+        if candidates is None:
             return [0.0] * len(hosts)
         preferred = request.requirements.flavor_groups.preferred
         avoided = self._avoided(request.requirements)

@@ -10,7 +10,6 @@ from novasched.placement import query, remembered
 from novasched.placement.api import OutcomeUnknown
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.candidate import narrowed
 from tests.lab.builders import a_flavor, a_request
 from tests.lab.ports import Clock
 
@@ -156,7 +155,7 @@ def test_candidates(site):
     [built] = query.build_all(asking(), Settings())
     offer = site.answers.offer([built])
     assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
-        3, 3, site.clock.now - offer.sent, True, False,
+        3, 3, site.clock.now - offer.asked_at, True, False,
     ]  # fmt: skip
     assert [set(offer.traits(name)) for name in 'abx'] == [
         {*TRAITS['a']},
@@ -164,7 +163,7 @@ def test_candidates(site):
         set(),
     ]
     [candidate] = offer['b']
-    left = narrowed(offer, {'b': []})
+    left = offer.narrowed({'b': []})
     assert (left['b'], left.traits('b'), [*left], offer['b']) == (
         [], offer.traits('b'), [*offer], [candidate],
     )  # fmt: skip

@@ -11,6 +11,7 @@ from novasched.plugins import loading
 from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import HostSnapshot, Instance
 from tests.lab import ports
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
@@ -159,18 +160,21 @@ def test_a_limit_that_is_no_number():
     assert driver.placement.allocations == {}
 
 
+SHARED = a_uuid('shared')
+
+
 class WidePlacement(CountingPlacement):
     """Offers each host alone, and with a second provider."""
 
     def __init__(self, slots):
         super().__init__(slots)
-        self.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
+        self.free.by_provider[SHARED] = {'CUSTOM_X': 1}
 
     def candidates(self, request, basis=FRESH):
         alone = super().candidates(request, basis)
-        return {
-            rp: [a_candidate(rp), a_candidate(rp, a_uuid('shared'))] for rp in alone
-        }
+        return CandidateIndex(
+            a_candidate(rp, *shared) for rp in alone for shared in ((), (SHARED,))
+        )
 
 
 def test_candidates_that_are_taken_away():

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from novasched.placement.candidates import AskedCandidates
 from novasched.scheduler.filters.affinity import ServerGroupAffinityFilter
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_full_candidate, a_group, a_host, a_request, a_uuid
@@ -73,7 +73,7 @@ class TwoCards(MemoryPlacement):
         stock = {'resources': {'VGPU': {'capacity': 1, 'used': 0}}}
         summaries = {'provider_summaries': dict.fromkeys(('card 1', 'card 2'), stock)}
         offered = [a_candidate_with(card) for card in summaries['provider_summaries']]
-        return CandidateIndex(offered, [json.dumps(summaries).encode()])
+        return AskedCandidates(offered, [json.dumps(summaries).encode()])
 
 
 @pytest.mark.parametrize(

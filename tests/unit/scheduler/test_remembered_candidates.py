@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from novasched.placement.candidates import MatchedHosts, RememberedCandidates
 from novasched.scheduler.assignments import NOT_ENOUGH
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.candidate import Offer, RememberedCandidates
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import Calling, CountingPlacement, Notebook, a_driver
@@ -40,8 +40,8 @@ class Forgetful(CountingPlacement):
             uuids = [host.uuid for host in self.remembered]
             rows = {uuid: row for row, uuid in enumerate(uuids)}
             each = np.ones(len(uuids), bool), np.zeros(len(uuids), int)
-            offer = Offer({'VCPU': self.vcpus}, uuids, rows, *each, [()])
-            return RememberedCandidates([offer], SENT, 2.5)
+            hosts = MatchedHosts({'VCPU': self.vcpus}, uuids, rows, *each, [()])
+            return RememberedCandidates([hosts], SENT, 2.5)
         self.asked += 1
         return super().candidates(request, basis)
 

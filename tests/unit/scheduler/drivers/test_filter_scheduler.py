@@ -17,6 +17,7 @@ from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
@@ -39,10 +40,9 @@ class Cards(CountingPlacement):
     given = ()
 
     def candidates(self, request, basis=FRESH):
-        return {
-            rp: [a_mapped_candidate(rp, 'id', [card]) for card in 'AB']
-            for rp in self.slots
-        }
+        return CandidateIndex(
+            a_mapped_candidate(rp, 'id', [card]) for rp in self.slots for card in 'AB'
+        )
 
     def claim_together(self, wanted, basis=FRESH):
         self.given += tuple(

@@ -8,11 +8,12 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.scheduler.model.candidate import (
-    CandidateIndex,
-    Offer,
+from novasched.placement.candidates import (
+    AskedCandidates,
+    MatchedHosts,
     RememberedCandidates,
 )
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.weighers.traits import TraitsWeigher
 from tests.lab.builders import NOT_ASKED, a_candidate, a_flavor, a_host, a_request
 
@@ -30,15 +31,16 @@ def asked_now():
         name: {'resources': {}, 'traits': each} for name, each in TRAITS.items()
     }
     text = json.dumps({'provider_summaries': summaries}).encode()
-    return CandidateIndex(map(a_candidate, TRAITS), [text])
+    return AskedCandidates(map(a_candidate, TRAITS), [text])
 
 
 def remembered():
     """An earlier answer."""
     rows = {name: row for row, name in enumerate(TRAITS)}
     kinds = np.array([*rows.values()]), [*map(frozenset, TRAITS.values())]
-    offer = Offer({'VCPU': 1}, [*TRAITS], rows, np.ones(len(TRAITS), bool), *kinds)
-    return RememberedCandidates([offer], 100.0, 2.5)
+    fits = np.ones(len(TRAITS), bool)
+    hosts = MatchedHosts({'VCPU': 1}, [*TRAITS], rows, fits, *kinds)
+    return RememberedCandidates([hosts], 100.0, 2.5)
 
 
 FAST = 'trait:CUSTOM_FAST'
@@ -76,7 +78,7 @@ def test_weights(offer, extra_specs, image, avoided, weights):
     if weights is not NOT_ASKED:
         hosts = [a_host(name, uuid=name) for name in TRAITS]
         assert each.weigh_offered(hosts, request, offer()) == weights
-        for unknown in (None, {}, CandidateIndex(), CandidateIndex((), [b'[]'])):
+        for unknown in (None, CandidateIndex(), AskedCandidates((), [b'[]'])):
             assert each.weigh_offered(hosts, request, unknown) == [0.0] * len(TRAITS)
 
 

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offers that rest on answers of Placement: the answer to the request itself, and
+remembered answers about all hosts."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import compress
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """A provider's capacity of a resource class, less what is reserved and times the
+    allocation ratio, and how much of that is in use."""
+
+    capacity: int
+    used: int
+
+
+class ProviderSummary(msgspec.Struct, frozen=True):
+    """A provider's inventories by resource class."""
+
+    resources: dict[str, Inventory]
+
+
+class _Summaries(msgspec.Struct):
+    provider_summaries: dict[str, msgspec.Raw]
+
+
+class _Traits(msgspec.Struct):
+    traits: list[str]
+
+
+_decode_summaries = msgspec.json.Decoder(_Summaries).decode
+_decode_summary = msgspec.json.Decoder(ProviderSummary).decode
+_decode_traits = msgspec.json.Decoder(_Traits).decode
+
+
+class AskedCandidates(CandidateIndex):
+    """The candidates of answers to the request itself.
+
+    Few requests look at the provider summaries. The texts of the answers are decoded
+    when a request does, and the summary of each provider by itself.
+    """
+
+    def __init__(
+        self, candidates: Iterable[Candidate], texts: Sequence[bytes] = ()
+    ) -> None:
+        """:param texts: the answers of Placement that have the provider summaries."""
+        super().__init__(candidates)
+        self._texts = texts
+        self._summaries: dict[str, msgspec.Raw] | None = None
+        self._capacity_left: dict[str, Mapping[str, int]] = {}
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        if provider in self._capacity_left:
+            return self._capacity_left[provider]
+        left = {}
+        try:
+            inventories = _decode_summary(self._summary(provider)).resources
+        except (KeyError, ValueError, RecursionError):
+            inventories = {}
+        for name, inventory in inventories.items():
+            left[name] = inventory.capacity - inventory.used
+        return self._capacity_left.setdefault(provider, left)
+
+    def traits(self, provider: str) -> Collection[str]:
+        try:
+            return _decode_traits(self._summary(provider)).traits
+        except (KeyError, ValueError, RecursionError):
+            return ()
+
+    def _summary(self, provider: str) -> msgspec.Raw:
+        if self._summaries is None:
+            self._summaries = {}
+            for text in self._texts:
+                self._summaries.update(_decode_summaries(text).provider_summaries)
+        return self._summaries[provider]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedHosts:
+    """The hosts of a remembered answer that serve a flat query.
+
+    :ivar amounts: the amounts that the query takes from a host, by resource class.
+    :ivar uuids: the hosts of the answer, in Placement's order.
+    :ivar row_of: the index of each host in ``uuids``.
+    :ivar fits: for each host, True if it serves the query.
+    :ivar kinds: for each host, the index of its traits in ``traits``.
+    """
+
+    amounts: Mapping[str, int]
+    uuids: Sequence[str]
+    row_of: Mapping[str, int]
+    fits: NDArray[np.bool_]
+    kinds: NDArray[np.intp]
+    traits: Sequence[Collection[str]]
+
+    def has(self, provider: object) -> bool:
+        """True if a provider is a host that serves the query."""
+        row = self.row_of.get(provider)  # type: ignore[call-overload]
+        return row is not None and bool(self.fits[row])
+
+
+class RememberedCandidates(Candidates):
+    """Candidates from remembered answers. A candidate is made when a caller looks at
+    its host: most hosts of an answer are never looked at."""
+
+    is_remembered = True
+
+    def __init__(
+        self, matches: Sequence[MatchedHosts], asked_at: float, age: float
+    ) -> None:
+        """:param matches: hosts that serve each query of the request. The hosts of the
+        fallback query stand behind the hosts of the first.
+        """
+        self.asked_at = asked_at
+        self.age = age
+        self.count = sum(int(np.count_nonzero(match.fits)) for match in matches)
+        self._matches = matches
+        self._narrowed: Mapping[str, Sequence[Candidate]] = {}
+        self._texts = [
+            msgspec.Raw(msgspec.json.encode({'resources': dict(match.amounts)}))
+            for match in matches
+        ]
+
+    @property
+    def unchecked_amounts(self) -> Mapping[str, int]:
+        """The amounts that all candidates of a host have in common."""
+        common = set(self._matches[0].amounts.items())
+        for match in self._matches[1:]:
+            common &= match.amounts.items()
+        return dict(common)
+
+    def traits(self, provider: str) -> Collection[str]:
+        for match in self._matches:
+            if provider in match.row_of:
+                return match.traits[int(match.kinds[match.row_of[provider]])]
+        return ()
+
+    def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
+        if len(self._matches) > 1:
+            return super().rows()
+        [match] = self._matches
+        return match.uuids, match.fits
+
+    def narrowed(
+        self, left: Mapping[str, Sequence[Candidate]]
+    ) -> 'RememberedCandidates':
+        if not left:
+            return self
+        remembered = copy(self)
+        remembered._narrowed = {**self._narrowed, **left}
+        return remembered
+
+    def __getitem__(self, provider: str) -> Sequence[Candidate]:
+        if provider in self._narrowed:
+            return self._narrowed[provider]
+        mappings = msgspec.Raw(msgspec.json.encode({'': [provider]}))
+        candidates = []
+        for match, text in zip(self._matches, self._texts, strict=True):
+            if match.has(provider):
+                candidates.append(Candidate({provider: text}, mappings))
+        if not candidates:
+            raise KeyError(provider)
+        return candidates
+
+    def __contains__(self, provider: object) -> bool:
+        return any(match.has(provider) for match in self._matches)
+
+    def __iter__(self) -> Iterator[str]:
+        uuids: dict[str, None] = {}
+        for match in self._matches:
+            uuids.update(dict.fromkeys(compress(match.uuids, match.fits.tolist())))
+        return iter(uuids)
+
+    def __len__(self) -> int:
+        if len(self._matches) == 1:
+            return self.count
+        return sum(1 for _ in self)
