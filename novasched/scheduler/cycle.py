@@ -139,10 +139,10 @@ class Cycle:
 
         decision = Decision(
             request=request,
-            basis=self.basis,
             seed=self.seed,
             began=began,
             ended=self.parts.pipeline.clock(),
+            basis=self.basis,
             steps=tuple(self.steps),
             narrowed=self.narrowed,
             counts=self.counts,
@@ -153,6 +153,10 @@ class Cycle:
             refusal=error.reason if isinstance(error, NoValidHost) else None,
             failure=failure,
         )
+        if error is not None and end is not End.FAILED:
+            # A traceback refers to frames, which refer to the error and to the hosts.
+            # Only an unexpected error needs its traceback.
+            error = error.with_traceback(None)
         return Outcome(end, decision, error, is_announced)
 
     def _ask_placement(self, request: Request) -> tuple[Request, Candidates]:

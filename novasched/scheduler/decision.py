@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.basis import Basis
+from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
@@ -210,10 +210,10 @@ class Decision:
     """
 
     request: Request
-    basis: Basis
     seed: int
     began: float
     ended: float
+    basis: Basis = FRESH
     steps: tuple[Step, ...] = ()
     narrowed: Request | None = None
     counts: CandidateCounts | None = None

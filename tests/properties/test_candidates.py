@@ -15,9 +15,10 @@ from novasched.placement.candidates import (
     RememberedCandidates,
 )
 from novasched.scheduler.assignments import OfferedHosts
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import choose
 from novasched.scheduler.model.host import HostSnapshot
-from tests.lab.builders import a_full_candidate, a_host, a_request, a_uuid
+from tests.lab.builders import a_full_candidate, a_host, a_uuid
 
 CARDS = 'abcd'
 ROOM = st.fixed_dictionaries({card: st.integers(1, 6) for card in CARDS})
@@ -130,7 +131,7 @@ def test_hosts_of_what_is_remembered(requests):
             amounts, uuids, rows, np.array(fits), np.zeros(len(uuids), int), [()]
         )
         candidates = RememberedCandidates([hosts], 0.0, 0.0)
-        assert kept.of(candidates, HostSnapshot(known), a_request(), None) == [
+        assert kept.of(candidates, HostSnapshot(known), FRESH, None) == [
             known[uuid]
             for uuid, is_offered in zip(uuids, fits, strict=True)
             if is_offered

@@ -95,6 +95,9 @@ class FilterScheduler:
         finally:
             if self.recorder is not None:
                 self.recorder(decision)
+            # The traceback of the error refers to this frame, and this frame no longer
+            # to the error: no circle keeps the decision in memory.
+            del outcome
         return decision.selections
 
     def decide(self, request: Request, seed: int, basis: Basis = FRESH) -> Decision:

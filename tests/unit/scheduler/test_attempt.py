@@ -39,7 +39,7 @@ FRESH_FROM_MEMORY = Basis(
 )
 def test_next_basis(end, was_released, may_wait, expected):
     """Each row of the table in the module's docstring."""
-    decision = Decision(a_request(), BASIS, seed=0, began=0.0, ended=1.0)
+    decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)
     outcome = Outcome(end, decision)
     after = next_basis(
         BASIS, outcome, NOW, was_released=was_released, may_wait=may_wait
@@ -51,7 +51,7 @@ def test_next_basis(end, was_released, may_wait, expected):
 def test_only_an_answer_ends_the_tries(end):
     """A request that others have released a choice for, and that may wait, is answered
     only where a further try cannot change the answer."""
-    decision = Decision(a_request(), BASIS, seed=0, began=0.0, ended=1.0)
+    decision = Decision(a_request(), seed=0, began=0.0, ended=1.0)
     after = next_basis(
         BASIS, Outcome(end, decision), NOW, was_released=True, may_wait=True
     )

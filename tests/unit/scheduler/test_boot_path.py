@@ -37,8 +37,8 @@ SETTINGS = Settings(
     ),
     weight_classes=('RAMWeigher', 'CPUWeigher', 'DiskWeigher'),
 )
-MAX_MODULES = 27
-MAX_FUNCTIONS = 103
+MAX_MODULES = 28
+MAX_FUNCTIONS = 110
 MAX_DEPTH = 11
 
 
