@@ -98,7 +98,7 @@ def test_a_host_is_lost(cloud, capsys):
             pair = cloud.boot_many(2, together, **here)
             plain = cloud.boot(**here)
             before = cloud.allocations()
-            said = simulated(cloud, capsys, '--lose', f'host={lost}')
+            said = simulated(cloud, capsys, 'lose', f'host={lost}')
             assert cloud.allocations() == before
             places = {move['server']: move['to'] for move in said['moves']}
             assert places[first.uuid] == free
@@ -123,7 +123,7 @@ def simulated(cloud, capsys, *arguments):
     config = cloud.databases.config('simulate', cloud.config)
     capsys.readouterr()
     options = ['--config-file', str(config), '--format', 'json']
-    assert novaschedctl.main(['simulate', *options, *arguments]) == 0
+    assert novaschedctl.main(['simulate', *arguments, *options]) == 0
     return json.loads(capsys.readouterr().out)
 
 

@@ -59,7 +59,7 @@ def tool(capsys):
     def run(command, config, *arguments):
         capsys.readouterr()
         options = ['--config-file', str(config), '--format', 'json']
-        status = novaschedctl.main([command, *options, *arguments])
+        status = novaschedctl.main([command, *arguments, *options])
         return status, json.loads(capsys.readouterr().out)
 
     return run

@@ -74,7 +74,9 @@ def test_a_flavor_until_the_cloud_is_full(cloud, tool):
     config = cloud.config('simulate')
 
     def simulated():
-        status, said = tool('simulate', config, '--flavor', 'small', '--until-full')
+        status, said = tool(
+            'simulate', config, 'boot', '--flavor', 'small', '--until-full'
+        )
         assert status == 0
         return said['placed']
 

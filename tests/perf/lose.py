@@ -3,8 +3,8 @@
 tests.perf.lose``.
 
 A sandbox of so many hosts in two cells, with so many servers on each, of four flavors.
-``simulate --lose-any host`` is asked, and for the worst host and for one that leaves no
-server without a place ``simulate --lose``, which must say the same. The exit status is
+``simulate lose --any host`` is asked, and for the worst host and for one that leaves no
+server without a place ``simulate lose``, which must say the same. The exit status is
 0 if it does.
 """
 
@@ -120,13 +120,13 @@ def main():
             f'{arguments.hosts:,} hosts are there after {time.perf_counter() - began:.1f} s'
         )
         fill(cloud, arguments.servers)
-        said = json.loads(timed(cloud, '--lose-any', 'host', '--format', 'json'))
+        said = json.loads(timed(cloud, 'lose', '--any', 'host', '--format', 'json'))
         worst = said['losses'][0]
         best = said['losses'][-1]
         same = True
         for one in (worst, best):
             alone = json.loads(
-                timed(cloud, '--lose', f'host={one["name"]}', '--format', 'json')
+                timed(cloud, 'lose', f'host={one["name"]}', '--format', 'json')
             )
             same = same and [alone[x] for x in COUNTS] == [one[x] for x in COUNTS]
     print('the same, alone and among others' if same else 'NOT the same')
@@ -140,7 +140,7 @@ def timed(cloud, *arguments):
     began = time.perf_counter()
     worked = time.process_time()
     with redirect_stdout(out):
-        status = novaschedctl.main(['simulate', *cloud.configuration, *arguments])
+        status = novaschedctl.main(['simulate', *arguments, *cloud.configuration])
     if status:
         sys.exit(status)
     print('$ novaschedctl simulate', *arguments)

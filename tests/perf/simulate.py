@@ -2,7 +2,7 @@
 """How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes
 of it: ``python -m tests.perf.simulate``.
 
-A sandbox of so many hosts in two cells, nearly all of them full. ``simulate
+A sandbox of so many hosts in two cells, nearly all of them full. ``simulate boot
 --until-full`` is asked first; then servers are placed for real, one by one, by the
 daemon's own service, until one is refused. Then ``explain`` is asked about the last of
 them and about the refusal. The exit status is 0 if the numbers are the same, by host,
@@ -74,7 +74,7 @@ def printed(cloud, command, *arguments):
     out = StringIO()
     began = time.perf_counter()
     with redirect_stdout(out):
-        status = novaschedctl.main([command, *cloud.configuration, *arguments])
+        status = novaschedctl.main([command, *arguments, *cloud.configuration])
     print(f'$ novaschedctl {command} {" ".join(arguments)}\n{out.getvalue()}')
     print(f'({time.perf_counter() - began:.1f} s)')
     if status:
@@ -105,12 +105,13 @@ def main():
             print(
                 f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s'
             )
-            wanted = ('--flavor', LARGE.name, '--until-full')
+            wanted = ('boot', '--flavor', LARGE.name, '--until-full')
             printed(cloud, 'simulate', *wanted)
             said = json.loads(printed(cloud, 'simulate', *wanted, '--format', 'json'))
             printed(
                 cloud,
                 'simulate',
+                'boot',
                 '--flavor',
                 TINY.name,
                 '--until-full',

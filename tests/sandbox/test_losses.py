@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate --lose`` beside the real scheduler: servers of a host that is
+"""``novaschedctl simulate lose`` beside the real scheduler: servers of a host that is
 lost go where it said, and those that it said have no place are refused."""
 
 from unittest.mock import ANY
@@ -127,15 +127,13 @@ def evacuated(cloud, uuid, flavor, group, fields):
 def test_servers_go_where_it_says(cloud, servers, capsys):
     """With server groups, pinned CPUs, devices and zones, in the order in which it
     moves them; by itself it moves none."""
-    said = simulate(cloud, capsys, '--lose', 'host=lost')
-    each = simulate(cloud, capsys, '--lose-any', 'host')
+    said = simulate(cloud, capsys, 'lose', 'host=lost')
+    each = simulate(cloud, capsys, 'lose', '--any', 'host')
     text = [x for x in each['losses'] if x['name'] == 'lost']
     assert [{name: x[name] for name in ('placed', 'unplaced')} for x in text] == [
         {'placed': said['placed'], 'unplaced': said['unplaced']}
     ]
-    rooms = simulate(cloud, capsys, '--headroom', 'zone', '--probe', 'small')[
-        'headroom'
-    ]
+    rooms = simulate(cloud, capsys, 'headroom', 'zone', '--flavor', 'small')['headroom']
     assert {each['name']: each['fullest'] for each in rooms} == {
         'az1': 'lost',
         'nova': ANY,

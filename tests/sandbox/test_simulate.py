@@ -188,13 +188,15 @@ def placed_at_once(cloud, flavor, **fields):
 def test_where_it_would_go(cloud, capsys):
     """The story of the decision, and why not another host; another weight tells another
     one."""
-    said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', '--host', 'off')
+    said = simulate(
+        cloud, capsys, 'boot', '--vcpus', '1', '--ram', '64', '--host', 'off'
+    )
     (host,) = said['record']['result']['hosts']
     assert said['host']['why'] == [
         'Placement did not offer it, or there is no such host'
     ]
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
-    said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', *packs)
+    said = simulate(cloud, capsys, 'boot', '--vcpus', '1', '--ram', '64', *packs)
     (other,) = said['record']['result']['hosts']
     free = {
         name: each.memory_mb - each.reserved_memory_mb
@@ -210,6 +212,7 @@ def test_the_same_seed(cloud, capsys, tmp_path):
     arguments = [
         *(
             'simulate',
+            'boot',
             '--flavor',
             'large',
             '--until-full',
@@ -237,22 +240,22 @@ def test_what_is_not_there(cloud, capsys, tmp_path):
     """A flavor, a device, a file, Placement: one line names it."""
     conf = cloud.configuration
     assert 'no flavor of the id or name vast' in refusal_of(
-        capsys, '--flavor', 'vast', *conf
+        capsys, 'boot', '--flavor', 'vast', *conf
     )
     spec = ('--extra-spec', 'pci_passthrough:alias=tpu:1')
     assert 'no alias of that name' in refusal_of(
-        capsys, '--flavor', 'small', *spec, *conf
+        capsys, 'boot', '--flavor', 'small', *spec, *conf
     )
     (tmp_path / 'cut').write_text(json.dumps({'request': CALLS['boot']})[:200])
-    for source in ('--replay', '--request'):
-        said = refusal_of(capsys, source, str(tmp_path / 'cut'), *conf)
+    for source in (['replay'], ['boot', '--request']):
+        said = refusal_of(capsys, *source, str(tmp_path / 'cut'), *conf)
         assert 'line 1: no pair of request and reply' in said
     text = Path(conf[1]).read_text()
     (tmp_path / 'nova.conf').write_text(
         re.sub('endpoint = .*', 'endpoint = http://127.0.0.1:1', text)
     )
     away = ('--config-file', str(tmp_path / 'nova.conf'), *conf[2:])
-    assert '127.0.0.1:1' in refusal_of(capsys, '--flavor', 'small', *away)
+    assert '127.0.0.1:1' in refusal_of(capsys, 'boot', '--flavor', 'small', *away)
 
 
 CELL = wire.InstanceNUMACell(
@@ -310,7 +313,7 @@ def test_as_many_fit_as_it_says(
     cloud, capsys, arguments, place, flavor, fields, hosts, why
 ):
     """On each host, and the reason against more is told."""
-    said = simulate(cloud, capsys, *arguments.split(), '--until-full')
+    said = simulate(cloud, capsys, 'boot', *arguments.split(), '--until-full')
     assert said['placed'] == hosts
     assert said['fit'] % fields.get('count', 1) == 0
     assert said['stopped_by'].startswith(why)
@@ -320,7 +323,7 @@ def test_as_many_fit_as_it_says(
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
 def test_server_groups(cloud, capsys, policy):
     """All servers are in one group, which grows."""
-    arguments = ('--flavor', 'small', '--group-policy', policy, '--until-full')
+    arguments = ('boot', '--flavor', 'small', '--group-policy', policy, '--until-full')
     said = simulate(cloud, capsys, *arguments)
     assert said['fit'] > 1
     assert len(said['placed']) == (1 if policy == 'affinity' else said['fit'])
@@ -331,12 +334,12 @@ def test_what_is_left(cloud, capsys):
     """A common flavor after all that: no disabled or dead host has any, and some hosts
     have memory left that nobody may have, as they have too many servers."""
     for flavor in (LARGE, SMALL):
-        said = simulate(cloud, capsys, '--flavor', flavor.name, '--until-full')
+        said = simulate(cloud, capsys, 'boot', '--flavor', flavor.name, '--until-full')
         assert said['fit']
         assert not {'off', 'dead'} & set(said['placed'])
         assert placed(cloud, flavor) == said['placed']
     assert 'with too many servers' in said['stopped_by']
-    full = simulate(cloud, capsys, '--flavor', 'small')
+    full = simulate(cloud, capsys, 'boot', '--flavor', 'small')
     assert full['record']['result']['hosts'] == []
 
 
@@ -345,7 +348,7 @@ def test_replays(cloud, capsys, decisions, tmp_path):
     requests. What follows is compared."""
 
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-1', '--probe', 'small')
-    said = simulate(cloud, capsys, '--replay', decisions, *packs)
+    said = simulate(cloud, capsys, 'replay', decisions, *packs)
     assert [each['name'] for each in said['runs']] == ['as it is', 'changed']
     assert said['skipped'] == {}
     reader = RecordReader(decisions)
@@ -357,6 +360,6 @@ def test_replays(cloud, capsys, decisions, tmp_path):
     (tmp_path / 'requests').write_text(
         f'{json.dumps({"request": CALLS["boot"]})}\n' * 3
     )
-    said = simulate(cloud, capsys, '--replay', str(tmp_path / 'requests'))
+    said = simulate(cloud, capsys, 'replay', str(tmp_path / 'requests'))
     assert said['requests'] == 3
     assert len(said['runs']) == 1

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say where servers would go, how many more fit, which find no other place if a host is
-lost, and what other options would make of it.
+"""Simulate requests on the live cloud: placement, capacity, lost hosts, other options.
 
-The databases and Placement are asked as they are now; nothing is claimed or written.
-What is asked for is a flavor, a size, one recorded request ({"request": BODY} in a
-line, as shadow reads them), or a decision of [novasched] decisions_file. --replay
-decides all requests of a file of either kind, one after the other, under nova.conf and,
-with --set or --compare, under other options beside it. --lose and --lose-any evacuate
-the servers of hosts that are lost, and say which of them find no place. The exit status
-is 0; 1 if it cannot be done, or a line of FILE cannot be read; 2 for a wrong argument.
+The databases and Placement are read; nothing is claimed or written. "boot" shows where
+a server goes, or how many servers fit. "replay" decides all requests of a file, under
+nova.conf and under changed options. "lose" evacuates the servers of lost hosts.
+"headroom" counts the servers that fit once the fullest host of a zone is lost. The exit
+status is 0; 1 after an error, or if a line of FILE cannot be read; 2 for a wrong
+argument.
 """
 
 import argparse
@@ -16,13 +14,13 @@ import functools
 import sys
 from importlib import import_module
 
-# It chooses the threads with which the libraries of others are imported.
+# Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 from novasched.tools import USAGE_ERROR, add_config_files, whole_number
 
 MAX_INSTANCES = 10_000
 GROUP_POLICIES = ('anti-affinity', 'affinity', 'soft-anti-affinity', 'soft-affinity')
-OF_FLAVORS = (
+REQUEST_OPTIONS = (
     'project',
     'zone',
     'group_policy',
@@ -31,156 +29,209 @@ OF_FLAVORS = (
     'image_property',
     'count',
 )
-"""What recorded requests say themselves."""
+"""Options that a recorded request answers itself."""
 
-RECORDED: dict[str, tuple[str, ...]] = {
-    'replay': (*OF_FLAVORS, 'until_full', 'host'),
-    'request': OF_FLAVORS,
-    'decision': OF_FLAVORS,
-    'lose': (*OF_FLAVORS, 'until_full', 'host'),
-    'lose_any': (*OF_FLAVORS, 'until_full', 'host'),
-    'headroom': ('until_full', 'host', 'zone', 'count', 'group_policy'),
-}
-KINDS = ('host', 'aggregate', 'zone')
-"""What can be lost."""
+KINDS_OF_LOSS = ('host', 'aggregate', 'zone')
 _amount = functools.partial(whole_number, least=0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest='command', metavar='COMMAND', required=True)
+
+    text = 'decide one request: where the server goes, or how many such servers fit'
+    boot = commands.add_parser('boot', help=text, description=text)
+    _add_boot(boot)
+    _add_common(boot, 'table', 'json')
+
+    text = 'decide all requests of a file, and compare nova.conf with other options'
+    replay = commands.add_parser('replay', help=text, description=text)
+    _add_replay(replay)
+    _add_common(replay, 'table', 'json')
+
+    text = 'evacuate the servers of lost hosts, and show the servers without a place'
+    lose = commands.add_parser('lose', help=text, description=text)
+    _add_lose(lose)
+    _add_common(lose, 'table', 'json')
+
+    text = 'count the servers that fit once the fullest host of a zone is lost'
+    headroom = commands.add_parser('headroom', help=text, description=text)
+    _add_headroom(headroom)
+    _add_common(headroom, 'table', 'json', 'prometheus')
+
+
+def _add_boot(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_config_files(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument('--flavor', metavar='FLAVOR', help='a flavor, by id or name')
     source.add_argument(
         '--vcpus', type=_amount, metavar='N', help='a size, with --ram and --disk'
     )
     source.add_argument(
-        '--request', metavar='FILE[:N]', help='the request in a line of FILE'
+        '--request', metavar='FILE[:N]', help='the recorded request in line N of FILE'
     )
     source.add_argument(
-        '--decision', metavar='ID', help='a server, a request, or a decision'
+        '--decision',
+        metavar='ID',
+        help='the request of a recorded decision, by server, request or decision',
     )
-    source.add_argument('--replay', metavar='FILE', help='all requests of FILE')
-    text = (
-        'evacuate all servers of host=NAME, aggregate=NAME or zone=NAME; several times'
-        ' for several'
-    )
-    source.add_argument(
-        '--lose', type=_lost, action='append', metavar='KIND=NAME', help=text
-    )
-    text = 'the same for each host, aggregate or zone, as if it alone were lost'
-    source.add_argument('--lose-any', choices=KINDS, help=text)
-    text = (
-        'what fits in each aggregate or zone, once its fullest host is lost; with'
-        ' --probe'
-    )
-    source.add_argument('--headroom', choices=KINDS[1:], help=text)
-    add('--ram', type=_amount, metavar='MB', help='memory, with --vcpus')
+    add('--ram', type=_amount, metavar='MB', help='memory in MiB, with --vcpus')
     add(
         '--disk',
         type=_amount,
         default=0,
         metavar='GB',
-        help='disk, with --vcpus (%(default)s)',
+        help='disk in GiB, with --vcpus (%(default)s)',
     )
-    for name, help in (
-        ('--extra-spec', 'of the flavor, instead of or beside those that it has'),
-        ('--image-property', 'of the image'),
+    _add_flavor_details(parser)
+    add('--zone', metavar='ZONE', help='the availability zone')
+    add(
+        '--group-policy',
+        choices=GROUP_POLICIES,
+        help='put all servers in a new server group of this policy',
+    )
+    add('--count', type=whole_number, metavar='N', help='servers in one request (1)')
+    add('--host', metavar='HOST', help='explain why the server does not go to HOST')
+    add('--until-full', action='store_true', help='repeat until a request is refused')
+    _add_limit(parser)
+    _add_plot(parser)
+    add(
+        '--file',
+        metavar='FILE',
+        help='the decisions for --decision (default: [novasched] decisions_file)',
+    )
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('file', metavar='FILE', help='recorded requests, or a file of decisions')
+    add('--compare', metavar='FILE', help='replay a second time under this nova.conf')
+    add(
+        '--probe',
+        metavar='FLAVOR',
+        help='count the servers of this flavor that fit afterwards',
+    )
+    _add_limit(parser)
+    _add_plot(parser)
+
+
+def _add_lose(parser: argparse.ArgumentParser) -> None:
+    lost = parser.add_mutually_exclusive_group(required=True)
+    lost.add_argument(
+        'lost',
+        nargs='*',
+        type=_loss,
+        # argparse takes an empty list for an argument unless it is the default.
+        default=[],
+        metavar='KIND=NAME',
+        help='host=NAME, aggregate=NAME or zone=NAME; several are lost together',
+    )
+    lost.add_argument(
+        '--any',
+        choices=KINDS_OF_LOSS,
+        help='lose each host, aggregate or zone in turn, as if it alone were lost',
+    )
+
+
+def _add_headroom(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('kind', choices=KINDS_OF_LOSS[1:], help='the sets of hosts to look at')
+    add(
+        '--flavor',
+        required=True,
+        metavar='FLAVOR',
+        help='the flavor of the servers to count, by id or name',
+    )
+    _add_flavor_details(parser)
+    _add_limit(parser)
+
+
+def _add_flavor_details(parser: argparse.ArgumentParser) -> None:
+    for name, text in (
+        ('--extra-spec', 'an extra spec, added to the flavor or replacing its own'),
+        ('--image-property', 'a property of the image'),
         ('--hint', 'a scheduler hint'),
     ):
-        add(
+        parser.add_argument(
             name,
             type=_pair,
             action='append',
             default=[],
             metavar='KEY=VALUE',
-            help=help,
+            help=f'{text}; repeat it for several',
         )
-    add('--zone', metavar='ZONE', help='the availability zone')
-    add('--project', metavar='ID', help='whose servers these are')
-    add(
-        '--group-policy',
-        choices=GROUP_POLICIES,
-        help='all servers are in one new group',
+    parser.add_argument('--project', metavar='ID', help='the project of the servers')
+
+
+def _add_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--at-most',
+        type=whole_number,
+        default=MAX_INSTANCES,
+        metavar='N',
+        help='stop counting at N servers (%(default)s)',
     )
-    text = 'servers at once (%(default)s)'
-    add('--count', type=whole_number, default=1, metavar='N', help=text)
-    add('--until-full', action='store_true', help='repeat it until it is refused')
-    text = 'so many (%(default)s)'
-    add('--at-most', type=whole_number, default=MAX_INSTANCES, metavar='N', help=text)
-    add('--host', metavar='HOST', help='why not this host')
+
+
+def _add_plot(parser: argparse.ArgumentParser) -> None:
+    text = 'draw the use of all hosts, as .png, .svg or .pdf'
+    parser.add_argument('--plot', metavar='FILE', help=text)
+
+
+def _add_common(parser: argparse.ArgumentParser, *formats: str) -> None:
+    add = parser.add_argument
+    add_config_files(parser)
     add(
         '--set',
         action='append',
         default=[],
         metavar='GROUP.NAME=VALUE',
-        help='an option that is other than nova.conf has it; several times for several',
-    )
-    add('--compare', metavar='FILE', help='replay under this nova.conf, too')
-    add('--probe', metavar='FLAVOR', help='how many of these fit after that')
-    add('--plot', metavar='FILE', help='draw how full hosts are, as .png, .svg or .pdf')
-    add(
-        '--file',
-        metavar='FILE',
-        help='the decisions, in place of those that nova.conf names',
+        help='change an option of nova.conf; repeat it for several',
     )
     add(
         '--seed',
         type=int,
         default=0,
         metavar='N',
-        help='for draws among hosts (%(default)s)',
+        help='the seed of draws among hosts (%(default)s)',
     )
-    add(
-        '--format',
-        choices=('table', 'json', 'prometheus'),
-        default='table',
-        help='(%(default)s)',
-    )
+    add('--format', choices=formats, default='table', help='(%(default)s)')
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0 if it can be done, 1 if something could not be read, 2 for arguments
-    that do not go together."""
-    if wrong := _wrong(arguments):
-        print(f'novaschedctl simulate: {wrong}', file=sys.stderr)
+    """Run the subcommand and return the exit status."""
+    conflict = _conflict(arguments) if arguments.command == 'boot' else None
+    if conflict:
+        print(f'novaschedctl simulate boot: {conflict}', file=sys.stderr)
         return USAGE_ERROR
-    # Only here: the daemon's parts take a second to import.
+
+    # Imported late, since the modules of the daemon take a second.
     running = import_module('novasched.tools.simulate.running')
     return int(running.run(arguments))
 
 
-def _wrong(arguments: argparse.Namespace) -> str | None:
-    given = {name for name, value in vars(arguments).items() if value}
-    if arguments.count == 1:
-        given.discard('count')
-    if arguments.compare and not arguments.replay:
-        return '--compare needs --replay'
-    if arguments.probe and not (arguments.replay or arguments.headroom):
-        return '--probe needs --replay or --headroom'
-    if arguments.headroom and not arguments.probe:
-        return '--headroom needs --probe'
-    if arguments.format == 'prometheus' and not arguments.headroom:
-        return '--format prometheus needs --headroom'
-    for source, others in RECORDED.items():
-        if source in given and (lost := given.intersection(others)):
-            other, this = (name.replace('_', '-') for name in (min(lost), source))
-            return f'--{other} does not go with --{this}'
-    if (arguments.vcpus is None) != (arguments.ram is None):
-        if arguments.ram is None:
-            return '--vcpus needs --ram'
+def _conflict(arguments: argparse.Namespace) -> str | None:
+    """The reason why the arguments of ``boot`` do not go together; None if they do."""
+    if arguments.vcpus is not None and arguments.ram is None:
+        return '--vcpus needs --ram'
+    if arguments.ram is not None and arguments.vcpus is None:
         return '--ram needs --vcpus'
-    if arguments.plot and not (arguments.until_full or arguments.replay):
-        return '--plot needs --until-full or --replay'
+    if arguments.plot and not arguments.until_full:
+        return '--plot needs --until-full'
+
+    if arguments.request or arguments.decision:
+        source = '--request' if arguments.request else '--decision'
+        for name in REQUEST_OPTIONS:
+            if getattr(arguments, name):
+                option = name.replace('_', '-')
+                return f'--{option} does not go with {source}'
     return None
 
 
-def _lost(text: str) -> str:
+def _loss(text: str) -> str:
     kind, name = _pair(text)
-    if kind not in KINDS:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} does not begin with {", ".join(KINDS)}'
-        )
+    if kind not in KINDS_OF_LOSS:
+        kinds = ', '.join(KINDS_OF_LOSS)
+        raise argparse.ArgumentTypeError(f'{text!r} does not begin with {kinds}')
     return f'{kind}={name}'
 
 

@@ -106,9 +106,7 @@ def named(
         kind, _, name = text.partition('=')
         known = members(kind, hosts, default_zone)
         if name not in known:
-            raise Unusable(
-                f'--lose {text}: there is no {kind} of that name that has hosts'
-            )
+            raise Unusable(f'{text}: no {kind} of that name has hosts')
         lost |= known[name]
     return lost
 

@@ -9,7 +9,7 @@ import pytest
 from novasched.cmd import novaschedctl
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
-from novasched.tools.simulate import plot, running
+from novasched.tools.simulate import plot, simulation
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_host
 
@@ -24,46 +24,56 @@ def status_of(command):
 @pytest.mark.parametrize(
     ('command', 'why'),
     [
+        ('simulate', 'the following arguments are required: COMMAND'),
+        ('simulate --flavor f', "invalid choice: 'f'"),
+        ('simulate evict', "invalid choice: 'evict'"),
         (
-            'simulate',
-            'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any --headroom is required',
+            'simulate boot',
+            'one of the arguments --flavor --vcpus --request --decision is required',
         ),
-        ('simulate --flavor f --vcpus 1', 'not allowed with argument'),
-        ('simulate --vcpus 1', '--vcpus needs --ram'),
-        ('simulate --flavor f --ram 1', '--ram needs --vcpus'),
-        ('simulate --vcpus -1 --ram 1', 'a number must be from 0 to'),
-        ('simulate --flavor f --count 0', 'a number must be from 1 to'),
-        ('simulate --flavor f --hint x', "'x' is not KEY=VALUE"),
-        ('simulate --flavor f --group-policy none', 'invalid choice'),
-        ('simulate --flavor f --probe p', '--probe needs --replay or --headroom'),
-        ('simulate --headroom zone', '--headroom needs --probe'),
-        ('simulate --headroom host --probe f', 'invalid choice'),
+        ('simulate boot --flavor f --vcpus 1', 'not allowed with argument'),
+        ('simulate boot --vcpus 1', '--vcpus needs --ram'),
+        ('simulate boot --flavor f --ram 1', '--ram needs --vcpus'),
+        ('simulate boot --vcpus -1 --ram 1', 'a number must be from 0 to'),
+        ('simulate boot --flavor f --count 0', 'a number must be from 1 to'),
+        ('simulate boot --flavor f --hint x', "'x' is not KEY=VALUE"),
+        ('simulate boot --flavor f --group-policy none', 'invalid choice'),
+        ('simulate boot --flavor f --probe p', 'unrecognized arguments: --probe p'),
+        ('simulate boot --flavor f --format prometheus', 'invalid choice'),
+        ('simulate boot --flavor f --plot p.png', '--plot needs --until-full'),
         (
-            'simulate --headroom zone --probe f --count 2',
-            '--count does not go with --headroom',
+            'simulate boot --request r --count 2',
+            '--count does not go with --request',
         ),
         (
-            'simulate --flavor f --format prometheus',
-            '--format prometheus needs --headroom',
-        ),
-        ('simulate --flavor f --compare c', '--compare needs --replay'),
-        ('simulate --replay r --until-full', '--until-full does not go with --replay'),
-        ('simulate --replay r --zone z', '--zone does not go with --replay'),
-        ('simulate --request r --count 2', '--count does not go with --request'),
-        (
-            'simulate --decision d --extra-spec a=b',
+            'simulate boot --decision d --extra-spec a=b',
             '--extra-spec does not go with --decision',
         ),
+        ('simulate replay', 'the following arguments are required: FILE'),
+        ('simulate replay r --until-full', 'unrecognized arguments: --until-full'),
+        ('simulate replay r --zone z', 'unrecognized arguments: --zone z'),
         (
-            'simulate --lose rack=1',
+            'simulate lose',
+            'one of the arguments KIND=NAME --any is required',
+        ),
+        (
+            'simulate lose rack=1',
             "'rack=1' does not begin with host, aggregate, zone",
         ),
-        ('simulate --lose host', "'host' is not KEY=VALUE"),
-        ('simulate --lose-any rack', 'invalid choice'),
-        ('simulate --lose host=a --flavor f', 'not allowed with argument'),
-        ('simulate --lose host=a --until-full', '--until-full does not go with --lose'),
-        ('simulate --lose-any zone --zone z', '--zone does not go with --lose-any'),
-        ('simulate --flavor f --plot p.png', '--plot needs --until-full or --replay'),
+        ('simulate lose host', "'host' is not KEY=VALUE"),
+        ('simulate lose --any rack', 'invalid choice'),
+        ('simulate lose host=a --any zone', 'not allowed with argument'),
+        ('simulate lose host=a --zone z', 'unrecognized arguments: --zone z'),
+        ('simulate headroom', 'the following arguments are required: kind, --flavor'),
+        (
+            'simulate headroom zone',
+            'the following arguments are required: --flavor',
+        ),
+        ('simulate headroom host --flavor f', 'invalid choice'),
+        (
+            'simulate headroom zone --flavor f --count 2',
+            'unrecognized arguments: --count 2',
+        ),
         ('explain --file x', 'one of the arguments WHAT --last is required'),
         ('explain --file x a --last', 'not allowed with argument'),
         ('sandbox --hosts 0', 'argument --hosts: a number must be from 1 to'),
@@ -100,17 +110,17 @@ def test_arguments_that_do_not_go(capsys, command, why):
 @pytest.mark.parametrize(
     ('arguments', 'why'),
     [
-        ('--flavor f --config-file nowhere.conf', 'nowhere.conf: not found'),
-        ('--flavor f --set a.b=1', '--set a.b = 1: no decision depends on'),
+        ('boot --flavor f --config-file nowhere.conf', 'nowhere.conf: not found'),
+        ('boot --flavor f --set a.b=1', '--set a.b = 1: no decision depends on'),
         (
-            '--flavor f --until-full --plot a.gif',
+            'boot --flavor f --until-full --plot a.gif',
             '--plot a.gif: the name must end in .png',
         ),
         (
-            '--flavor f --until-full --plot nowhere/a.png',
+            'boot --flavor f --until-full --plot nowhere/a.png',
             '--plot nowhere/a.png: there is no such',
         ),
-        ('--replay f --compare nowhere.conf', 'nowhere.conf: not found'),
+        ('replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
 )
 def test_what_cannot_be_done(capsys, tmp_path, arguments, why):
@@ -125,7 +135,7 @@ def test_without_matplotlib(capsys, monkeypatch):
     """Only pictures need it, and they say how to get it."""
     monkeypatch.delitem(sys.modules, 'novasched.tools.simulate.plot', raising=False)
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
-    assert status_of('simulate --flavor f --until-full --plot a.png') == 1
+    assert status_of('simulate boot --flavor f --until-full --plot a.png') == 1
     assert (
         'matplotlib is not installed: pip install novasched[simulate]'
         in capsys.readouterr().err
@@ -154,9 +164,9 @@ def conf(tmp_path):
 def test_an_option(conf, text, field, value):
     """It has the value that is given, of the kind that it is of; nova-api's, which
     names PCI aliases, keeps all of its values."""
-    running.change_options(conf, [text])
+    simulation.change_options(conf, [text])
     assert getattr(loading.settings(conf), field) == value
-    assert running.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
+    assert simulation.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_an_option(conf, text, field, value):
 def test_what_cannot_be(conf, text, why):
     """It is named, in one line."""
     with pytest.raises(ConfigError) as found:
-        running.change_options(conf, [text])
+        simulation.change_options(conf, [text])
     assert str(found.value).startswith(why)
     assert '\n' not in str(found.value)
 
