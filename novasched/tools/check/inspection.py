@@ -19,7 +19,7 @@ from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.tools import USAGE_ERROR
-from novasched.tools.check import options, other_files, services
+from novasched.tools.check import differences, options, other_files, services
 from novasched.tools.check.aggregates import check_aggregates
 from novasched.tools.check.findings import (
     Finding,
@@ -138,10 +138,10 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
             loading.service_settings(conf),
             arguments.timeout,
         )
-        found += _of('values', options.check_together(nova_conf.settings, written))
-        found += _of('differences', options.check_differences(nova_conf))
+        found += _of('values', differences.check_together(nova_conf.settings, written))
+        found += _of('differences', differences.check_differences(nova_conf))
         found += _of(
-            'differences', options.check_others_options(written, nova_conf.service)
+            'differences', differences.check_others_options(written, nova_conf.service)
         )
         found += _of('page', check_page(nova_conf))
         named = arguments.placement_config

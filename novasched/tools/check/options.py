@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova.conf as it is written and as it is understood: names that are unknown, renamed
-or useless here, values that cannot be used, and what novasched does differently with
-the same file."""
+"""nova.conf as written and as oslo.config reads it: unknown, deprecated and ignored
+names, and invalid values."""
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,54 +16,51 @@ from keystoneauth1 import exceptions as ks_exc
 from keystoneauth1 import loading as keystone
 from oslo_config import cfg
 from oslo_db import options as db_options
-from oslo_utils.strutils import bool_from_string
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
-from novasched.conf.loading import (
-    RATIO_OPTIONS,
-    Written,
-    merged,
-    parsed,
-    secret_values,
-    within,
-)
+from novasched.conf.loading import Written, merged, parsed, secret_values, within
 from novasched.conf.redaction import Secrets
-from novasched.conf.settings import ServiceSettings, Settings, parse_ratios
+from novasched.conf.settings import ServiceSettings, Settings
 from novasched.tools import config_files
 from novasched.tools.check.findings import Finding, Level
 
 
 class NoFile(NovaschedError):
-    """For the operator: there is no such file, or none was named and none is found."""
+    """For the operator: a named file does not exist, or no nova.conf is found."""
 
 
 class UnreadableFile(NovaschedError):
-    """For the operator: a file breaks off the reading. The text does not quote it."""
+    """For the operator: a file cannot be parsed. The text does not quote the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaConf:
-    """Input of the checks; ``conf`` has every option that the daemon declares."""
+    """Input of the checks.
+
+    :ivar conf: holds every option that the daemon declares.
+    :ivar timeout: how long a server may take to answer, in seconds.
+    """
 
     conf: cfg.ConfigOpts
     settings: Settings
     service: ServiceSettings
-    timeout: float  # seconds
+    timeout: float
 
 
 def files_read(files: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """The files that the daemon reads with these arguments, in order: where files alone
-    are named, those in its own folders come before them.
+    """The files that the daemon reads with these arguments, in order. If only files are
+    named, the daemon's default folders come first.
 
-    :raises NoFile: there is none, or one that is named is not there.
+    :raises NoFile: a named file or folder does not exist, or no nova.conf is found.
     """
     for path in (*files, *folders):
         if not Path(path).exists():
             raise NoFile(f'{path}: not found')
-    ours = loading.PROJECT, 'novasched'
-    named = [*(files or cfg.find_config_files(*ours))]
-    inside = [*within(folders or cfg.find_config_dirs(*ours))]
+
+    program = (loading.PROJECT, 'novasched')
+    named = [*(files or cfg.find_config_files(*program))]
+    inside = [*within(folders or cfg.find_config_dirs(*program))]
     if not named and not folders:
         raise NoFile('no nova.conf is found; name one with --config-file')
     if files and not folders:
@@ -75,69 +71,78 @@ def files_read(files: Sequence[str], folders: Sequence[str]) -> list[str]:
 def load(
     files: Sequence[str], folders: Sequence[str]
 ) -> tuple[cfg.ConfigOpts, Written]:
-    """Read the files as the daemon would, and once more as they are written.
+    """The configuration as the daemon loads it, and the options as written.
 
-    :raises NoFile: a file is not there, or cannot be opened.
-    :raises UnreadableFile: a file is no list of options, or one that was to be read at
-        once is bad.
+    :raises NoFile: a file does not exist, or cannot be opened.
+    :raises UnreadableFile: a file cannot be parsed, or an option that is read while
+        loading has an invalid value.
     """
     written = merged(map(read_file, files_read(files, folders)))
-    said = io.StringIO()
+    secrets = Secrets(secret_values(written))
+    output = io.StringIO()
     try:
-        # Values that a command line may also give are read by argparse, which would
-        # exit.
-        with redirect_stderr(said):
+        # argparse reads the options that a command line may give. After an invalid
+        # value it prints an error and exits.
+        with redirect_stderr(output):
             return loading.load(config_files(files, folders), 'novasched'), written
     except ConfigError as error:
-        why = Secrets(secret_values(written)).redact(str(error))
+        why = secrets.redact(str(error))
     except SystemExit:
-        why = Secrets(secret_values(written)).hide(' '.join(said.getvalue().split()))
+        why = secrets.hide(' '.join(output.getvalue().split()))
     raise UnreadableFile(why)
 
 
 def read_file(path: str) -> Written:
-    """The options of one file. Raises what :func:`load` raises."""
+    """The options of one file, as written.
+
+    :raises NoFile: the file cannot be opened, or is no text.
+    :raises UnreadableFile: the file cannot be parsed.
+    """
     try:
         return parsed(path)
     except cfg.ParseError as error:
-        # Its own text quotes the line, which may hold anything.
+        # The text of the error quotes the line, which may hold a password.
         raise UnreadableFile(f'{path}, line {error.lineno}: {error.msg}') from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoFile(
-            f'{path}: {getattr(error, "strerror", None) or "no text"}'
-        ) from None
+    except UnicodeDecodeError:
+        raise NoFile(f'{path}: no text') from None
+    except OSError as error:
+        raise NoFile(f'{path}: {error.strerror or "no text"}') from None
 
 
 Known = Mapping[str, Mapping[str, cfg.Opt]]
+"""Options by group and name."""
 
 
 def known_options(written: Written) -> Known:
-    """Every option; which ones keystoneauth1 has depends on the ``auth_type``
-    chosen."""
-    known: dict[str, dict[str, cfg.Opt]] = {}
-
-    def add(group: Any, several: Iterable[cfg.Opt]) -> None:
-        name = getattr(group, 'name', group) or 'DEFAULT'
-        known.setdefault(name, {}).update({option.dest: option for option in several})
-
-    # Libraries that read nova.conf in the daemon.
+    """All options that the daemon reads. The options of keystoneauth1 depend on
+    ``auth_type``."""
+    listed: list[tuple[Any, Sequence[cfg.Opt]]] = [*loading.list_opts()]
+    # The libraries that read nova.conf in the daemon.
     names = ['oslo.messaging', 'oslo.log', 'oslo.service.service']
     libraries: stevedore.NamedExtensionManager[Any] = stevedore.NamedExtensionManager(
         'oslo.config.opts', names, invoke_on_load=True
     )
-    for options in (loading.list_opts(), *(library.obj or () for library in libraries)):
-        for group, several in options:
-            add(group, several)
+    for library in libraries:
+        listed += library.obj or ()
     for group in ('database', 'api_database'):
-        add(group, db_options.database_opts)
+        listed.append((group, db_options.database_opts))
     for group in ('placement', 'neutron'):
-        add(group, _of_keystone(written.get(group, {}).get('auth_type', ())))
+        auth_types = written.get(group, {}).get('auth_type', ())
+        listed.append((group, [*_keystone_options(auth_types)]))
+
+    known: dict[str, dict[str, cfg.Opt]] = {}
+    for group, options in listed:
+        # Libraries list a group as a name, as an OptGroup, or as None for DEFAULT.
+        name = getattr(group, 'name', group) or 'DEFAULT'
+        by_name = known.setdefault(name, {})
+        for option in options:
+            by_name[option.dest] = option
     return known
 
 
-def _of_keystone(auth_types: Sequence[str]) -> Iterator[cfg.Opt]:
+def _keystone_options(auth_types: Sequence[str]) -> Iterator[cfg.Opt]:
     for name in ('password', *auth_types):
-        # A name that is wrong is told where Placement is asked.
+        # The check of Placement reports an unknown auth_type.
         with suppress(ks_exc.NoMatchingPlugin):
             yield from keystone.get_auth_plugin_conf_options(name)
     yield from keystone.get_auth_common_conf_options()
@@ -145,10 +150,10 @@ def _of_keystone(auth_types: Sequence[str]) -> Iterator[cfg.Opt]:
     yield from keystone.get_adapter_conf_options()
 
 
-NOVAS = ('scheduler', 'filter_scheduler', 'metrics')
-"""Groups that nova itself declares."""
-SCHEDULERS = (
-    *NOVAS,
+NOVA_GROUPS = ('scheduler', 'filter_scheduler', 'metrics')
+"""Groups whose options nova declares for its scheduler."""
+SCHEDULER_GROUPS = (
+    *NOVA_GROUPS,
     'novasched',
     'placement',
     'database',
@@ -157,50 +162,41 @@ SCHEDULERS = (
     'oslo_messaging_rabbit',
     'oslo_messaging_notifications',
 )
-"""Groups whose every option a scheduler would read, so that any other name is a
-mistake."""
-SHARED = ('neutron', 'workarounds', 'compute')
-"""Groups that are other services' too: a name is a mistake if it nearly is one of
-ours."""
+"""Groups that a scheduler reads completely, so that an unknown name is a mistake."""
 
-NEAR = 0.6
-LIKELY = 0.85
-"""How alike a name must be to be proposed, and to be taken for a mistake (difflib)."""
+GROUP_SIMILARITY = 0.85
+"""How similar (difflib) an unknown group is to a group above if it is misspelt. Lower
+values report groups of other services."""
 
 IGNORED: Mapping[tuple[str, str], str] = {
-    (
-        'filter_scheduler',
-        'track_instance_changes',
-    ): 'servers are read when a filter asks for them',
-    (
-        'filter_scheduler',
-        'use_baremetal_filters',
-    ): 'list the filters in enabled_filters instead',
-    (
-        'filter_scheduler',
-        'baremetal_enabled_filters',
-    ): 'list them in enabled_filters instead',
-    ('scheduler', 'host_manager'): 'there is one way to keep hosts',
-    ('DEFAULT', 'scheduler_host_manager'): 'there is one way to keep hosts',
-    (
-        'DEFAULT',
-        'scheduler_tracks_instance_changes',
-    ): 'servers are read when a filter asks',
-    (
-        'DEFAULT',
-        'scheduler_use_baremetal_filters',
-    ): 'list the filters in enabled_filters instead',
-    (
-        'DEFAULT',
-        'baremetal_scheduler_default_filters',
-    ): 'list them in enabled_filters instead',
-    ('DEFAULT', 'scheduler_json_config_location'): 'its file is not read',
-    ('scheduler', 'scheduler_json_config_location'): 'its file is not read',
-    ('DEFAULT', 'scheduler_manager'): 'there is one manager',
+    ('filter_scheduler', 'track_instance_changes'): (
+        'instances are read when a filter needs them'
+    ),
+    ('filter_scheduler', 'use_baremetal_filters'): (
+        'list the filters in enabled_filters'
+    ),
+    ('filter_scheduler', 'baremetal_enabled_filters'): (
+        'list the filters in enabled_filters'
+    ),
+    ('scheduler', 'host_manager'): 'novasched has one host manager',
+    ('DEFAULT', 'scheduler_host_manager'): 'novasched has one host manager',
+    ('DEFAULT', 'scheduler_tracks_instance_changes'): (
+        'instances are read when a filter needs them'
+    ),
+    ('DEFAULT', 'scheduler_use_baremetal_filters'): (
+        'list the filters in enabled_filters'
+    ),
+    ('DEFAULT', 'baremetal_scheduler_default_filters'): (
+        'list the filters in enabled_filters'
+    ),
+    ('DEFAULT', 'scheduler_json_config_location'): 'the file is not read',
+    ('scheduler', 'scheduler_json_config_location'): 'the file is not read',
+    ('DEFAULT', 'scheduler_manager'): 'novasched has one manager',
     ('placement', 'os_region_name'): 'set region_name',
     ('placement', 'os_interface'): 'set valid_interfaces',
 }
-"""Options of some release of nova-scheduler without a use here, and what to do."""
+"""Options of nova-scheduler, in any release, that novasched does not use, and what to
+do about each."""
 
 OTHER_SERVICES_OPTIONS: Mapping[str, tuple[str, ...]] = {
     'notifications': (
@@ -220,136 +216,125 @@ OTHER_SERVICES_OPTIONS: Mapping[str, tuple[str, ...]] = {
         'allocation_conflict_retry_count',
     ),
 }
-"""Options that other services read in the groups above."""
+"""Options of other services in the groups above."""
 
 _OPTION_NAME = re.compile(r'\A\w[\w.-]*\Z')
 
 
 def check_names(written: Written, known: Known) -> Iterator[Finding]:
-    """Compare the names in the files with the known ones; options of other services are
+    """Find ignored, deprecated and unknown names. Options of other services are only
     counted."""
-    renamed = {
-        old: (group, option.dest)
-        for group, options in known.items()
-        for option in options.values()
-        for old in names_of(group, option)[1:]
-    }
-    of_others = 0
-    for group, options in written.items():
-        near = get_close_matches(group, SCHEDULERS, 1, LIKELY)
-        if near and group not in known and group not in SCHEDULERS:
-            yield Finding(
-                Level.WARNING, f'[{group}]', f'unknown group; is it [{near[0]}]?'
-            )
-        for name in options:
+    current_names: dict[tuple[str, str], tuple[str, str]] = {}
+    for group, options in known.items():
+        for option in options.values():
+            for deprecated in names_of(group, option)[1:]:
+                current_names[deprecated] = (group, option.dest)
+
+    other_options = 0
+    for group, names in written.items():
+        if group not in known:
+            similar = get_close_matches(group, SCHEDULER_GROUPS, 1, GROUP_SIMILARITY)
+            if similar:
+                text = f'unknown group; is it [{similar[0]}]?'
+                yield Finding(Level.WARNING, f'[{group}]', text)
+
+        for name in names:
             if name in known.get(group, {}):
                 continue
-            if finding := _of_name(group, name, known, renamed, written):
-                yield finding
+            subject = f'[{group}] {name}'
+            if (group, name) in IGNORED:
+                text = f'ignored: {IGNORED[group, name]}'
+                yield Finding(Level.NOTE, subject, text)
+            elif (group, name) in current_names:
+                yield _deprecated(subject, *current_names[group, name], written)
+            elif _is_unknown(group, name):
+                yield _unknown(group, name, known)
             else:
-                of_others += 1
-    if of_others:
-        text = f"{of_others} options that a scheduler does not read are other services'"
+                other_options += 1
+
+    if other_options:
+        text = f'{other_options} options of other services are not checked'
         yield Finding(Level.OK, 'other options', text)
 
 
 def names_of(group: str, option: cfg.Opt) -> list[tuple[str, str]]:
-    """Groups and names by which an option may be written: its own, then its older
-    ones."""
-    old = [
-        (each.group or group, (each.name or option.name).replace('-', '_'))
-        for each in option.deprecated_opts
-    ]
-    return [
-        (group, option.dest),
-        *(each for each in old if each != (group, option.dest)),
-    ]
-
-
-def _of_name(
-    group: str,
-    name: str,
-    known: Known,
-    renamed: Mapping[tuple[str, str], tuple[str, str]],
-    written: Written,
-) -> Finding | None:
-    """The finding on a name that is none of today's; None if other services may read
-    it."""
-    subject = f'[{group}] {name}'
-    if (group, name) in IGNORED:
-        return Finding(Level.NOTE, subject, f'ignored: {IGNORED[group, name]}')
-    if (group, name) in renamed:
-        new_group, new = renamed[group, name]
-        return _deprecated(subject, new_group, new, written)
-    if group not in (*SCHEDULERS, *SHARED) or name in OTHER_SERVICES_OPTIONS.get(
-        group, ()
-    ):
-        return None
-    least = NEAR if group in SCHEDULERS else LIKELY
-    if near := get_close_matches(name, list(known.get(group, {})), 1, least):
-        return Finding(Level.WARNING, subject, f'unknown; is it {near[0]}?')
-    if group in SHARED:
-        return None
-    # A broken line may have made anything into a name, a password for instance.
-    if _OPTION_NAME.match(name):
-        subject = subject
-    else:
-        subject = f'[{group}] (no name)'
-    return Finding(Level.WARNING, subject, 'unknown: nobody reads it')
+    """Groups and names by which an option may be written: the current one, then the
+    deprecated ones."""
+    current = (group, option.dest)
+    names = [current]
+    for deprecated in option.deprecated_opts:
+        name = (deprecated.name or option.name).replace('-', '_')
+        if (deprecated.group or group, name) != current:
+            names.append((deprecated.group or group, name))
+    return names
 
 
 def _deprecated(subject: str, group: str, name: str, written: Written) -> Finding:
-    """An older name; nova forgot those of its scheduler's options, which we still
-    obey."""
-    text = f'deprecated: the name is [{group}] {name}'
+    """A finding on a deprecated name.
+
+    :param group: group of the current name.
+    :param name: current name.
+    """
     if name in written.get(group, {}):
-        return Finding(Level.NOTE, subject, f'{text}, which is set too and counts')
-    if group not in NOVAS:
+        text = f'deprecated, and overridden by [{group}] {name}'
         return Finding(Level.NOTE, subject, text)
-    text += '. It is obeyed here, while recent releases of nova pass it over'
+
+    text = f'deprecated: use [{group}] {name}'
+    if group not in NOVA_GROUPS:
+        return Finding(Level.NOTE, subject, text)
+    # nova has removed the deprecated names of its scheduler's options.
+    text += '. novasched still reads the old name, recent releases of nova do not'
     return Finding(Level.WARNING, subject, text)
+
+
+def _is_unknown(group: str, name: str) -> bool:
+    """True if no service reads the option."""
+    if group not in SCHEDULER_GROUPS:
+        return False
+    return name not in OTHER_SERVICES_OPTIONS.get(group, ())
+
+
+def _unknown(group: str, name: str, known: Known) -> Finding:
+    # A broken line may turn anything into a name, even a password.
+    if not _OPTION_NAME.match(name):
+        return Finding(Level.WARNING, f'[{group}] (no name)', 'unknown option')
+
+    text = 'unknown option'
+    similar = get_close_matches(name, [*known.get(group, {})], 1)
+    if similar:
+        text = f'unknown option; is it {similar[0]}?'
+    return Finding(Level.WARNING, f'[{group}] {name}', text)
 
 
 def check_values(
     conf: cfg.ConfigOpts, written: Written, known: Known
 ) -> Iterator[Finding]:
-    """Read whatever is written and known. A bad value is replaced by the option's
-    default in ``conf``, so that the other checks can go on."""
+    """Read the value of each option that is known and written. An invalid value is
+    replaced by the default in ``conf``, so that the other checks can go on."""
     for group, options in known.items():
         section = None if group == 'DEFAULT' else group
         for option in options.values():
-            if not any(
-                name in written.get(place, {})
-                for place, name in names_of(group, option)
-            ):
+            if not _is_written(group, option, written):
                 continue
-            with suppress(
-                cfg.DuplicateOptError
-            ):  # then it is declared, with another default
+            # The daemon may have declared the option with another default.
+            with suppress(cfg.DuplicateOptError):
                 conf.register_opt(option, section)
-            if why := _wrong(conf, option, section):
+            why = _value_error(conf, option, section)
+            if why:
                 conf.set_override(option.dest, option.default, section)
                 yield Finding(Level.ERROR, f'[{group}] {option.dest}', why)
 
 
-def check_together(settings: Settings, written: Written) -> Iterator[Finding]:
-    """Values that do not go together, or of which novasched takes a part alone."""
-    for field in RATIO_OPTIONS:
-        _, bad = parse_ratios(getattr(settings, field))
-        if bad:
-            yield Finding(
-                Level.WARNING, field, f'elements are ignored: {", ".join(bad)}'
-            )
-    down = written.get('DEFAULT', {}).get('service_down_time')
-    if down and str(settings.service_down_time) != down[-1].strip():
-        text = (
-            f'must be more than report_interval; {settings.service_down_time} s is'
-            ' taken for it'
-        )
-        yield Finding(Level.WARNING, '[DEFAULT] service_down_time', text)
+def _is_written(group: str, option: cfg.Opt, written: Written) -> bool:
+    names = names_of(group, option)
+    return any(name in written.get(place, {}) for place, name in names)
 
 
-def _wrong(conf: cfg.ConfigOpts, option: cfg.Opt, section: str | None) -> str | None:
+def _value_error(
+    conf: cfg.ConfigOpts, option: cfg.Opt, section: str | None
+) -> str | None:
+    """The reason why the value of an option is invalid; None if it is valid. The value
+    of a secret option is not quoted."""
     try:
         (conf[section] if section else conf)[option.dest]
     except cfg.ConfigSourceValueError as error:
@@ -359,110 +344,3 @@ def _wrong(conf: cfg.ConfigOpts, option: cfg.Opt, section: str | None) -> str | 
     except (cfg.NoSuchOptError, cfg.TemplateSubstitutionError):
         return 'holds a $ that names no option; a $ of the value itself is written $$'
     return None
-
-
-REMOVED: Mapping[str, int] = {
-    'TypeAffinityFilter': 17,
-    'ExactCoreFilter': 18,
-    'ExactDiskFilter': 18,
-    'ExactRamFilter': 18,
-    'CoreFilter': 20,
-    'DiskFilter': 20,
-    'RamFilter': 20,
-    'RetryFilter': 22,
-    'AggregateCoreFilter': 22,
-    'AggregateDiskFilter': 22,
-    'AggregateRamFilter': 22,
-    'AvailabilityZoneFilter': 28,
-}
-"""Filters that nova has no more, and the first of its releases without each."""
-OURS = 'FailureDomainFilter'
-
-
-OF_COMPUTES: Mapping[str, tuple[Level, str]] = {
-    'disable_group_policy_check_upcall': (
-        Level.NOTE,
-        (
-            'nova-compute does not look again whether a server group keeps its policy:'
-            ' what several schedulers decide at the same moment stands'
-        ),
-    ),
-    'skip_reserve_in_use_ironic_nodes': (
-        Level.WARNING,
-        (
-            'Placement offers ironic nodes as soon as their servers are deleted; take'
-            " it out of nova-compute's nova.conf if ironic cleans nodes, which takes"
-            ' longer'
-        ),
-    ),
-}
-"""Options of ``[workarounds]`` by which nova-compute makes Placement offer what cannot
-be had, or does not notice it."""
-
-
-def check_others_options(
-    written: Written, service: ServiceSettings
-) -> Iterator[Finding]:
-    """Options that other services and libraries read, and that matter to a
-    scheduler."""
-    for name, (level, text) in OF_COMPUTES.items():
-        if _is_on(written, 'workarounds', name):
-            yield Finding(level, f'[workarounds] {name}', text)
-    if _is_on(written, 'profiler', 'enabled'):
-        text = 'OSProfiler is not supported: its traces lack what happens here'
-        subject = '[profiler] enabled'
-        if service.tracing_endpoint:
-            yield Finding(
-                Level.NOTE, subject, f'{text}; [novasched] tracing_endpoint gets that'
-            )
-        else:
-            remedy = 'set [novasched] tracing_endpoint for traces by OpenTelemetry'
-            yield Finding(Level.WARNING, subject, f'{text}; {remedy}')
-
-
-def _is_on(written: Written, group: str, name: str) -> bool:
-    return bool_from_string((written.get(group, {}).get(name) or ['false'])[-1])
-
-
-def check_differences(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Compare by the options alone; nobody is asked."""
-    settings = nova_conf.settings
-    workers = nova_conf.service.workers
-    seconds = settings.in_flight_timeout
-    if seconds > 0:
-        text = (
-            f'for {seconds:g} s a server counts on the host chosen for it, so that'
-            ' requests at once spread; 0 believes what hosts report, as nova-scheduler'
-            ' does'
-        )
-        yield Finding(Level.NOTE, '[novasched] in_flight_timeout', text)
-    if settings.driver != 'filter_scheduler':
-        text = f'{settings.driver} runs here; nova of today has only filter_scheduler'
-        yield Finding(Level.NOTE, '[scheduler] driver', text)
-    if not settings.query_placement_for_availability_zone:
-        text = (
-            'false leaves zones to AvailabilityZoneFilter; nova of today always asks'
-            ' Placement'
-        )
-        yield Finding(
-            Level.NOTE, '[scheduler] query_placement_for_availability_zone', text
-        )
-        if 'AvailabilityZoneFilter' not in settings.enabled_filters:
-            text = 'nothing looks at zones, since AvailabilityZoneFilter is not enabled'
-            yield Finding(Level.WARNING, '[filter_scheduler] enabled_filters', text)
-    for name in settings.enabled_filters:
-        if release := REMOVED.get(name):
-            text = (
-                f'runs here; nova has it no more since release {release}, and does not'
-                ' start'
-            )
-            yield Finding(Level.NOTE, f'filter {name}', text)
-        elif name == OURS:
-            text = 'runs here; nova has no such filter, and does not start'
-            yield Finding(Level.NOTE, f'filter {name}', text)
-    if workers > 1:
-        text = (
-            f'{workers} processes; requests run in threads here, so that one is mostly'
-            ' enough'
-        )
-        yield Finding(Level.NOTE, '[scheduler] workers', text)

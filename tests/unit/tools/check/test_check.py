@@ -9,7 +9,7 @@ import pytest
 
 from novasched.conf import loading
 from novasched.conf.settings import DEFAULT_FILTERS
-from novasched.tools.check import inspection, options
+from novasched.tools.check import differences, inspection, options
 from novasched.tools.check.findings import Finding, Level, Question, answers
 from tests.unit.own_process import a_process_of_its_own  # noqa: F401  (a fixture of all tests here)
 
@@ -37,10 +37,8 @@ def read(load):
     return _read
 
 
-OLD = '. It is obeyed here, while recent releases of nova pass it over'
-OTHERS = (
-    "ok other options: {} options that a scheduler does not read are other services'"
-)
+OLD = '. novasched still reads the old name, recent releases of nova do not'
+OTHERS = 'ok other options: {} options of other services are not checked'
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,12 @@ OTHERS = (
         ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
         (
             '[filter_scheduler]\nmax_io_ops_per_hots = 3',
-            'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?',
+            'warning [filter_scheduler] max_io_ops_per_hots: unknown option; is it max_io_ops_per_host?',
         ),
-        ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
+        ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown option'),
         (
             '[placement]\nmy word = 3',
-            'warning [placement] (no name): unknown: nobody reads it',
+            'warning [placement] (no name): unknown option',
         ),
         (
             '[filter_schedulr]\nenabled_filters = x',
@@ -75,17 +73,17 @@ OTHERS = (
         ),
         (
             '[DEFAULT]\nscheduler_default_filters = x',
-            'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
+            'warning [DEFAULT] scheduler_default_filters: deprecated: use '
             f'[filter_scheduler] enabled_filters{OLD}',
         ),
         (
             '[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
-            'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
-            '[scheduler] max_attempts, which is set too and counts',
+            'note [DEFAULT] scheduler_max_attempts: deprecated, and overridden '
+            'by [scheduler] max_attempts',
         ),
         (
             '[placement]\nauth_plugin = none',
-            'note [placement] auth_plugin: deprecated: the name is [placement] auth_type',
+            'note [placement] auth_plugin: deprecated: use [placement] auth_type',
         ),
         (
             '[placement]\nos_region_name = x',
@@ -93,7 +91,7 @@ OTHERS = (
         ),
         (
             '[workarounds]\ndisable_fallback_pcpu_qery = x',
-            'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?',
+            OTHERS.format(1),
         ),
         (
             '[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z',
@@ -159,7 +157,7 @@ def test_values_together(load, down_time, metrics, subjects):
     """What is taken in part, or in another size, is told."""
     text = f'[DEFAULT]\nservice_down_time = {down_time}\n[metrics]\nweight_setting = {metrics}'
     conf, written = load(text)
-    found = options.check_together(loading.settings(conf), written)
+    found = differences.check_together(loading.settings(conf), written)
     assert [each.subject for each in found] == subjects
 
 
@@ -240,7 +238,7 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
 )
 def test_differences(read, text, found):
     """One finding for each option that means something else here."""
-    findings = options.check_differences(read(text))
+    findings = differences.check_differences(read(text))
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 
@@ -272,7 +270,7 @@ def test_options_of_others(load, text, found):
     """Those that are on, and change what a scheduler's choice is worth, or who sees
     it."""
     conf, written = load(text)
-    findings = options.check_others_options(written, loading.service_settings(conf))
+    findings = differences.check_others_options(written, loading.service_settings(conf))
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 
