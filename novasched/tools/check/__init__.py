@@ -1,36 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what must be mended before novasched takes nova-scheduler's place.
+"""Check what must be mended before novasched takes nova-scheduler's place.
 
-Options, filters, weighers and the driver are looked at, the databases, Placement and
-RabbitMQ are asked for their versions, and nova's aggregates are compared with
-Placement's. Nothing is changed, and no password is shown. The exit status is 0 if
-nothing must be mended, 1 if something must, and 2 if the check cannot begin: a wrong
-argument, or a file that is not there.
+The check reads options, loads filters, weighers and the driver, connects to the
+databases, Placement and RabbitMQ, and compares nova's aggregates with Placement's. It
+changes nothing and prints no password. The exit status is 0 if nothing must be mended,
+1 if something must, and 2 if the check cannot begin: a wrong argument, or a missing
+file.
 """
 
 import argparse
 import math
 from importlib import import_module
 
-# It chooses the threads with which the libraries of others are imported.
+# Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    for name, metavar, text in (
-        (
-            '--config-file',
-            'FILE',
-            'a nova.conf; several are read in order (as nova finds it)',
-        ),
+    files = (
+        ('--config-file', 'FILE', 'nova.conf; repeat it for several, read in order'),
         ('--config-dir', 'DIR', 'a folder whose *.conf are read after the files'),
-        (
-            '--placement-config',
-            'FILE',
-            "Placement's own placement.conf, or a copy (as it finds it)",
-        ),
-    ):
+        ('--placement-config', 'FILE', 'placement.conf of Placement, or a copy'),
+    )
+    for name, metavar, text in files:
+        text += ' (default: as the service finds it)'
         add(name, metavar=metavar, action='append', default=[], help=text)
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
     add(
@@ -43,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0 if nothing must be mended, else 1, or 2 if there is nothing to read."""
-    # Only here: the daemon's parts take a second to import.
+    """Run the check. Return 0 if nothing must be mended, 1 if something must, and 2 if
+    there is no nova.conf."""
+    # Imported late, since the modules of the daemon take a second.
     return int(import_module('novasched.tools.check.inspection').run(arguments))
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: the questions that they come from, which are put at once, and the report of
-them."""
+"""Findings of the check, the concurrent questions that produce them, and the report."""
 
 import dataclasses
 import enum
@@ -21,9 +20,9 @@ class Level(str, enum.Enum):
 
     OK = 'ok'
     NOTE = 'note'
-    """Worth knowing: something differs from nova-scheduler, or is left alone."""
+    """A difference from nova-scheduler, or a subject that is not checked."""
     WARNING = 'warning'
-    """novasched runs, but perhaps not as the operator means it."""
+    """novasched runs, but perhaps not as the operator expects."""
     ERROR = 'error'
     """To be mended before the switch."""
 
@@ -33,7 +32,7 @@ class Level(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report about an option, server or plugin; holds no secret."""
+    """A line of the report about an option, a server or a plugin; holds no secret."""
 
     area: str = field(default='', kw_only=True)
     level: Level
@@ -43,7 +42,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Findings that take time to make, ``patience`` times as long as others."""
+    """A check that takes time.
+
+    :ivar ask: yields the findings.
+    :ivar patience: how many times the timeout of a server the check may take.
+    :ivar area: the area of the findings.
+    """
 
     subject: str
     ask: Callable[[], Iterable[Finding]]
@@ -51,40 +55,56 @@ class Question:
     area: str = ''
 
 
-def answers(questions: Sequence[Question], seconds: float) -> list[Finding]:
-    """The findings of all questions, in their order.
+@dataclass(frozen=True, slots=True)
+class _Inquiry:
+    """A question, its findings so far, and the thread that collects them."""
 
-    One that fails as nobody foresaw, or is not answered in time, is an error among its
-    findings; those that it had by then remain. A thread that hangs ends with the
-    process.
+    question: Question
+    findings: list[Finding]
+    thread: threading.Thread
+
+
+def answers(questions: Sequence[Question], seconds: float) -> list[Finding]:
+    """Ask all questions at once, and return the findings in the order of the questions.
+
+    A question that fails unexpectedly or takes too long adds an error to the findings
+    so far. A thread that hangs ends with the process.
+
+    :param seconds: timeout of a question with a patience of 1.
     """
     started = time.monotonic()
-    asked: list[tuple[Question, list[Finding], threading.Thread]] = []
+    inquiries = []
     for question in questions:
-        found: list[Finding] = []
-        thread = threading.Thread(target=_ask, args=(question, found), daemon=True)
-        asked.append((question, found, thread))
+        findings: list[Finding] = []
+        thread = threading.Thread(target=_ask, args=(question, findings), daemon=True)
+        inquiries.append(_Inquiry(question, findings, thread))
         thread.start()
-    for question, _, thread in asked:
-        thread.join(max(0.0, started + seconds * question.patience - time.monotonic()))
+
+    for inquiry in inquiries:
+        deadline = started + seconds * inquiry.question.patience
+        inquiry.thread.join(max(0.0, deadline - time.monotonic()))
+
     result: list[Finding] = []
-    for question, found, thread in asked:
-        late = f'no answer within {seconds * question.patience:g} s'
-        if thread.is_alive():
-            silence = [Finding(Level.ERROR, question.subject, late)]
-        else:
-            silence = []
-        result += [replace(each, area=question.area) for each in [*found, *silence]]
+    for inquiry in inquiries:
+        question = inquiry.question
+        # A copy, since a thread that is late may add to the list.
+        findings = list(inquiry.findings)
+        if inquiry.thread.is_alive():
+            late = f'no answer within {seconds * question.patience:g} s'
+            findings.append(Finding(Level.ERROR, question.subject, late))
+        for finding in findings:
+            result.append(replace(finding, area=question.area))
     return result
 
 
-def _ask(question: Question, found: list[Finding]) -> None:
+def _ask(question: Question, findings: list[Finding]) -> None:
+    """Collect the findings of a question. Runs in a thread for each question."""
     try:
         for finding in question.ask():
-            found.append(finding)
+            findings.append(finding)
     except BaseException as error:  # a plugin may even call sys.exit()
         text = f'{type(error).__name__}: {hide(error)}'
-        found.append(Finding(Level.ERROR, question.subject, text))
+        findings.append(Finding(Level.ERROR, question.subject, text))
 
 
 def is_fit(findings: Sequence[Finding]) -> bool:
@@ -105,18 +125,17 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_table(findings: Sequence[Finding]) -> str:
-    """A table in the order of the findings, and the verdict below it."""
+    """A table in the order of the findings, and the verdict below the table."""
     table = PrettyTable(('area', 'level', 'subject', 'finding'))
     table.align = 'l'
     table.max_width['subject'] = 40
     table.max_width['finding'] = 60
-    table.add_rows(
-        [[each.area, each.level, each.subject, each.text] for each in findings]
-    )
-    count = Counter(finding.level for finding in findings)
-    counts = f'{count[Level.ERROR]} errors, {count[Level.WARNING]} warnings'
+    for finding in findings:
+        table.add_row([finding.area, finding.level, finding.subject, finding.text])
+
+    verdict = 'mend the errors before the switch'
     if is_fit(findings):
         verdict = 'ready for the switch'
-    else:
-        verdict = 'mend the errors before the switch'
+    count = Counter(finding.level for finding in findings)
+    counts = f'{count[Level.ERROR]} errors, {count[Level.WARNING]} warnings'
     return f'{table}\n{counts}: {verdict}.'

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks, in the order of the report. Each reads a ``NovaConf`` and yields
-findings; those that ask other services run at once, and are not waited for longer than
-the operator says."""
+"""All checks, in the order of the report. Checks that ask other services run at once,
+each with the timeout of the operator."""
 
 import argparse
 import contextlib
@@ -34,7 +33,7 @@ from novasched.tools.check.options import NovaConf
 
 
 def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Load all plugins one after another, as the daemon does."""
+    """Load all plugins like the daemon, one at a time."""
     settings = nova_conf.settings
     prepare = partial(share_options, nova_conf.conf)
 
@@ -48,17 +47,26 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
             return Finding(Level.ERROR, subject, text)
         return Finding(Level.OK, subject, 'loads')
 
-    usable = []
+    usable: list[str] = []
     for path in settings.available_filters:
-        alone = {'available_filters': (path,), 'enabled_filters': ()}
-        finding = load(f'available filter {path}', plugins.filters, **alone)
+        finding = load(
+            f'available filter {path}',
+            plugins.filters,
+            available_filters=(path,),
+            enabled_filters=(),
+        )
         if finding.level is Level.OK:
             usable.append(path)
         else:
             yield finding
+
     for name in settings.enabled_filters:
-        alone = {'available_filters': tuple(usable), 'enabled_filters': (name,)}
-        yield load(f'filter {name}', plugins.filters, **alone)
+        yield load(
+            f'filter {name}',
+            plugins.filters,
+            available_filters=tuple(usable),
+            enabled_filters=(name,),
+        )
     for path in settings.weight_classes:
         yield load(f'weigher {path}', plugins.weighers, weight_classes=(path,))
     yield load(f'driver {settings.driver}', plugins.driver)
@@ -67,7 +75,7 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Nothing where it is not wanted."""
+    """Check that the page can be served; no finding if the page is disabled."""
     try:
         page = wiring.page_factory(
             nova_conf.conf, nova_conf.settings, nova_conf.service
@@ -80,8 +88,8 @@ def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 CHECKS_OF_SERVICES = (
-    # A plugin written for nova may import the whole of it; cells, brokers and
-    # aggregates are several.
+    # A plugin written for nova may import all of nova. Cells, brokers and aggregates
+    # are several servers or queries.
     ('plugins', 'plugins', check_plugins, 6),
     (
         'databases',
@@ -100,24 +108,29 @@ CHECKS_OF_SERVICES = (
     ('aggregates', 'members', check_aggregates, 6),
     ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
 )
-"""Area and subject of each, and how many times as long as one server it may take."""
+"""Area, subject, check, and its patience (:class:`.findings.Question`)."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run all checks and print the report; the exit status."""
+    """Run all checks, print the report, and return the exit status."""
     try:
-        found = _findings(arguments)
+        findings = _findings(arguments)
     except options.NoFile as error:
         print(f'novaschedctl check: {error}', file=sys.stderr)
         return USAGE_ERROR
-    print(as_json(found) if arguments.format == 'json' else as_table(found))
-    if is_fit(found):
+
+    print(as_json(findings) if arguments.format == 'json' else as_table(findings))
+    if is_fit(findings):
         return 0
     return 1
 
 
 def _findings(arguments: argparse.Namespace) -> list[Finding]:
-    # Libraries log what is told here, and not always without its secrets.
+    """The findings of all checks, without secrets.
+
+    :raises NoFile: there is no nova.conf, or a named file does not exist.
+    """
+    # Libraries log the errors that are reported here, sometimes with secrets.
     logging.getLogger().addHandler(logging.NullHandler())
     # A plugin that prints while it loads must not spoil the report.
     with contextlib.redirect_stdout(sys.stderr):
@@ -126,42 +139,38 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
             conf, written = options.load(arguments.config_file, arguments.config_dir)
         except options.UnreadableFile as error:
             return [Finding(Level.ERROR, 'nova.conf', str(error), area='files')]
+
         known = options.known_options(written)
-        found = _of(
-            'files', other_files.check_nova_scheduler_files(files, written, known)
-        )
-        found += _of('options', options.check_names(written, known))
-        found += _of('values', options.check_values(conf, written, known))
-        nova_conf = NovaConf(
-            conf,
-            loading.settings(conf),
-            loading.service_settings(conf),
-            arguments.timeout,
-        )
-        found += _of('values', differences.check_together(nova_conf.settings, written))
-        found += _of('differences', differences.check_differences(nova_conf))
-        found += _of(
-            'differences', differences.check_others_options(written, nova_conf.service)
-        )
-        found += _of('page', check_page(nova_conf))
-        named = arguments.placement_config
-        found += _of(
-            'placement.conf',
-            other_files.check_placement_conf(named, nova_conf.settings),
-        )
-        questions = [
-            Question(subject, partial(check, nova_conf), patience, area)
-            for area, subject, check, patience in CHECKS_OF_SERVICES
-        ]
-        found += answers(questions, arguments.timeout)
+        findings: list[Finding] = []
+
+        def add(area: str, found: Iterable[Finding]) -> None:
+            findings.extend(replace(finding, area=area) for finding in found)
+
+        add('files', other_files.check_nova_scheduler_files(files, written, known))
+        add('options', options.check_names(written, known))
+        # First of the checks that read values, since it replaces invalid values.
+        add('values', options.check_values(conf, written, known))
+
+        settings = loading.settings(conf)
+        service = loading.service_settings(conf)
+        nova_conf = NovaConf(conf, settings, service, arguments.timeout)
+        add('values', differences.check_together(settings, written))
+        add('differences', differences.check_differences(nova_conf))
+        add('differences', differences.check_others_options(written, service))
+        add('page', check_page(nova_conf))
+        paths = arguments.placement_config
+        add('placement.conf', other_files.check_placement_conf(paths, settings))
+
+        questions = []
+        for area, subject, check, patience in CHECKS_OF_SERVICES:
+            ask = partial(check, nova_conf)
+            questions.append(Question(subject, ask, patience, area))
+        findings += answers(questions, arguments.timeout)
+
     secrets = Secrets(loading.secret_values(written))
-    return [
-        replace(
-            each, subject=secrets.redact(each.subject), text=secrets.redact(each.text)
-        )
-        for each in found
-    ]
-
-
-def _of(area: str, found: Iterable[Finding]) -> list[Finding]:
-    return [replace(each, area=area) for each in found]
+    redacted = []
+    for finding in findings:
+        subject = secrets.redact(finding.subject)
+        text = secrets.redact(finding.text)
+        redacted.append(replace(finding, subject=subject, text=text))
+    return redacted

@@ -11,7 +11,7 @@ from novasched.tools.check.other_files import (
     check_placement_conf,
 )
 
-LOST = ' would be lost; copy into nova.conf what is to hold here'
+LOST = ' would be lost; copy the options that you need into nova.conf'
 SECRET = 'a-word-that-nobody-may-read'
 
 
