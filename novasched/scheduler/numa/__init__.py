@@ -1,3 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests on the NUMA cells of hosts: ``parse`` reads what hosts report, ``fit`` finds
-cells, and ``plain_fit`` the hosts that need no search."""
+"""Placement of guest NUMA cells on host NUMA cells.
+
+``parse`` reads the topologies that hosts report, ``fit`` searches for host cells, and
+``plain_fit`` finds the hosts that need no search.
+"""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cells of a guest on the cells of a host.
+"""Fit the NUMA cells of a guest on the NUMA cells of a host.
 
-One guest cell fits one host cell wherever the others go, so that is judged once for
-each two distinct ones. What remains is to find distinct host cells; the first choice in
-the order of preference is taken.
+Whether a guest cell fits a host cell does not depend on the other guest cells, so each
+distinct pair is judged once. The remaining problem is to assign distinct host cells to
+the guest cells (:mod:`novasched.scheduler.numa.search`). The first assignment in the
+order of preference wins.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -28,22 +29,33 @@ from novasched.scheduler.model.numa import (
     Pages,
     TopologyLimits,
 )
-from novasched.scheduler.numa.fit_cell import describe, fit_cell, shortfall
+from novasched.scheduler.numa.fit_cell import (
+    Shortfall,
+    describe,
+    fit_cell,
+    shortfall,
+)
 from novasched.scheduler.numa.search import Acceptance, Search, bottleneck, union
 
 PciCheck = Callable[[Sequence[int]], str | None]
-"""The reason that the PCI devices of a request cannot be had near host cells, given by
-their ids; None if they can. The answer depends on the set of cells, not on their order.
+"""Check of a request's PCI devices against host cells, given by their ids.
 
-It is also called with more cells than the guest has, and may then refuse only if it
-would refuse every subset of the guest's size: of more cells, nova's rules may find
-less."""
+Returns the reason why the devices are not available near the cells, None if they are
+available. The answer depends on the set of cells, not on their order.
+
+The check is also called with more cells than the guest has. Then the check may refuse
+only if every subset of the guest's size would be refused: nova's rules may find fewer
+devices on more cells.
+"""
 
 
-class _Choice(NamedTuple):
-    """Host cells, the most preferred first, and what is known of a guest on them: for
-    each guest cell the mask of host cells that it fits, and by network that of those
-    near to it."""
+class _CellChoice(NamedTuple):
+    """The search for the host cells of a guest.
+
+    ``cells`` are the host cells, the most preferred first. ``masks`` has for each guest
+    cell the mask of host cells that the guest cell fits. ``networks`` has for each
+    network the mask of host cells near the network.
+    """
 
     cells: Sequence[HostCell]
     masks: Sequence[int]
@@ -51,7 +63,8 @@ class _Choice(NamedTuple):
     search: Search
 
     @property
-    def everywhere(self) -> int:
+    def all_cells(self) -> int:
+        """The mask of all host cells."""
         return (1 << len(self.cells)) - 1
 
 
@@ -63,25 +76,28 @@ def fit(
     pci_cells: Mapping[int, int] = MappingProxyType({}),
     packing: bool = False,
 ) -> Fit | str:
-    """Fit the guest on the host; a string says in one line why it does not fit.
+    """Fit the guest on the host.
 
-    ``pci_cells`` has the number of free PCI devices by the id of the host cell that
-    they are near to, and must name every cell that has a pool. ``pci_check`` is None
-    when the request asks for no devices. ``packing`` is the option ``[compute]
-    packing_host_numa_cells_allocation_strategy``.
+    :param pci_check: None when the request asks for no devices.
+    :param pci_cells: number of free PCI devices by the id of the nearest host cell; has
+        every cell with a PCI device pool.
+    :param packing: the option ``[compute]
+        packing_host_numa_cells_allocation_strategy``.
+    :returns: the fit, or the reason in one line why the guest does not fit.
     """
-    choice = _choice(host, guest, limits, pci_check, pci_cells, packing)
+    choice = _cell_choice(host, guest, limits, pci_check, pci_cells, packing)
     if isinstance(choice, str):
         return choice
-    chosen = choice.search.first(choice.everywhere)
+
+    chosen = choice.search.first(choice.all_cells)
     if chosen is None:
         return _no_choice(choice, pci_check)
-    return Fit(
-        tuple(
-            fit_cell(choice.cells[index], cell, guest.emulator_cpus(i))
-            for i, (index, cell) in enumerate(zip(chosen, guest.cells, strict=True))
-        )
-    )
+
+    fits = []
+    for i, cell in enumerate(guest.cells):
+        host_cell = choice.cells[chosen[i]]
+        fits.append(fit_cell(host_cell, cell, guest.emulator_cpus(i)))
+    return Fit(tuple(fits))
 
 
 def misfit(
@@ -92,98 +108,132 @@ def misfit(
     pci_cells: Mapping[int, int] = MappingProxyType({}),
     packing: bool = False,
 ) -> str | None:
-    """Tell why :func:`fit` would not fit the guest; None where it would. It takes a
-    fraction of the time, since the CPUs need not be chosen."""
-    choice = _choice(host, guest, limits, pci_check, pci_cells, packing)
+    """Return the reason why :func:`fit` does not fit the guest, None if the guest fits.
+
+    ``misfit`` takes a fraction of the time of :func:`fit`, since no CPUs are chosen.
+    """
+    choice = _cell_choice(host, guest, limits, pci_check, pci_cells, packing)
     if isinstance(choice, str):
         return choice
-    if choice.search.succeeds(choice.everywhere):
+
+    if choice.search.succeeds(choice.all_cells):
         return None
     return _no_choice(choice, pci_check)
 
 
-def _choice(
+def _cell_choice(
     host: HostTopology,
     guest: GuestTopology,
     limits: TopologyLimits | None,
     pci_check: PciCheck | None,
     pci_cells: Mapping[int, int],
     packing: bool,
-) -> _Choice | str:
-    """The search for host cells, with the arguments of :func:`fit`; or why none is
-    needed."""
-    refusal = _impossible(host, guest)
+) -> _CellChoice | str:
+    """Set up the search for host cells, or return why no search is needed.
+
+    The arguments are the arguments of :func:`fit`.
+    """
+    refusal = _refusal(host, guest)
     if refusal:
         return refusal
-    cells = _preferred(host.cells, guest, pci_cells, pci_check is not None, packing)
+
+    cells = _in_preferred_order(
+        host.cells, guest, pci_cells, pci_check is not None, packing
+    )
     masks = _masks(cells, guest, limits)
     if isinstance(masks, str):
         return masks
+
     networks = _network_masks(cells, limits)
-    accepts: Acceptance | None = pci_check and (
-        lambda mask: not pci_check(_ids(cells, mask))
-    )
-    kinds: Sequence[Hashable] = ()
+    accepts: Acceptance | None = None
+    if pci_check:
+        accepts = _acceptance(pci_check, cells)
+
+    keys: Sequence[Hashable] = ()
     if networks or accepts:
-        # Cells without devices differ by their socket, which devices may have to be on.
-        near = [
-            accepts and (cell.id if cell.id in pci_cells else None, cell.socket)
-            for cell in cells
-        ]
-        kinds = _interchangeable((*masks, *networks.values()), near)
-    search = Search(masks, tuple(networks.values()), accepts, kinds)
-    return _Choice(cells, masks, networks, search)
+        kinds = [_pci_kind(cell, pci_cells) if accepts else None for cell in cells]
+        keys = _interchangeable((*masks, *networks.values()), kinds)
+    search = Search(masks, tuple(networks.values()), accepts, keys)
+    return _CellChoice(cells, masks, networks, search)
 
 
-def _impossible(host: HostTopology, guest: GuestTopology) -> str | None:
-    """The reason that nothing needs to be tried."""
+def _acceptance(pci_check: PciCheck, cells: Sequence[HostCell]) -> Acceptance:
+    def accepts(mask: int) -> bool:
+        return not pci_check(_ids(cells, mask))
+
+    return accepts
+
+
+def _pci_kind(cell: HostCell, pci_cells: Mapping[int, int]) -> Hashable:
+    """Return the same key for host cells that are equal for PCI devices.
+
+    Cells without devices differ by their socket: the PCI NUMA policy ``socket`` wants
+    devices on the sockets of the guest's cells.
+    """
+    if cell.id in pci_cells:
+        return cell.id, cell.socket
+    return None, cell.socket
+
+
+def _refusal(host: HostTopology, guest: GuestTopology) -> str | None:
+    """Return why no host cell needs to be tried, None otherwise."""
     if not guest.cells:
         return 'the guest has no cells'
     if len(host.cells) < len(guest.cells):
         return f'the guest has {len(guest.cells)} cells, the host {len(host.cells)}'
+
     for i, cell in enumerate(guest.cells):
-        if cell.cpu_policy not in (None, SHARED, DEDICATED, MIXED):
-            return f'guest cell {i} has an unknown CPU policy: {cell.cpu_policy}'
-        if cell.cpu_thread_policy not in (None, PREFER, REQUIRE, ISOLATE):
-            return (
-                f'guest cell {i} has an unknown thread policy: {cell.cpu_thread_policy}'
-            )
+        policy = cell.cpu_policy
+        thread_policy = cell.cpu_thread_policy
+        if policy not in (None, SHARED, DEDICATED, MIXED):
+            return f'guest cell {i} has an unknown CPU policy: {policy}'
+        if thread_policy not in (None, PREFER, REQUIRE, ISOLATE):
+            return f'guest cell {i} has an unknown thread policy: {thread_policy}'
+
+        # nova-compute takes the CPUs of emulator threads, and the siblings of isolated
+        # CPUs, beside the CPUs that the cell pins: it fails on a cell that pins none.
         if cell.is_pinned and not cell.pcpuset:
-            # Compute refuses these as well: it takes CPUs beside those that it pins.
             if guest.emulator_cpus(i):
                 return (
-                    f'guest cell {i} has no dedicated CPU to run emulator threads'
-                    ' beside'
+                    f'guest cell {i} has no dedicated CPU to run emulator threads '
+                    'beside'
                 )
-            if cell.cpu_thread_policy == ISOLATE:
+            if thread_policy == ISOLATE:
                 return f'guest cell {i} has no dedicated CPU to isolate'
     return None
 
 
-def _preferred(
+def _in_preferred_order(
     cells: Sequence[HostCell],
     guest: GuestTopology,
     pci_cells: Mapping[int, int],
     needs_pci: bool,
     packing: bool,
 ) -> Sequence[HostCell]:
-    """The host cells, the most preferred first; as they stand when the guest needs all.
+    """Sort the host cells, the most preferred first.
 
-    PCI devices count most, which are kept for guests that ask for them; then CPUs, then
-    memory.
+    PCI devices count most (spec reserve-numa-with-pci): guests without devices avoid
+    the cells with devices. Then CPUs count, then memory; ``packing`` prefers the fuller
+    cells.
     """
+    # A guest that needs all host cells gets them in the order of the host, like nova.
     if len(cells) <= len(guest.cells):
         return cells
-    pinned = guest.cells[0].is_pinned
-    devices = -1 if needs_pci else 1
-    fuller = -1 if packing else 1
+
+    is_pinned = guest.cells[0].is_pinned
+    devices_sign = -1 if needs_pci else 1
+    usage_sign = -1 if packing else 1
 
     def rank(cell: HostCell) -> tuple[int, int, int]:
-        used = -len(cell.free_pcpus) if pinned else cell.cpu_usage
+        devices = pci_cells.get(cell.id, 0)
+        if is_pinned:
+            cpus = -len(cell.free_pcpus)
+        else:
+            cpus = cell.cpu_usage
         return (
-            devices * pci_cells.get(cell.id, 0),
-            fuller * used,
-            -fuller * cell.free_memory,
+            devices_sign * devices,
+            usage_sign * cpus,
+            -usage_sign * cell.free_memory,
         )
 
     return sorted(cells, key=rank)
@@ -192,9 +242,12 @@ def _preferred(
 def _masks(
     cells: Sequence[HostCell], guest: GuestTopology, limits: TopologyLimits | None
 ) -> list[int] | str:
-    """For each guest cell the mask of host cells that it fits, or why one fits none."""
-    by_kind: dict[Hashable, int] = {}
+    """Return for each guest cell the mask of host cells that the guest cell fits.
+
+    A string says why a guest cell fits no host cell.
+    """
     masks = []
+    masks_by_kind: dict[Hashable, int] = {}
     for i, cell in enumerate(guest.cells):
         emulator_cpus = guest.emulator_cpus(i)
         kind = (
@@ -206,17 +259,21 @@ def _masks(
             cell.cpu_policy,
             cell.cpu_thread_policy,
         )
-        mask = by_kind.get(kind)
+        mask = masks_by_kind.get(kind)
+
         if mask is None:
-            lacks = [
-                shortfall(host_cell, cell, emulator_cpus, limits) for host_cell in cells
-            ]
-            mask = by_kind[kind] = _mask([lack is None for lack in lacks])
+            mask = 0
+            shortfalls: list[tuple[int, Shortfall]] = []
+            for index, host_cell in enumerate(cells):
+                lack = shortfall(host_cell, cell, emulator_cpus, limits)
+                if lack is None:
+                    mask |= 1 << index
+                else:
+                    shortfalls.append((host_cell.id, lack))
             if not mask:
-                by_id = [
-                    (c.id, lack) for c, lack in zip(cells, lacks, strict=True) if lack
-                ]
-                return f'guest cell {i} fits no host cell: {describe(by_id)}'
+                return f'guest cell {i} fits no host cell: {describe(shortfalls)}'
+            masks_by_kind[kind] = mask
+
         masks.append(mask)
     return masks
 
@@ -224,17 +281,24 @@ def _masks(
 def _network_masks(
     cells: Sequence[HostCell], limits: TopologyLimits | None
 ) -> dict[str, int]:
-    """By network, the mask of host cells that are near to it, of which the guest must
-    have one. A network that no cell is near to asks for nothing."""
+    """Return by network the mask of host cells near the network.
+
+    The guest needs one of the cells of each mask (spec numa-aware-vswitches). A network
+    that is near no host cell constrains nothing.
+    """
     if limits is None or not (limits.physnets or limits.tunneled):
         return {}
-    masks = {
-        f'physical network {name}': _mask(name in cell.physnets for cell in cells)
-        for name in sorted(limits.physnets or ())
-    }
+
+    masks = {}
+    for name in sorted(limits.physnets or ()):
+        mask = _mask(name in cell.physnets for cell in cells)
+        if mask:
+            masks[f'physical network {name}'] = mask
     if limits.tunneled:
-        masks['tunneled networks'] = _mask(cell.tunneled for cell in cells)
-    return {name: mask for name, mask in masks.items() if mask}
+        mask = _mask(cell.tunneled for cell in cells)
+        if mask:
+            masks['tunneled networks'] = mask
+    return masks
 
 
 def _mask(bits: Iterable[bool]) -> int:
@@ -253,86 +317,101 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _interchangeable(masks: Sequence[int], kinds: Sequence[Hashable]) -> list[Hashable]:
-    """A key for each host cell, the same for those that can stand for each other: they
-    are in the same masks and of one kind."""
-    return [
-        (tuple(mask >> i & 1 for mask in masks), kind) for i, kind in enumerate(kinds)
-    ]
+    """Return a key for each host cell, equal for interchangeable cells.
+
+    Cells are interchangeable if they are of one kind and in the same masks.
+    """
+    keys: list[Hashable] = []
+    for i, kind in enumerate(kinds):
+        bits = tuple(mask >> i & 1 for mask in masks)
+        keys.append((bits, kind))
+    return keys
 
 
-def _no_choice(choice: _Choice, pci_check: PciCheck | None) -> str:
-    """The reason that each guest cell fits some host cell, but not all of them
-    together: there are too few, or something is not near to any choice of them."""
+def _no_choice(choice: _CellChoice, pci_check: PciCheck | None) -> str:
+    """Return why the guest cells do not fit the host cells together.
+
+    Each guest cell fits some host cell. Either there are too few host cells, or no
+    choice of host cells is near the networks and the PCI devices.
+    """
     cells, masks, networks, _ = choice
-    everywhere = choice.everywhere
-    short = bottleneck(masks, everywhere)
+    all_cells = choice.all_cells
+
+    short = bottleneck(masks, all_cells)
     if short is not None:
         guests, hosts = short
-        some = _listed(i for i in range(guests.bit_length()) if guests >> i & 1)
-        return (
-            f'guest cells {some} fit too few host cells: {_listed(_ids(cells, hosts))}'
-        )
+        guest_cells = _listed(i for i in range(guests.bit_length()) if guests >> i & 1)
+        host_cells = _listed(_ids(cells, hosts))
+        return f'guest cells {guest_cells} fit too few host cells: {host_cells}'
+
     for name, mask in networks.items():
-        if Search(masks, (mask,)).first(everywhere) is None:
-            return (
-                f'the guest fits no host cell near {name}: {_listed(_ids(cells, mask))}'
-            )
+        if Search(masks, (mask,)).first(all_cells) is None:
+            host_cells = _listed(_ids(cells, mask))
+            return f'the guest fits no host cell near {name}: {host_cells}'
+
     constraints = tuple(networks.values())
     kinds = _interchangeable((*masks, *constraints), [None] * len(cells))
-    if Search(masks, constraints, None, kinds).first(everywhere) is None:
+    if Search(masks, constraints, None, kinds).first(all_cells) is None:
         return f'no choice of host cells is near all of {", ".join(networks)}'
+
     fitting = _ids(cells, union(masks))
-    lack = (pci_check and pci_check(fitting)) or 'the PCI devices cannot be had'
+    lack = None
+    if pci_check:
+        lack = pci_check(fitting)
+    if not lack:
+        lack = 'the PCI devices cannot be had'
     return f'near the host cells that the guest fits ({_listed(fitting)}), {lack}'
 
 
 def consume_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTopology:
-    """The host with a guest on it.
+    """Return the host topology after the guest took its cells.
 
-    :raises ValueError: the CPUs are pinned already: the fit is that of another host.
+    :raises ValueError: the CPUs are pinned already: the fit is the fit of another host.
     """
-    placed = {
-        place.host_cell: (place, cell)
-        for place, cell in zip(fit.cells, guest.cells, strict=True)
-    }
-    return HostTopology(
-        tuple(
-            _consume_cell(cell, *placed[cell.id]) if cell.id in placed else cell
-            for cell in host.cells
-        )
-    )
+    placed = {}
+    for place, guest_cell in zip(fit.cells, guest.cells, strict=True):
+        placed[place.host_cell] = (place, guest_cell)
+
+    cells = []
+    for cell in host.cells:
+        if cell.id in placed:
+            place, guest_cell = placed[cell.id]
+            cell = _consume_cell(cell, place, guest_cell)
+        cells.append(cell)
+    return HostTopology(tuple(cells))
 
 
 def _consume_cell(cell: HostCell, place: CellFit, guest: GuestCell) -> HostCell:
     cpus = place.cpus
+    # An isolated guest keeps the whole core: nova-compute also takes the siblings.
     if guest.cpu_thread_policy == ISOLATE:
         cpus = cpus.union(*(core for core in cell.siblings if core & cpus))
     if cpus & cell.pinned_cpus:
         pinned = sorted(cpus & cell.pinned_cpus)
         raise ValueError(f'host cell {cell.id}: CPUs {pinned} are pinned already')
+
+    kib = guest.memory * KIB_PER_MIB
     return replace(
         cell,
         memory_usage=cell.memory_usage + guest.memory,
         cpu_usage=cell.cpu_usage + len(guest.cpuset),
         pinned_cpus=cell.pinned_cpus | cpus,
-        mempages=_consume_pages(
-            cell.mempages, place.pagesize, guest.memory * KIB_PER_MIB
-        ),
+        mempages=_consume_pages(cell.mempages, place.pagesize, kib),
     )
 
 
 def _consume_pages(
     mempages: tuple[Pages, ...], size: int | None, kib: int
 ) -> tuple[Pages, ...]:
-    """Take memory without a page size in the smallest pages."""
+    """Take memory from the pages of one size, the smallest size if none is given."""
     if not mempages:
         return ()
-    size = size or min(pages.size_kb for pages in mempages)
-    return tuple(
-        (
-            pages._replace(used=pages.used + kib // size)
-            if pages.size_kb == size
-            else pages
-        )
-        for pages in mempages
-    )
+    if not size:
+        size = min(pages.size_kb for pages in mempages)
+
+    remaining = []
+    for pages in mempages:
+        if pages.size_kb == size:
+            pages = pages._replace(used=pages.used + kib // size)
+        remaining.append(pages)
+    return tuple(remaining)

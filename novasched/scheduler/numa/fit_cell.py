@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One guest cell on one host cell, all others left aside: memory pages and host CPUs.
+"""Fit one guest cell on one host cell: memory pages and host CPUs.
 
-Host CPUs for dedicated vCPUs follow the thread policy: ``prefer`` fills cores as long
-as they suffice, ``require`` takes only CPUs that share cores, ``isolate`` takes a whole
-core for each.
+The thread policy (``hw:cpu_thread_policy``) selects the host CPUs for dedicated vCPUs:
+``prefer`` fills cores as long as full cores suffice, ``require`` takes only CPUs on
+shared cores, ``isolate`` takes a whole core for each vCPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,46 +28,54 @@ Pins = tuple[tuple[int, int], ...]
 
 
 class Shortfall(NamedTuple):
-    """A resource that a host cell lacks, and how much of it; None where no amount would
-    help."""
+    """A resource missing on a host cell; ``amount`` is None if no amount would help."""
 
     resource: str
     amount: int | None = None
 
 
 def describe(shortfalls: Sequence[tuple[int, Shortfall]]) -> str:
-    """One line for the shortfalls of host cells, given as (id, shortfall): cells that
-    lack the same stand together with the least amount, which is what would have to be
-    freed."""
+    """Describe the shortfalls of host cells, given as (id, shortfall), in one line.
+
+    Cells that lack the same resource are listed together with the least amount: freeing
+    the least amount makes room.
+    """
     cells: dict[str, list[int]] = {}
     amounts: dict[str, set[int]] = {}
     for cell, (resource, amount) in shortfalls:
         cells.setdefault(resource, []).append(cell)
-        amounts.setdefault(resource, set()).update(() if amount is None else (amount,))
+        amounts_of_resource = amounts.setdefault(resource, set())
+        if amount is not None:
+            amounts_of_resource.add(amount)
+
     parts = []
     for resource, ids in cells.items():
         listed = ', '.join(map(str, ids))
         if len(ids) == 1:
-            subject = f'host cell {listed} lacks'
+            part = f'host cell {listed} lacks '
         else:
-            subject = f'host cells {listed} lack'
-        least = 'at least ' if len(amounts[resource]) > 1 else ''
-        missing = f'{least}{min(amounts[resource])} ' if amounts[resource] else ''
-        parts.append(f'{subject} {missing}{resource}')
+            part = f'host cells {listed} lack '
+        if len(amounts[resource]) > 1:
+            part += 'at least '
+        if amounts[resource]:
+            part += f'{min(amounts[resource])} '
+        parts.append(part + resource)
     return '; '.join(parts)
 
 
 def shortfall(
     host: HostCell, guest: GuestCell, emulator_cpus: int, limits: TopologyLimits | None
 ) -> Shortfall | None:
-    """The first thing that the host cell lacks for the guest cell; None when it fits.
+    """Return the first resource missing for the guest cell, None if the cell fits.
 
-    ``emulator_cpus`` is how many CPUs it needs beside it for emulator threads. These
-    are nova-compute's checks, in its order.
+    :param emulator_cpus: number of further CPUs for emulator threads.
     """
+    # nova-compute repeats the checks when the instance arrives; the order is the order
+    # of nova-compute.
     size = page_size(host, guest)
     if isinstance(size, Shortfall):
         return size
+
     if guest.is_shared:
         missing = len(guest.cpuset) - len(host.cpuset)
         if missing > 0:
@@ -76,6 +84,7 @@ def shortfall(
         lack = cpu_shortfall(host, guest, emulator_cpus)
         if lack is not None:
             return lack
+
     if limits is not None and guest.is_shared:
         return _over_limits(host, guest, limits)
     return None
@@ -84,61 +93,70 @@ def shortfall(
 def _over_limits(
     host: HostCell, guest: GuestCell, limits: TopologyLimits
 ) -> Shortfall | None:
-    """The shortfall of a cell that is overcommitted as far as it may be."""
-    cpus = (
-        host.cpu_usage
-        + len(guest.cpuset)
-        - len(host.cpuset) * limits.cpu_allocation_ratio
-    )
+    """Return the CPUs or memory missing within the allocation ratios."""
+    allowed_cpus = len(host.cpuset) * limits.cpu_allocation_ratio
+    cpus = host.cpu_usage + len(guest.cpuset) - allowed_cpus
     if cpus > 0:
-        return Shortfall('CPUs within the allocation ratio', -int(-cpus // 1))
-    memory = (
-        host.memory_usage + guest.memory - host.memory * limits.ram_allocation_ratio
-    )
+        return Shortfall('CPUs within the allocation ratio', _rounded_up(cpus))
+
+    allowed_memory = host.memory * limits.ram_allocation_ratio
+    memory = host.memory_usage + guest.memory - allowed_memory
     if memory > 0:
         return Shortfall(
-            'MiB of memory within the allocation ratio', -int(-memory // 1)
+            'MiB of memory within the allocation ratio', _rounded_up(memory)
         )
     return None
 
 
+def _rounded_up(amount: float) -> int:
+    return -int(-amount // 1)
+
+
 def fit_cell(host: HostCell, guest: GuestCell, emulator_cpus: int) -> CellFit:
-    """The guest cell on a host cell that lacks nothing for it."""
-    size = page_size(host, guest) if guest.pagesize else None
-    assert not isinstance(size, Shortfall)
+    """Fit the guest cell on a host cell without a shortfall."""
+    size = None
+    if guest.pagesize:
+        requested_size = page_size(host, guest)
+        assert not isinstance(requested_size, Shortfall)
+        size = requested_size
     if not guest.is_pinned:
         return CellFit(host.id, pagesize=size)
     return CellFit(host.id, *pin(host, guest, emulator_cpus), size)
 
 
 def page_size(host: HostCell, guest: GuestCell) -> int | Shortfall | None:
-    """The page size in KiB that the guest cell gets; None where it asks for none.
+    """Return the page size in KiB of the guest cell, None without a requested size.
 
-    A page size that is asked for is never overcommitted. Without one, memory is taken
-    in the smallest pages, and up to all of the cell: guests may not overcommit against
-    themselves, and pinned ones not at all.
+    Pages of a requested size are never overcommitted. Without a page size, the guest
+    cell takes memory in the smallest pages: a pinned cell only free memory, a shared
+    cell up to the whole memory of the host cell. A guest never overcommits against
+    itself.
     """
     if guest.pagesize:
         return _requested_page_size(host, guest, guest.pagesize)
     if host.mempages:
         smallest = min(host.mempages)
         return _page_shortfall(smallest, guest, free=guest.is_pinned)
-    room = host.free_memory if guest.is_pinned else host.memory
-    if room < guest.memory:
-        return Shortfall('MiB of memory', guest.memory - room)
+
+    if guest.is_pinned:
+        available = host.free_memory
+    else:
+        available = host.memory
+    if available < guest.memory:
+        return Shortfall('MiB of memory', guest.memory - available)
     return None
 
 
 def _requested_page_size(
     host: HostCell, guest: GuestCell, size: int
 ) -> int | Shortfall:
-    first: Shortfall | None = None
+    first_shortfall: Shortfall | None = None
     for pages in _page_choices(host.mempages, size):
         lack = _page_shortfall(pages, guest, free=True)
         if lack is None:
             return pages.size_kb
-        first = first or lack
-    return first or Shortfall(_PAGE_NAMES.get(size, f'pages of {size} KiB'))
+        first_shortfall = first_shortfall or lack
+    return first_shortfall or Shortfall(_PAGE_NAMES.get(size, f'pages of {size} KiB'))
 
 
 _PAGE_NAMES = {
@@ -149,10 +167,16 @@ _PAGE_NAMES = {
 
 
 def _page_choices(mempages: Sequence[Pages], size: int) -> Sequence[Pages]:
-    """The kinds of pages to try: ``any`` begins with the largest, ``large`` is any but
-    the smallest."""
+    """Return the pages to try, in order, for a ``hw:mem_page_size``.
+
+    ``any`` begins with the largest pages; ``large`` means all but the smallest pages.
+    """
     if size not in _PAGE_NAMES:
-        return [pages for pages in mempages if pages.size_kb == size][:1]
+        for pages in mempages:
+            if pages.size_kb == size:
+                return [pages]
+        return []
+
     descending = sorted(mempages, reverse=True)
     if size == SMALL_PAGES:
         return descending[-1:]
@@ -165,7 +189,10 @@ def _page_shortfall(pages: Pages, guest: GuestCell, free: bool) -> Shortfall | N
     count, rest = divmod(guest.memory * KIB_PER_MIB, pages.size_kb)
     if rest:
         return Shortfall(f'pages that divide its memory: {pages.size_kb} KiB do not')
-    missing = count - (pages.free if free else pages.total)
+    if free:
+        missing = count - pages.free
+    else:
+        missing = count - pages.total
     if missing > 0:
         return Shortfall(f'pages of {pages.size_kb} KiB', missing)
     return None
@@ -174,8 +201,11 @@ def _page_shortfall(pages: Pages, guest: GuestCell, free: bool) -> Shortfall | N
 def cpu_shortfall(
     host: HostCell, guest: GuestCell, emulator_cpus: int
 ) -> Shortfall | None:
-    """The free CPUs or cores that are missing for a pinned guest cell and its emulator
-    threads."""
+    """Return the free CPUs or cores missing for a pinned guest cell, None if there are
+    enough.
+
+    :param emulator_cpus: number of further CPUs for emulator threads.
+    """
     count = len(guest.pcpuset) + emulator_cpus
     missing = count - len(host.free_pcpus)
     if missing > 0:
@@ -183,6 +213,7 @@ def cpu_shortfall(
     missing = count - host.free_on_cores
     if missing > 0:
         return Shortfall('free dedicated CPUs on known cores', missing)
+
     if guest.cpu_thread_policy == ISOLATE:
         return _core_shortfall(host, count)
     if guest.cpu_thread_policy == REQUIRE:
@@ -191,10 +222,14 @@ def cpu_shortfall(
 
 
 def _core_shortfall(host: HostCell, count: int) -> Shortfall | None:
-    """A whole core is needed for each CPU, those of emulator threads too, for compute
-    takes their siblings away like any others. On a host with CPUs for pinning alone,
-    Placement counts the siblings of a pinned CPU and gives them away, so that it can
-    have no threads."""
+    """Return the whole cores missing for ``isolate``.
+
+    CPUs for emulator threads count as well: nova-compute also takes the siblings of
+    these CPUs.
+    """
+    # On a host with cpu_dedicated_set, Placement counts the siblings of a pinned CPU in
+    # the inventory of PCPU and gives them to other instances. So isolate works only on
+    # hosts without threads.
     if host.threads > 1 and host.pcpuset != host.cpuset:
         return Shortfall('cores without threads to isolate')
     missing = count - host.cores_with[host.threads]
@@ -206,6 +241,7 @@ def _core_shortfall(host: HostCell, count: int) -> Shortfall | None:
 def _thread_shortfall(host: HostCell, count: int) -> Shortfall | None:
     if host.threads <= 1:
         return Shortfall('threads, which are required')
+
     most = max(n * cores for n, cores in enumerate(host.cores_with) if n > 1)
     missing = max(count, 1) - most
     if missing > 0:
@@ -216,33 +252,44 @@ def _thread_shortfall(host: HostCell, count: int) -> Shortfall | None:
 def pin(
     host: HostCell, guest: GuestCell, emulator_cpus: int
 ) -> tuple[Pins, frozenset[int]]:
-    """(vCPU, host CPU) pairs, and the host CPUs for emulator threads, for a guest cell
-    that lacks nothing."""
-    isolated = guest.cpu_thread_policy == ISOLATE
-    cpus = _of_whole_cores(host) if isolated else _filling_cores(host, guest)
+    """Choose host CPUs for a guest cell without a shortfall.
+
+    :returns: (vCPU, host CPU) pairs, and the host CPUs for emulator threads.
+    """
+    cpus: Iterable[int]
+    all_cpus: Iterable[int]
+    if guest.cpu_thread_policy == ISOLATE:
+        cpus = all_cpus = _first_cpus_of_free_cores(host)
+    else:
+        cpus = _cpus_filling_cores(host, guest)
+        all_cpus = chain.from_iterable(host.free_cores)
     pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False))
     if not emulator_cpus:
         return pins, frozenset()
+
     pinned = {cpu for _, cpu in pins}
-    free = _of_whole_cores(host) if isolated else chain.from_iterable(host.free_cores)
-    spare = [cpu for cpu in free if cpu not in pinned]
+    spare = [cpu for cpu in all_cpus if cpu not in pinned]
     return pins, frozenset(spare[:emulator_cpus])
 
 
-def _of_whole_cores(host: HostCell) -> Iterable[int]:
-    """A CPU of each core that is all free."""
+def _first_cpus_of_free_cores(host: HostCell) -> Sequence[int]:
+    """Return the first CPU of each core whose threads are all free."""
     threads = host.threads
-    return (core[0] for core in host.free_cores if len(core) == threads)
+    return [core[0] for core in host.free_cores if len(core) == threads]
 
 
-def _filling_cores(host: HostCell, guest: GuestCell) -> Iterable[int]:
-    """CPUs in an order that takes equally many of each core, as many as suffice; the
-    last resort of ``prefer`` is one after the other."""
+def _cpus_filling_cores(host: HostCell, guest: GuestCell) -> Iterable[int]:
+    """Order the free CPUs so that equally many CPUs of each core are taken.
+
+    As many CPUs of each core are taken as possible. If no number of CPUs per core
+    suffices, ``prefer`` takes the free CPUs core by core.
+    """
     count = len(guest.pcpuset)
-    fewest = 2 if guest.cpu_thread_policy == REQUIRE else 1
+    fewest = 1
+    if guest.cpu_thread_policy == REQUIRE:
+        fewest = 2
     for n in range(host.threads, fewest - 1, -1):
         if host.cores_with[n] and n * host.cores_with[n] >= count:
-            return (
-                cpu for core in host.free_cores if len(core) >= n for cpu in core[:n]
-            )
+            wide_cores = (core[:n] for core in host.free_cores if len(core) >= n)
+            return chain.from_iterable(wide_cores)
     return chain.from_iterable(host.free_cores)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA topology that a compute host reports, from ``compute_nodes.numa_topology``.
+"""Parse the NUMA topology of a compute host, from ``compute_nodes.numa_topology``.
 
-Since Liberty the text is a versioned object as JSON; before, it was plain JSON. Memory
-is in MiB, page sizes are in KiB.
+Since Liberty the text is a versioned object as JSON; before Liberty the text was plain
+JSON. Memory is in MiB, page sizes are in KiB.
 
-Thousands of hosts report texts that all differ, in what is used; which CPUs they have,
-and on which cores, is the same for all hosts of a kind. So the lists of CPUs are left
-as they stand in the text, and those that do not change are read once and shared by the
-hosts that have them.
+Thousands of hosts report texts that differ in usage, while CPUs and cores are equal for
+all hosts of a model. So the first decoder leaves the lists of CPUs as raw JSON. A list
+is parsed once, and all hosts with the same list share the result.
 """
 
 from collections.abc import Sequence
@@ -22,21 +21,20 @@ from novasched.scheduler.model.values import MAX_AMOUNT, MAX_CPUS, cpu_set
 
 Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 Size = Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]
-KINDS = 4096
-"""Of so many different lists of CPUs it is remembered what they say."""
-
+CACHE_SIZE = 4096
+"""Number of distinct lists of CPUs, of cores and of pages to remember."""
 
 Data = TypeVar('Data')
 
 
 class _Object(Struct, Generic[Data]):
-    """A versioned object; what is not asked of its name and version is left alone."""
+    """A versioned object; subclasses check the name and the version."""
 
     data: Data = field(name='nova_object.data')
 
 
 class _Pages(Struct):
-    """NUMAPagesTopology 1.x; 1.1 brought ``reserved``."""
+    """NUMAPagesTopology 1.x; 1.1 added ``reserved``."""
 
     size_kb: Size
     total: Amount
@@ -51,12 +49,12 @@ class _Networks(Struct):
     tunneled: bool = False
 
 
-NONE = Raw(b'[]')
-NULL = Raw(b'null')
+_EMPTY_LIST = Raw(b'[]')
+_NULL = Raw(b'null')
 
 
 class _Cell(Struct):
-    """NUMACell 1.x: 1.1 brought pinned_cpus and siblings, 1.2 mempages, 1.3
+    """NUMACell 1.x: 1.1 added pinned_cpus and siblings, 1.2 mempages, 1.3
     network_metadata, 1.4 pcpuset, 1.5 socket."""
 
     id: int
@@ -64,11 +62,11 @@ class _Cell(Struct):
     memory: Amount
     cpu_usage: Amount = 0
     memory_usage: Amount = 0
-    pinned_cpus: Raw = NONE
-    siblings: Raw = NONE
+    pinned_cpus: Raw = _EMPTY_LIST
+    siblings: Raw = _EMPTY_LIST
     mempages: list[_Object[_Pages]] = []
     network_metadata: _Object[_Networks] | None = None
-    pcpuset: Raw = NULL
+    pcpuset: Raw = _NULL
     socket: int | None = None
 
 
@@ -87,7 +85,7 @@ class _OldMemory(Struct):
 
 
 class _OldCell(Struct):
-    """A cell before Liberty: CPUs as in ``'0-3,8'``."""
+    """A cell before Liberty, with CPUs like ``'0-3,8'``."""
 
     id: int
     cpus: str
@@ -106,20 +104,25 @@ _CORES = msgspec.json.Decoder(list[list[int]])
 
 
 def host_topology(text: str) -> HostTopology:
-    """The cells that the text describes.
+    """Parse the text of a topology.
 
-    :raises ValueError: the text is no topology, or that of a version to come, or it is
-        empty; the message says what is wrong, in one line.
+    :raises ValueError: the text is empty, is no topology, or has an unknown version;
+        the message says the reason in one line.
     """
     if not text.strip():
         raise ValueError('it is empty')
+
+    cells = []
     try:
         if '"nova_object.data"' in text:
-            cells = [_cell(each.data) for each in _versioned(text).cells]
+            for cell in _versioned(text).cells:
+                cells.append(_cell(cell.data))
         else:
-            cells = [_old_cell(each) for each in _OLD.decode(text).cells]
+            for old_cell in _OLD.decode(text).cells:
+                cells.append(_old_cell(old_cell))
     except RecursionError:
         raise ValueError('it is nested too deeply') from None
+
     if not cells:
         raise ValueError('it has no cells')
     ids = [cell.id for cell in cells]
@@ -129,20 +132,24 @@ def host_topology(text: str) -> HostTopology:
 
 
 def _versioned(text: str) -> _Topology:
-    """Minor versions add fields, and those that are not known are left alone."""
+    """Decode a versioned object; unknown fields of newer minor versions are ignored."""
     try:
         topology = _OBJECT.decode(text)
     except msgspec.ValidationError:
-        _check(msgspec.json.decode(text))
+        # An unknown name or version says more than the field that did not fit.
+        _check_version(msgspec.json.decode(text))
         raise
-    _check({'nova_object.name': topology.name, 'nova_object.version': topology.version})
+
+    _check_version(
+        {'nova_object.name': topology.name, 'nova_object.version': topology.version}
+    )
     return topology.data
 
 
-def _check(topology: Any) -> None:
-    """That the object, of whatever shape, is one that can be read at all.
+def _check_version(topology: Any) -> None:
+    """Check name and major version of the object; other shapes than a dict pass.
 
-    :raises ValueError: it is not.
+    :raises ValueError: name or version are unknown.
     """
     if not isinstance(topology, dict):
         return
@@ -153,49 +160,67 @@ def _check(topology: Any) -> None:
 
 
 def _cell(cell: _Cell) -> HostCell:
-    """Hosts that know no ``pcpuset`` pin any of their CPUs."""
-    networks = cell.network_metadata.data if cell.network_metadata else _Networks()
+    networks = _Networks()
+    if cell.network_metadata:
+        networks = cell.network_metadata.data
+
+    # Without pcpuset (before NUMACell 1.4, Train) all CPUs of a host can be pinned.
     cpuset = _shared_cpus(bytes(cell.cpuset))
+    pcpuset = cpuset
+    if cell.pcpuset != _NULL:
+        pcpuset = _shared_cpus(bytes(cell.pcpuset))
+
+    mempages = []
+    for envelope in cell.mempages:
+        pages = envelope.data
+        mempages.append(
+            _shared_pages(pages.size_kb, pages.total, pages.used, pages.reserved)
+        )
+
     return HostCell(
         id=cell.id,
         cpuset=cpuset,
-        pcpuset=cpuset if cell.pcpuset == NULL else _shared_cpus(bytes(cell.pcpuset)),
+        pcpuset=pcpuset,
         memory=cell.memory,
         cpu_usage=cell.cpu_usage,
         memory_usage=cell.memory_usage,
         pinned_cpus=frozenset(_checked(_CPUS.decode(cell.pinned_cpus))),
         siblings=_shared_cores(bytes(cell.siblings)),
-        mempages=tuple(
-            _shared_pages(x.data.size_kb, x.data.total, x.data.used, x.data.reserved)
-            for x in cell.mempages
-        ),
+        mempages=tuple(mempages),
         socket=cell.socket,
         physnets=frozenset(networks.physnets),
         tunneled=networks.tunneled,
     )
 
 
-@lru_cache(KINDS)
+@lru_cache(CACHE_SIZE)
 def _shared_cpus(text: bytes) -> frozenset[int]:
     return _cpus(_CPUS.decode(text))
 
 
-@lru_cache(KINDS)
+@lru_cache(CACHE_SIZE)
 def _shared_cores(text: bytes) -> tuple[frozenset[int], ...]:
     return tuple(map(_cpus, _CORES.decode(text)))
 
 
 def _cpus(cpus: Sequence[int]) -> frozenset[int]:
-    """A set that gives its CPUs in the order in which nova's gives them, since threads
-    of a core are taken in that order. It depends on the order in which they went in,
-    and nova's set is made from another one."""
+    """Return the CPUs as a set that iterates in the same order as the set of nova.
+
+    nova takes the threads of a core in the order in which the set iterates.
+    """
+    # The order of a set depends on the order of insertion. nova copies a set, so the
+    # CPUs are copied once more here.
     read = set(_checked(cpus))
     copied = set(iter(read))
     return frozenset(copied)
 
 
 def _checked(cpus: Sequence[int]) -> Sequence[int]:
-    """The CPUs, if all are such as a host can have. The decoder would look at each."""
+    """Return the CPUs if their numbers are valid.
+
+    :raises ValueError: a number is negative or too large.
+    """
+    # Two numbers tell enough; a constraint of the decoder would look at each number.
     if cpus and not (min(cpus) >= 0 and max(cpus) < MAX_CPUS):
         raise ValueError(
             f'CPUs {min(cpus)} to {max(cpus)} are not within 0 to {MAX_CPUS - 1}'
@@ -203,7 +228,7 @@ def _checked(cpus: Sequence[int]) -> Sequence[int]:
     return cpus
 
 
-_shared_pages = lru_cache(KINDS)(Pages)
+_shared_pages = lru_cache(CACHE_SIZE)(Pages)
 
 
 def _old_cell(cell: _OldCell) -> HostCell:

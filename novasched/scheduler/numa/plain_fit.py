@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts that a guest fits beyond doubt, found for many hosts at once.
+"""Find the hosts that a guest certainly fits, for many hosts at once.
 
-A guest without wishes fits a host of which as many cells as it has could each take any
-of its own. The others need a closer look (``fit.py``), as do guests that ask for a page
-size, a thread policy, networks or devices.
+A plain guest asks for no page size and no thread policy. The guest fits a host with at
+least as many cells as the guest, if each of these host cells could take every guest
+cell. All remaining hosts, and guests with networks or PCI devices, need the search in
+:mod:`novasched.scheduler.numa.fit`.
 """
 
 from collections.abc import Sequence
@@ -25,13 +26,13 @@ from novasched.scheduler.model.numa import (
 from novasched.scheduler.model.values import MAX_AMOUNT
 
 Ratios = NDArray[np.float64]
-"""Allocation ratios: one for each host, in their order."""
+"""Allocation ratios, one for each host in the order of the hosts."""
 
 ROOM = np.dtype([(name, np.float64) for name in Room._fields])
 
 
 def has_no_wishes(guest: GuestTopology) -> bool:
-    """True for a guest that :func:`fits_plainly` may be asked about."""
+    """Return True for a plain guest, as :func:`fits_plainly` needs."""
     cells = guest.cells
     return (
         bool(cells)
@@ -55,27 +56,34 @@ def fits_plainly(
     cpu_ratios: Ratios,
     ram_ratios: Ratios,
 ) -> NDArray[np.bool_]:
-    """For each host True if the guest fits beyond doubt; False says nothing.
+    """Return for each host True if the guest certainly fits; False decides nothing.
 
-    :param guest: one that :func:`has_no_wishes`.
+    :param guest: a guest for which :func:`has_no_wishes` is True.
     """
-    numbers = [len(host.cells) if host else 0 for host in hosts]
-    rooms = np.frombuffer(b''.join([host.rooms for host in hosts if host]), ROOM)
-    host_of = np.repeat(np.arange(len(hosts)), numbers)
-    most_cpus = rooms['cpus'] * cpu_ratios[host_of]
-    most_memory = rooms['memory'] * ram_ratios[host_of]
-    roomy = np.ones(len(rooms), bool)
-    sizes = {
-        (x.memory, len(x.cpuset), len(x.pcpuset), x.is_shared, x.is_pinned)
-        for x in guest.cells
-    }
+    # One row for each cell of each host; host_of has the index of the row's host.
+    cell_counts = [len(host.cells) if host else 0 for host in hosts]
+    cells = np.frombuffer(b''.join([host.rooms for host in hosts if host]), ROOM)
+    host_of = np.repeat(np.arange(len(hosts)), cell_counts)
+    allowed_cpus = cells['cpus'] * cpu_ratios[host_of]
+    allowed_memory = cells['memory'] * ram_ratios[host_of]
+
+    sizes = set()
+    for cell in guest.cells:
+        cpu_counts = (len(cell.cpuset), len(cell.pcpuset))
+        sizes.add((cell.memory, *cpu_counts, cell.is_shared, cell.is_pinned))
+
+    fits_all = np.ones(len(cells), bool)
     for memory, cpus, pcpus, is_shared, is_pinned in sizes:
-        pages, rest = np.divmod(memory * KIB_PER_MIB, rooms['page_kb'])
-        roomy &= (rest == 0) & (pages <= rooms['free_pages' if is_pinned else 'pages'])
+        pages, rest = np.divmod(memory * KIB_PER_MIB, cells['page_kb'])
+        fits_all &= rest == 0
         if is_pinned:
-            roomy &= pcpus <= rooms['pinnable']
+            fits_all &= pages <= cells['free_pages']
+            fits_all &= pcpus <= cells['pinnable']
+        else:
+            fits_all &= pages <= cells['pages']
         if is_shared:
-            roomy &= cpus <= rooms['cpus']
-            roomy &= rooms['cpu_usage'] + cpus <= most_cpus
-            roomy &= rooms['memory_usage'] + memory <= most_memory
-    return np.bincount(host_of, roomy, len(hosts)) >= len(guest.cells)
+            fits_all &= cpus <= cells['cpus']
+            fits_all &= cells['cpu_usage'] + cpus <= allowed_cpus
+            fits_all &= cells['memory_usage'] + memory <= allowed_memory
+
+    return np.bincount(host_of, fits_all, len(hosts)) >= len(guest.cells)

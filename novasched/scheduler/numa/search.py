@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinct host cells for guest cells: bipartite matching with backtracking.
+"""Assign distinct host cells to guest cells: bipartite matching with backtracking.
 
-Sets of host cells are integers used as bit masks. Each guest cell has the mask of host
-cells that it fits; beyond that, the choice must contain a host cell of each constraint
-(a mask), and be accepted as a whole. Guest cells are assigned in turn, each to the
-lowest host cell that leaves the others assignable, which a bipartite matching decides:
-without constraints and acceptance nothing is ever undone.
+Sets of host cells are integers used as bit masks. Each guest cell has a mask of host
+cells that fit the guest cell. The assignment must also contain a host cell of each
+constraint (a mask), and the set of assigned host cells must be accepted as a whole.
+
+Guest cells are assigned in turn. A guest cell gets the lowest host cell with which a
+matching of the remaining guest cells exists. Without constraints and acceptance, the
+search therefore never backtracks.
 """
 
 import functools
@@ -14,14 +16,19 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Acceptance = Callable[[int], bool]
-"""True if a set of host cells will do, one for each guest cell; for a larger set, False
-only if no subset of it will do."""
+"""Acceptance of a set of host cells, one for each guest cell.
+
+For a larger set, the answer is False only if every subset is refused.
+"""
 
 
 def bottleneck(masks: Sequence[int], free: int) -> tuple[int, int] | None:
-    """Guest cells that cannot all be assigned from the host cells in ``free``, and all
-    that they fit of these: two masks, the first with more bits than the second (Hall's
-    condition). None when all can be assigned."""
+    """Return guest cells that the host cells in ``free`` are too few for.
+
+    The answer has two masks: the guest cells, and all host cells in ``free`` that fit
+    the guest cells. By Hall's theorem the first mask has more bits than the second.
+    None means that all guest cells can be assigned.
+    """
     owners: dict[int, int] = {}
     assigned = 0
     for guest, mask in enumerate(masks):
@@ -31,31 +38,39 @@ def bottleneck(masks: Sequence[int], free: int) -> tuple[int, int] | None:
             owners[host] = guest
             assigned |= host
             continue
+
         path = _AugmentingPath(masks, free, owners)
         if not path.assign(guest):
-            return sum(
-                1 << owners[host] for host in _bits(path.seen)
-            ) | 1 << guest, path.seen
+            guests = 1 << guest
+            for host in _bits(path.visited):
+                guests |= 1 << owners[host]
+            return guests, path.visited
         assigned = sum(owners)
     return None
 
 
 @dataclass(slots=True)
 class _AugmentingPath:
-    """A search for guest cells that can make room for one more by moving on."""
+    """A path along which assigned guest cells move to make room for another.
+
+    ``owners`` has the guest cell of each assigned host cell; ``visited`` is the mask of
+    host cells that the search has visited.
+    """
 
     masks: Sequence[int]
     free: int
     owners: dict[int, int]
-    seen: int = 0
+    visited: int = 0
 
     def assign(self, guest: int) -> bool:
-        """Give the guest cell a host cell, if need be that of one that moves to
-        another."""
+        """Assign a host cell to the guest cell; the owner of the host cell moves.
+
+        Returns False if no host cell can be vacated.
+        """
         for host in _bits(self.masks[guest] & self.free):
-            if host & self.seen:
+            if host & self.visited:
                 continue
-            self.seen |= host
+            self.visited |= host
             if host not in self.owners or self.assign(self.owners[host]):
                 self.owners[host] = guest
                 return True
@@ -64,9 +79,16 @@ class _AugmentingPath:
 
 @dataclass(slots=True)
 class Search:
-    """One search. ``kinds`` has the same key for host cells that can stand for each
-    other in every respect, so that only one of those is tried in a guest cell's
-    turn."""
+    """A search for an assignment.
+
+    ``kinds`` has a key for each host cell. Host cells with the same key are
+    interchangeable, so a guest cell tries a single host cell of each key.
+
+    ``_dead_ends`` are sets of used host cells from which no assignment follows.
+    ``_accepted`` remembers the answers of ``accepts``, ``_reachable`` is the mask of
+    all host cells that any guest cell fits, and ``_was_refused`` is set after the first
+    complete assignment was refused.
+    """
 
     masks: Sequence[int]
     constraints: tuple[int, ...] = ()
@@ -78,67 +100,81 @@ class Search:
     _was_refused: bool = False
 
     def succeeds(self, free: int) -> bool:
-        """True if there is a choice at all, which mostly a matching tells."""
+        """Return True if an assignment exists; mostly a matching suffices."""
         if not self.constraints and self.accepts is None:
             return bottleneck(self.masks, free) is None
         return self.first(free) is not None
 
     def first(self, free: int) -> tuple[int, ...] | None:
-        """The index of each guest cell's host cell, first in lexicographic order."""
+        """Return the lexicographically first assignment, None if there is none.
+
+        The assignment has the index of a host cell for each guest cell.
+        """
         if not self.constraints and self.accepts is None:
-            return self._unconstrained(free)
+            return self._first_unconstrained(free)
+
         self._reachable = union(self.masks) & free
         if self._assignable(self.masks, 0, free):
             return self._assign(0, free)
         return None
 
-    def _unconstrained(self, free: int) -> tuple[int, ...] | None:
+    def _first_unconstrained(self, free: int) -> tuple[int, ...] | None:
         if bottleneck(self.masks, free) is not None:
             return None
+
         chosen = []
-        for count, mask in enumerate(self.masks, 1):
-            rest = self.masks[count:]
-            host = next(
-                h for h in _bits(mask & free) if bottleneck(rest, free & ~h) is None
-            )
-            free &= ~host
-            chosen.append(host.bit_length() - 1)
+        for guest, mask in enumerate(self.masks):
+            rest = self.masks[guest + 1 :]
+            for host in _bits(mask & free):
+                if bottleneck(rest, free & ~host) is None:
+                    chosen.append(host.bit_length() - 1)
+                    free &= ~host
+                    break
         return tuple(chosen)
 
     def _assign(self, used: int, free: int) -> tuple[int, ...] | None:
+        """Assign the remaining guest cells; the next is the number of used cells."""
         guest = used.bit_count()
         if guest == len(self.masks):
             if self._accepts(used):
                 return ()
-            self._look_ahead()
+            self._add_indispensable()
             return None
         if used in self._dead_ends:
             return None
-        tried = set()
+
+        tried_kinds = set()
         for host in _bits(self.masks[guest] & free):
             index = host.bit_length() - 1
-            if self.kinds and self.kinds[index] in tried:
-                continue
             if self.kinds:
-                tried.add(self.kinds[index])
+                kind = self.kinds[index]
+                if kind in tried_kinds:
+                    continue
+                tried_kinds.add(kind)
+
             if self._assignable(self.masks[guest + 1 :], used | host, free & ~host):
                 rest = self._assign(used | host, free & ~host)
                 if rest is not None:
                     return index, *rest
+
         self._dead_ends.add(used)
         return None
 
     def _assignable(self, rest: Sequence[int], used: int, free: int) -> bool:
-        """False if the remaining guest cells cannot all be assigned; True may be too
-        hopeful where there are constraints or acceptance."""
+        """Return False if the remaining guest cells cannot be assigned.
+
+        True is certain only without constraints and acceptance.
+        """
         within = union(rest) & free
         unmet = [mask & within for mask in self.constraints if not mask & used]
-        if _disjoint(unmet) > len(rest) or not all(unmet):
+        if _disjoint_count(unmet) > len(rest) or not all(unmet):
             return False
         if bottleneck(rest, free) is not None:
             return False
-        worth_asking = bool(rest) and (self._was_refused or not used)
-        if worth_asking:
+
+        # Acceptance is expensive: ask at the start, and further on only after a
+        # complete assignment was refused.
+        if rest and (self._was_refused or not used):
             return self._accepts(used | within)
         return True
 
@@ -149,37 +185,40 @@ class Search:
             self._accepted[hosts] = self.accepts(hosts)
         return self._accepted[hosts]
 
-    def _look_ahead(self) -> None:
-        """After the first refusal, ask for acceptance of all that can still be reached;
-        a host cell without which the rest will not do becomes a constraint."""
-        if not self._was_refused:
-            self._was_refused = True
-            indispensable = (
-                host
-                for host in _bits(self._reachable)
-                if not self._accepts(self._reachable & ~host)
-            )
-            self.constraints = (*self.constraints, *indispensable)
+    def _add_indispensable(self) -> None:
+        """After the first refusal, make indispensable host cells constraints.
+
+        A host cell is indispensable if all other reachable cells together are refused.
+        """
+        if self._was_refused:
+            return
+
+        self._was_refused = True
+        indispensable = []
+        for host in _bits(self._reachable):
+            if not self._accepts(self._reachable & ~host):
+                indispensable.append(host)
+        self.constraints = (*self.constraints, *indispensable)
 
 
-def _disjoint(masks: Sequence[int]) -> int:
-    """A number of masks of which no two overlap, so that each needs a host cell of its
-    own."""
-    seen = count = 0
+def _disjoint_count(masks: Sequence[int]) -> int:
+    """Count disjoint masks greedily: each disjoint mask needs a host cell."""
+    union_of_masks = 0
+    count = 0
     for mask in sorted(masks, key=int.bit_count):
-        if not mask & seen:
-            seen |= mask
+        if not mask & union_of_masks:
+            union_of_masks |= mask
             count += 1
     return count
 
 
 def union(masks: Sequence[int]) -> int:
-    """The set of all host cells of some masks."""
+    """Return the union of the masks."""
     return functools.reduce(operator.or_, masks, 0)
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The single bits of a mask, the lowest first."""
+    """Yield the single bits of the mask, the lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest
