@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pools of a host's PCI devices: those that serve a request, and those that it
-leaves.
+"""Take PCI devices for a request from the pools of a host.
 
-nova-compute judges again by the same rules when the instance arrives, so the order of
-the steps is nova's (``nova.pci.stats.PciDeviceStats``) even where another one would
-find more: a pool that the NUMA policy prefers is not given up when a later step finds
-it unfit. Requests are served in their order, each from the pools that come first.
+nova-compute applies the same rules when the instance arrives. So the order of the steps
+is the order of ``nova.pci.stats.PciDeviceStats``, even where another order would find
+more devices: a pool that the NUMA policy prefers is kept although a later step finds
+the pool unfit. Requests are served in order, from the first usable pools.
 """
 
 from collections import Counter
@@ -29,23 +28,23 @@ SOCKET = 'socket'
 REMOTE_MANAGED = 'remote_managed'
 LIVE_MIGRATABLE = 'live_migratable'
 IN_PLACEMENT = frozenset(('resource_class', 'traits', 'rp_uuids'))
-"""Properties of a spec that are for Placement alone."""
+"""Properties of a device spec that only Placement evaluates."""
 
 UNKNOWN_SOCKETS: Mapping[int, int | None] = {}
 
 Mappings = Mapping[str, Collection[str]]
-"""Suffix of each request group to the providers that serve it, as Placement maps
-them."""
+"""Resource providers by suffix of the request group, as Placement maps the groups
+(microversion 1.34)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSource:
-    """The constraints on an instance's devices from outside of its request.
+    """The constraints on the devices of an instance beside the request.
 
-    ``cells`` are the host cells that the guest gets, none if it has no NUMA topology;
-    ``sockets`` has the socket of every cell of the host, None where it is not known;
-    ``providers`` are Placement's providers, each as often as it gives a device, none if
-    Placement was not asked for the devices.
+    :ivar cells: host cells of the guest; empty without a NUMA topology.
+    :ivar sockets: socket of every cell of the host; None if the socket is unknown.
+    :ivar providers: resource providers, repeated for each allocated device; empty if
+        Placement does not allocate the devices.
     """
 
     cells: frozenset[int] = frozenset()
@@ -54,149 +53,173 @@ class DeviceSource:
 
 
 def providers_of(request: PciRequest, mappings: Mappings | None) -> tuple[str, ...]:
-    """The provider of each device, one group for each, named after the request.
+    """Return the resource provider of each device of the request.
 
-    A request that knows its providers already (``rp_uuids``) keeps to them where there
-    are no mappings. Devices of ports are not in Placement.
+    Placement has a request group for each device; the name of the group begins with the
+    id of the request. Without mappings, a request keeps the providers of an earlier
+    claim (``rp_uuids``). Devices of ports are not in Placement.
     """
     if request.is_for_port:
         return ()
     if not mappings:
-        known = request.spec[0].get('rp_uuids') if request.spec else None
-        if known:
-            return tuple(known.split(','))
+        if request.spec:
+            rp_uuids = request.spec[0].get('rp_uuids')
+            if rp_uuids:
+                return tuple(rp_uuids.split(','))
         return ()
     name = request.request_id
     if not name:
         return ()
-    serving = [given for group, given in mappings.items() if group.startswith(name)]
-    return tuple(next(iter(given)) for given in serving if given)
+
+    providers = []
+    for group, group_providers in mappings.items():
+        if group.startswith(name) and group_providers:
+            providers.append(next(iter(group_providers)))
+    return tuple(providers)
 
 
 def usable(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | str:
-    """The pools that can serve a request, the one to take from first in front; or why
-    there are too few devices, in one line."""
+    """Return the pools that can serve the request, the preferred pool first.
+
+    A string says in one line why there are too few devices.
+    """
     for step, words in _STEPS:
         pools = step(pools, request, source)
-        found = _devices(pools)
-        if found < request.count or not pools:
-            return f'PCI {request.label}: {found} of {request.count} devices {words}'
+        count = _device_count(pools)
+        if count < request.count or not pools:
+            return f'PCI {request.label}: {count} of {request.count} devices {words}'
     return pools
 
 
-def _devices(pools: Pools) -> int:
+def _device_count(pools: Pools) -> int:
     return sum(pool.count for pool in pools)
 
 
 def _with_properties(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that have all properties of one of the specs, whatever their case."""
-    specs = [
-        {
-            name: _plain(value)
-            for name, value in spec.items()
-            if name not in IN_PLACEMENT
-        }
-        for spec in request.spec
-    ]
-    return tuple(
-        pool
-        for pool in pools
-        if any(
-            all(_plain(pool.get(x)) == value for x, value in spec.items())
-            for spec in specs
-        )
-    )
+    """Keep pools with all properties of any spec, compared without regard to case."""
+    specs = []
+    for spec in request.spec:
+        properties = {}
+        for name, value in spec.items():
+            if name not in IN_PLACEMENT:
+                properties[name] = _lower(value)
+        specs.append(properties)
+
+    return tuple(pool for pool in pools if _matches_any(pool, specs))
 
 
-def _plain(value: str | int | None) -> str | int | None:
+def _matches_any(pool: Pool, specs: Iterable[Mapping[str, str | int | None]]) -> bool:
+    for spec in specs:
+        if all(_lower(pool.get(name)) == value for name, value in spec.items()):
+            return True
+    return False
+
+
+def _lower(value: str | int | None) -> str | int | None:
     if isinstance(value, str):
         return value.lower()
     return value
 
 
 def _near(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that the request's NUMA policy allows. Each policy is content with
-    what a stricter one finds, if that is enough; ``legacy`` also takes devices whose
-    cell is not known, any other policy (``preferred``) takes all, the nearer ones
-    first."""
+    """Keep pools that the NUMA policy of the request allows.
+
+    ``required`` takes devices of the guest's cells. Each other policy takes the same
+    devices if there are enough. Otherwise ``socket`` takes devices of cells on the
+    guest's sockets, ``legacy`` adds devices of unknown cells, and ``preferred`` adds
+    all devices, the nearer devices first.
+    """
     cells = source.cells
     if not cells:
         return pools
+
     policy = request.numa_policy or LEGACY
-    within = tuple(pool for pool in pools if pool.numa_node in cells)
-    if policy == REQUIRED or _devices(within) >= request.count:
-        return within
+    near = _on_cells(pools, cells)
+    if policy == REQUIRED or _device_count(near) >= request.count:
+        return near
     if policy == SOCKET:
-        near = _on_their_sockets(source)
-        return tuple(pool for pool in pools if pool.numa_node in near)
-    loosely = tuple(
-        pool for pool in pools if pool.numa_node is None or pool.numa_node in cells
-    )
-    if policy == LEGACY or _devices(loosely) >= request.count:
-        return loosely
-    return (
-        *loosely,
-        *(p for p in pools if p.numa_node is not None and p.numa_node not in cells),
-    )
+        return _on_cells(pools, _cells_on_guest_sockets(source))
+
+    cells_or_unknown = {*cells, None}
+    not_far = _on_cells(pools, cells_or_unknown)
+    if policy == LEGACY or _device_count(not_far) >= request.count:
+        return not_far
+    far = tuple(pool for pool in pools if pool.numa_node not in cells_or_unknown)
+    return not_far + far
 
 
-def _reached(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that the NUMA policy could allow a guest that gets some of the
-    cells."""
+def _reachable(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
+    """Keep pools that the NUMA policy may allow a guest on a subset of the cells."""
     policy = request.numa_policy or LEGACY
     if not source.cells or policy not in (REQUIRED, LEGACY, SOCKET):
         return pools
+
     near: set[int | None] = {*source.cells}
     if policy == SOCKET:
-        near |= _on_their_sockets(source)
+        near |= _cells_on_guest_sockets(source)
     elif policy == LEGACY:
         near.add(None)
-    return tuple(pool for pool in pools if pool.numa_node in near)
+    return _on_cells(pools, near)
 
 
-def _on_their_sockets(source: DeviceSource) -> set[int]:
-    """The host cells on the sockets that the guest's cells are on; none if a cell of
-    the host does not say which socket it is on."""
+def _on_cells(pools: Pools, cells: Collection[int | None]) -> Pools:
+    return tuple(pool for pool in pools if pool.numa_node in cells)
+
+
+def _cells_on_guest_sockets(source: DeviceSource) -> set[int]:
+    """Return the host cells on the sockets of the guest's cells.
+
+    Empty if the socket of any cell of the host is unknown.
+    """
     if None in source.sockets.values():
         return set()
     sockets = {source.sockets[cell] for cell in source.cells if cell in source.sockets}
     return {cell for cell, socket in source.sockets.items() if socket in sockets}
 
 
-def _if_asked(
-    kind: str, pools: Pools, request: PciRequest, source: DeviceSource
+def _if_requested(
+    dev_type: str, pools: Pools, request: PciRequest, source: DeviceSource
 ) -> Pools:
-    """Keep devices of that kind for requests that name it."""
-    if any(spec.get('dev_type') == kind for spec in request.spec):
+    """Keep devices of a type only for requests that name the type."""
+    if any(spec.get('dev_type') == dev_type for spec in request.spec):
         return pools
-    return tuple(pool for pool in pools if pool.tags.get('dev_type') != kind)
+    return tuple(pool for pool in pools if pool.tags.get('dev_type') != dev_type)
 
 
 def _without_remote(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
+    """Keep remote-managed devices (off-path backends) only where requested."""
     if any(is_true(spec.get(REMOTE_MANAGED)) for spec in request.spec):
         return pools
     return tuple(pool for pool in pools if not is_true(pool.tags.get(REMOTE_MANAGED)))
 
 
 def _allocated(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those of Placement's providers that have as many devices as it allocated;
-    none unless each of these providers has."""
+    """Keep pools of the allocated providers.
+
+    Every provider must have as many devices as Placement allocated from the provider;
+    otherwise no pool is kept.
+    """
     if not source.providers:
         return pools
-    wanted = Counter(source.providers)
-    able = tuple(p for p in pools if 0 < wanted[p.tags.get('rp_uuid') or ''] <= p.count)
-    if len({p.tags['rp_uuid'] for p in able}) == len(wanted):
-        return able
+
+    allocated = Counter(source.providers)
+    sufficient = []
+    for pool in pools:
+        provider = pool.tags.get('rp_uuid') or ''
+        if 0 < allocated[provider] <= pool.count:
+            sufficient.append(pool)
+
+    if len({pool.tags['rp_uuid'] for pool in sufficient}) == len(allocated):
+        return tuple(sufficient)
     return ()
 
 
 def _migratable(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """Keep those that live-migrate, or that do not, if every spec names one of the
-    two."""
-    for wanted in ('true', 'false'):
-        if all(spec.get(LIVE_MIGRATABLE) == wanted for spec in request.spec):
+    """Keep live-migratable or other devices, if every spec names the same choice."""
+    for choice in ('true', 'false'):
+        if all(spec.get(LIVE_MIGRATABLE) == choice for spec in request.spec):
             return tuple(
-                pool for pool in pools if pool.tags.get(LIVE_MIGRATABLE) == wanted
+                pool for pool in pools if pool.tags.get(LIVE_MIGRATABLE) == choice
             )
     return pools
 
@@ -205,13 +228,13 @@ _Step = Callable[[Pools, PciRequest, DeviceSource], Pools]
 _STEPS: tuple[tuple[_Step, str], ...] = (
     (_with_properties, 'are of that kind'),
     (_near, 'are where its NUMA policy wants them'),
-    (partial(_if_asked, PHYSICAL), 'are not physical functions'),
-    (partial(_if_asked, VDPA), 'are not vDPA devices'),
+    (partial(_if_requested, PHYSICAL), 'are not physical functions'),
+    (partial(_if_requested, VDPA), 'are not vDPA devices'),
     (_without_remote, 'are not managed remotely'),
     (_allocated, 'are those that Placement allocates'),
     (_migratable, 'can live-migrate as the request says'),
 )
-"""The steps, each with words that follow ``n of m devices``."""
+"""The steps, with the words that follow ``n of m devices`` in the reason."""
 
 
 def consume(
@@ -221,20 +244,21 @@ def consume(
     cells: Iterable[int] = (),
     sockets: Mapping[int, int | None] = UNKNOWN_SOCKETS,
 ) -> Pools | str:
-    """The pools after an instance took its devices; or why it cannot have them, in one
-    line.
+    """Return the pools after an instance took its devices.
 
-    :param mappings: which providers serve which request group of the candidate.
-    :param cells: the host cells of the guest, if it has a NUMA topology.
-    :param sockets: the socket of each cell of the host.
+    A string says in one line why the instance cannot have the devices.
+
+    :param mappings: providers by request group of the allocation candidate.
+    :param cells: host cells of the guest; empty without a NUMA topology.
+    :param sockets: socket of each cell of the host.
     """
     cell_ids = frozenset(cells)
     for request in requests:
         source = DeviceSource(cell_ids, sockets, providers_of(request, mappings))
-        left = _after(pools, request, source)
-        if isinstance(left, str):
-            return left
-        pools = left
+        remaining = _take(pools, request, source)
+        if isinstance(remaining, str):
+            return remaining
+        pools = remaining
     return pools
 
 
@@ -243,94 +267,130 @@ def out_of_reach(
     requests: Iterable[PciRequest],
     mappings: Mappings | None,
     cells: Iterable[int],
-    most: int,
+    max_cells: int,
     sockets: Mapping[int, int | None],
 ) -> str | None:
-    """The reason that no guest on ``most`` of the cells can have its devices, in one
-    line; None if one might."""
+    """Return why no guest on ``max_cells`` of the cells can have its devices.
+
+    The reason is a line of text; None if some choice of cells may have the devices.
+    """
     cell_ids = frozenset(cells)
-    near: set[int] = set()
-    wanted = 0
+    bound_pools: set[int] = set()
+    bound_count = 0
     for request in requests:
         source = DeviceSource(cell_ids, sockets, providers_of(request, mappings))
-        # A guest on more cells may find less: it settles for what is near before the
-        # rest.
-        found = pools
+
+        # The NUMA step runs with _reachable: a guest on more cells may find fewer
+        # devices, since near devices are taken before the remaining devices.
+        reachable = pools
         for step, _ in _STEPS:
-            found = (_reached if step is _near else step)(found, request, source)
-        # True if no device may be on a cell that the guest does not get.
-        bound = (request.numa_policy or LEGACY) in (REQUIRED, LEGACY)
-        best = _devices_on(found, most if bound else len(found))
-        if not found or best < request.count:
+            if step is _near:
+                step = _reachable
+            reachable = step(reachable, request, source)
+
+        # A policy is bound if no device may be on a cell that the guest does not get.
+        policy = request.numa_policy or LEGACY
+        is_bound = policy in (REQUIRED, LEGACY)
+        cell_count = max_cells if is_bound else len(reachable)
+        count = _devices_on(reachable, cell_count)
+        if not reachable or count < request.count:
             return (
-                f'PCI {request.label}: {best} of {request.count} devices are within'
-                ' reach'
+                f'PCI {request.label}: {count} of {request.count} devices are within '
+                'reach'
             )
-        if bound:
-            near.update(map(id, found))
-            wanted += len(source.providers) or request.count
-    best = _devices_on((pool for pool in pools if id(pool) in near), most)
-    if best < wanted:
-        return f'{best} of {wanted} PCI devices are within reach'
+        if is_bound:
+            bound_pools.update(map(id, reachable))
+            bound_count += len(source.providers) or request.count
+
+    count = _devices_on((pool for pool in pools if id(pool) in bound_pools), max_cells)
+    if count < bound_count:
+        return f'{count} of {bound_count} PCI devices are within reach'
     return None
 
 
-def _devices_on(pools: Iterable[Pool], most: int) -> int:
-    """The most devices that there are on that many cells, and on no known cell."""
-    counted: Counter[int | None] = Counter()
+def _devices_on(pools: Iterable[Pool], max_cells: int) -> int:
+    """Return the largest number of devices on ``max_cells`` cells.
+
+    Devices of unknown cells count in addition.
+    """
+    counts: Counter[int | None] = Counter()
     for pool in pools:
-        counted[pool.numa_node] += pool.count
-    anywhere = counted.pop(None, 0)
-    return anywhere + sum(sorted(counted.values(), reverse=True)[:most])
+        counts[pool.numa_node] += pool.count
+    unknown = counts.pop(None, 0)
+    largest_first = sorted(counts.values(), reverse=True)
+    return unknown + sum(largest_first[:max_cells])
 
 
-def _after(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | str:
-    found = usable(pools, request, source)
-    if isinstance(found, str):
-        return found
-    if source.providers and (split := _in_several_pools(pools)):
-        return f'PCI provider {split} has devices in several pools'
-    wanted = Counter(source.providers)
-    missing = wanted.total() or request.count
-    for pool in found:
-        at = next((i for i, each in enumerate(pools) if each is pool), None)
-        if at is None:
-            continue  # it went with a relative
-        if wanted:
-            taken = wanted[str(pool.tags['rp_uuid'])]
+def _take(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | str:
+    """Return the pools without the devices of a request, or why there are too few."""
+    usable_pools = usable(pools, request, source)
+    if isinstance(usable_pools, str):
+        return usable_pools
+    if source.providers and (provider := _provider_of_several_pools(pools)):
+        return f'PCI provider {provider} has devices in several pools'
+
+    allocated = Counter(source.providers)
+    missing = allocated.total() or request.count
+    for pool in usable_pools:
+        index = _index_of(pool, pools)
+        if index is None:
+            continue  # the pool was dropped with a relative
+
+        if allocated:
+            count = allocated[str(pool.tags['rp_uuid'])]
         else:
-            taken = min(missing, pool.count)
-        pools = tuple(_without(pools, at, taken))
-        missing -= taken
+            count = min(missing, pool.count)
+        pools = tuple(_without(pools, index, count))
+        missing -= count
         if missing <= 0:
             return pools
+
     return f'PCI {request.label}: taking some excludes {missing} more'
 
 
-def _without(pools: Pools, at: int, taken: int) -> Iterator[Pool]:
-    """The pools without ``taken`` devices of one, and without those that go with these.
-    A pool that has no devices left is dropped."""
+def _index_of(pool: Pool, pools: Pools) -> int | None:
+    """Return the index of the object, since several pools may be equal."""
+    for index, candidate in enumerate(pools):
+        if candidate is pool:
+            return index
+    return None
+
+
+def _without(pools: Pools, index: int, count: int) -> Iterator[Pool]:
+    """Yield the pools after ``count`` devices of one pool were taken.
+
+    Parents and children of taken devices are dropped, and the pool if it is empty.
+    """
     for i, pool in enumerate(pools):
-        if i == at:
-            if pool.count > taken:
-                yield replace(pool, count=pool.count - taken)
-        elif not (taken and _goes_with(pool, pools[at])):
+        if i == index:
+            if pool.count > count:
+                yield replace(pool, count=pool.count - count)
+        elif not (count and _are_parent_and_child(pool, pools[index])):
             yield pool
 
 
-def _goes_with(one: Pool, other: Pool) -> bool:
-    """True if one pool has the parent of another's devices, or their children. A
-    physical function cannot be given away together with its virtual ones; the pools of
-    both have the address of the physical one."""
-    address = one.tags.get('address')
-    if not address or address != other.tags.get('address'):
+def _are_parent_and_child(pool: Pool, other_pool: Pool) -> bool:
+    """Return True if the physical function of one pool has the functions of the other.
+
+    A physical function cannot be assigned together with its virtual functions. Both
+    pools have the address of the physical function.
+    """
+    address = pool.tags.get('address')
+    if not address or address != other_pool.tags.get('address'):
         return False
-    kinds = {one.tags.get('dev_type'), other.tags.get('dev_type')}
+    kinds = {pool.tags.get('dev_type'), other_pool.tags.get('dev_type')}
     return PHYSICAL in kinds and not kinds.isdisjoint((VIRTUAL, VDPA))
 
 
-def _in_several_pools(pools: Pools) -> str | None:
-    """A provider that has more than one pool, so that it is unknown whose devices
-    Placement gave."""
-    counted = Counter(pool.tags['rp_uuid'] for pool in pools if 'rp_uuid' in pool.tags)
-    return next((str(rp) for rp, times in counted.items() if times > 1), None)
+def _provider_of_several_pools(pools: Pools) -> str | None:
+    """Return a provider with more than one pool, None if there is none.
+
+    The pool of the allocated devices is ambiguous for such a provider.
+    """
+    pool_counts = Counter(
+        pool.tags['rp_uuid'] for pool in pools if 'rp_uuid' in pool.tags
+    )
+    for provider, count in pool_counts.items():
+        if count > 1:
+            return str(provider)
+    return None
