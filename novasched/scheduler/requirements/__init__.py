@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirements: the meaning of a flavor and an image, worked out once for each request.
+"""Requirements: the meaning of a flavor and an image, worked out once per request.
 
 nova-api validates extra specs and image properties when an instance is created or
-resized; contradictions that arrive all the same are refused. Each part is worked out
-when it is first read, so that nothing is refused for a part that no enabled filter asks
-for.
+resized. The scheduler refuses contradictions that arrive nevertheless. A part is worked
+out on first use, so a request is not refused for a part that no enabled filter reads.
 """
 
 import re
@@ -23,15 +22,19 @@ from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE
 from novasched.scheduler.requirements import cpus, features
 
 WISHES = ('preferred', 'avoided')
-"""Values of ``trait:`` by which hosts are weighed."""
+"""Values of ``trait:`` for TraitsWeigher."""
 _GROUP_KEY = re.compile(r'\A(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorGroups:
-    """Groups of the extra specs ``resources[N]:`` and ``trait[N]:`` by suffix, ''
-    always among them, and warnings for the operator. Traits that hosts had better have,
-    or lack, are no part of any group: Placement is not asked for them."""
+    """Request groups of the extra specs ``resources[N]:`` and ``trait[N]:``.
+
+    :ivar groups: the groups by suffix; always has the unsuffixed group ''.
+    :ivar warnings: problems of extra specs, for the operator.
+    :ivar preferred: traits with the value ``preferred``; weighed, not in the query.
+    :ivar avoided: traits with the value ``avoided``; weighed, not in the query.
+    """
 
     groups: Mapping[str, RequestGroup]
     policy: str | None = None
@@ -42,10 +45,10 @@ class FlavorGroups:
 
 @dataclass(frozen=True)
 class Requirements:
-    """The demands that a flavor and an image make on a host.
+    """The demands of a flavor and an image on a host.
 
-    Any part raises NoValidHost where flavor and image contradict each other, or name
-    what does not exist.
+    Every part raises NoValidHost if flavor and image contradict each other, or if a
+    value does not exist.
     """
 
     flavor: Flavor
@@ -53,7 +56,7 @@ class Requirements:
 
     @cached_property
     def cpu_pinning(self) -> cpus.CpuPinning | None:
-        """Pinned CPUs by ``hw:cpu_policy``; None without any."""
+        """Pinned CPUs by ``hw:cpu_policy``; None without pinned CPUs."""
         return cpus.cpu_pinning(self.flavor, self.properties)
 
     @cached_property
@@ -63,15 +66,17 @@ class Requirements:
 
     @cached_property
     def needs_threads(self) -> bool:
-        """True if flavor or image name dedicated CPUs, and either requires threads;
-        this part raises nothing."""
+        """True if flavor or image want dedicated CPUs and require threads.
+
+        Unlike the other parts, this part never raises NoValidHost.
+        """
         specs = self.flavor.extra_specs
         properties = self.properties
         threads = (
             specs.get('hw:cpu_thread_policy'),
             properties.get('hw_cpu_thread_policy'),
         )
-        policies = specs.get('hw:cpu_policy'), properties.get('hw_cpu_policy')
+        policies = (specs.get('hw:cpu_policy'), properties.get('hw_cpu_policy'))
         return DEDICATED in policies and REQUIRE in threads
 
     @cached_property
@@ -81,7 +86,7 @@ class Requirements:
 
     @cached_property
     def feature_traits(self) -> frozenset[str]:
-        """The traits that TPM, secure boot, memory encryption and the like need."""
+        """The traits for TPM, secure boot, memory encryption and other features."""
         return features.required_traits(self.flavor, self.properties)
 
     @property
@@ -91,7 +96,7 @@ class Requirements:
 
     @property
     def tpm_secret_security(self) -> str:
-        """``hw:tpm_secret_security``, as it stands in the flavor."""
+        """``hw:tpm_secret_security`` of the flavor."""
         return self.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
 
     @property
@@ -101,16 +106,18 @@ class Requirements:
 
     @property
     def packed_virtqueue(self) -> bool:
-        """True if packed virtio rings are asked for (``hw:virtio_packed_ring``)."""
+        """True for packed virtio rings (``hw:virtio_packed_ring``)."""
         return features.flag(self.flavor, self.properties, 'virtio_packed_ring')
 
     @property
     def encryption_traits(self) -> tuple[str, ...]:
-        """The traits of ephemeral encryption and of its format, if one is named."""
+        """The traits of ephemeral encryption and of the encryption format."""
         if not features.flag(self.flavor, self.properties, 'ephemeral_encryption'):
             return ()
         trait = features.ENCRYPTION_FORMAT.trait(self.flavor, self.properties)
-        return os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, *((trait,) if trait else ())
+        if trait is None:
+            return (os_traits.COMPUTE_EPHEMERAL_ENCRYPTION,)
+        return (os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, trait)
 
     @property
     def sound_trait(self) -> str | None:
@@ -119,51 +126,59 @@ class Requirements:
 
     @property
     def device_traits(self) -> tuple[str, ...]:
-        """A trait for each device model that the image names; os-traits may lack
-        some."""
+        """A trait for each device model of the image; may not exist in os-traits."""
         return features.device_traits(self.properties)
 
     def request_groups(
         self, outside: Sequence[RequestGroup], is_bfv: bool, pinned: bool = True
     ) -> dict[str, RequestGroup]:
-        """All groups of a query for candidates by suffix; '' is the unsuffixed one.
+        """Return all groups of a query for candidates by suffix.
+
+        The suffix '' is the unsuffixed group.
 
         :param outside: the groups of ports and device profiles.
         :param is_bfv: the root disk is a volume.
-        :param pinned: pinned CPUs count as PCPU; otherwise as VCPU, for hosts that
+        :param pinned: request pinned CPUs as PCPU; otherwise as VCPU, for hosts that
             report no PCPU (``vcpu_pin_set``).
-        :raises BadRequest: a group from outside asks for nothing or has no name of its
-            own.
+        :raises BadRequest: a group from outside is empty, has no name, or has the name
+            of another group.
         """
         groups = dict(self.flavor_groups.groups)
-        own = groups['']
-        resources = dict(own.resources)
-        required = {*own.required_traits, *self.properties.get('traits_required', ())}
-        forbidden = set(own.forbidden_traits)
+        unsuffixed = groups['']
+        resources = dict(unsuffixed.resources)
+        required = set(unsuffixed.required_traits)
+        required.update(self.properties.get('traits_required', ()))
+        forbidden = set(unsuffixed.forbidden_traits)
+
         if pinned:
-            if self.cpu_pinning:
-                resources[classes.PCPU] = self.cpu_pinning.pcpus
-                if self.cpu_pinning.policy == MIXED:
-                    resources[classes.VCPU] = self.cpu_pinning.vcpus
-            if self.hyperthreading:
-                traits = required if self.hyperthreading == 'required' else forbidden
-                traits.add(os_traits.HW_CPU_HYPERTHREADING)
+            pinning = self.cpu_pinning
+            if pinning:
+                resources[classes.PCPU] = pinning.pcpus
+                if pinning.policy == MIXED:
+                    resources[classes.VCPU] = pinning.vcpus
+            if self.hyperthreading == 'required':
+                required.add(os_traits.HW_CPU_HYPERTHREADING)
+            elif self.hyperthreading:
+                forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
+
         for group in outside:
-            if not group.requester_id or group.requester_id in groups:
-                raise BadRequest(
-                    f'request group without a name of its own: {group.requester_id}'
-                )
+            name = group.requester_id
+            if not name or name in groups:
+                raise BadRequest(f'request group without a name of its own: {name}')
             if group.is_empty and not group.resources:
-                raise BadRequest(f'request group {group.requester_id} asks for nothing')
-            groups[group.requester_id] = group
-        named = resources.keys() | {
-            name for x in groups.values() for name in x.resources
-        }
+                raise BadRequest(f'request group {name} asks for nothing')
+            groups[name] = group
+
+        # VCPU, MEMORY_MB or DISK_GB in any group replace the size of the flavor.
+        named = set(resources)
+        for group in groups.values():
+            named.update(group.resources)
         resources |= flavor_sizes(self.flavor, named, is_bfv)
         resources |= features.resources(self.flavor, self.properties)
         required |= self.feature_traits
+
         groups[''] = replace(
-            own,
+            unsuffixed,
             resources=resources,
             required_traits=frozenset(required),
             forbidden_traits=frozenset(forbidden),
@@ -174,22 +189,25 @@ class Requirements:
 def flavor_sizes(
     flavor: Flavor, named: Collection[str] = (), is_bfv: bool = False
 ) -> dict[str, int]:
-    """VCPU, MEMORY_MB and DISK_GB of a flavor, but for resource classes that are named
-    already."""
+    """Return VCPU, MEMORY_MB and DISK_GB of a flavor, without the named classes."""
     sizes = {}
     if classes.VCPU not in named and classes.PCPU not in named:
         sizes[classes.VCPU] = flavor.vcpus
     if classes.MEMORY_MB not in named:
         sizes[classes.MEMORY_MB] = flavor.memory_mb
+
     if classes.DISK_GB not in named:
+        # Swap is in MiB, and nova rounds swap up to GiB.
         swap_gb = -(-flavor.swap // 1024)
-        root_gb = 0 if is_bfv else flavor.root_gb
-        sizes[classes.DISK_GB] = root_gb + flavor.ephemeral_gb + swap_gb
+        disk_gb = flavor.ephemeral_gb + swap_gb
+        if not is_bfv:
+            disk_gb += flavor.root_gb
+        sizes[classes.DISK_GB] = disk_gb
     return sizes
 
 
 def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
-    """Read the groups; what cannot be read makes a warning."""
+    """Read the groups; an invalid extra spec becomes a warning, as in nova."""
     policy = None
     warnings = []
     resources: dict[str, dict[str, int]] = {'': {}}
@@ -201,8 +219,8 @@ def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
                 policy = value
             else:
                 problem = (
-                    f"Invalid group_policy '{value}'. Valid values are 'none' and"
-                    " 'isolate'."
+                    f"Invalid group_policy '{value}'. Valid values are 'none' and "
+                    "'isolate'."
                 )
         elif match := _GROUP_KEY.match(key):
             kind = match[1]
@@ -215,27 +233,34 @@ def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
                 traits[suffix, value].add(name)
             else:
                 problem = (
-                    'Only (required, forbidden) traits are supported. Received'
-                    f" '{value}'."
+                    'Only (required, forbidden) traits are supported. Received '
+                    f"'{value}'."
                 )
         if problem:
             warnings.append(problem)
-    groups = {
-        suffix: RequestGroup(
+
+    groups = {}
+    for suffix, amounts in resources.items():
+        groups[suffix] = RequestGroup(
             requester_id=suffix or None,
             resources=amounts,
             required_traits=frozenset(traits[suffix, 'required']),
             forbidden_traits=frozenset(traits[suffix, 'forbidden']),
         )
-        for suffix, amounts in resources.items()
-    }
-    wishes = [frozenset(traits['', wish]) for wish in WISHES]
-    return FlavorGroups(groups, policy, tuple(warnings), *wishes)
+    return FlavorGroups(
+        groups,
+        policy,
+        tuple(warnings),
+        preferred=frozenset(traits['', 'preferred']),
+        avoided=frozenset(traits['', 'avoided']),
+    )
 
 
 def _add_resource(amounts: dict[str, int], name: str, value: str) -> str | None:
+    """Add the amount of a resource class, or return a warning."""
     if not name.startswith(classes.CUSTOM_NAMESPACE) and name not in classes.STANDARDS:
         return f"Received an invalid ResourceClass '{name}' in extra_specs."
+
     try:
         amount = int(value)
     except ValueError:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU policies: a flavor's pinned vCPUs, which Placement counts as PCPU, and their
-threads."""
+"""CPU policies: the pinned vCPUs of a flavor (PCPU in Placement) and their threads."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from novasched.scheduler.model.values import MAX_CPUS, cpu_set, is_true
 
 POLICIES = (DEDICATED, MIXED, SHARED)
 CONTRADICTIONS = ((MIXED, DEDICATED), (SHARED, MIXED), (SHARED, DEDICATED))
-"""Policies of a flavor and of an image that do not go together."""
+"""Pairs of a flavor's and an image's policy that contradict each other."""
 
 HYPERTHREADING = {PREFER: None, ISOLATE: 'forbidden', REQUIRE: 'required'}
 EMULATOR_POLICIES = ('share', ISOLATE)
@@ -28,7 +27,7 @@ EMULATOR_POLICIES = ('share', ISOLATE)
 
 @dataclass(frozen=True, slots=True)
 class CpuPinning:
-    """The division of a flavor's CPUs: ``pcpus`` pinned ones, ``vcpus`` that float."""
+    """The pinned CPUs (``pcpus``) and the floating CPUs (``vcpus``) of a flavor."""
 
     policy: str
     pcpus: int
@@ -36,92 +35,109 @@ class CpuPinning:
 
 
 def cpu_pinning(flavor: Flavor, properties: Mapping[str, Any]) -> CpuPinning | None:
-    """The pinned CPUs of ``hw:cpu_policy`` or ``hw_cpu_policy``; None without any.
+    """Return the pinned CPUs of ``hw:cpu_policy``, None without pinned CPUs.
 
-    The flavor's policy comes first; an image may only add one where the flavor has
-    none. ``hw:emulator_threads_policy=isolate`` takes one more of them.
+    The policy of the flavor wins; an image may only add ``hw_cpu_policy`` to a flavor
+    without a policy. ``hw:emulator_threads_policy=isolate`` pins one more CPU.
 
-    :raises NoValidHost: flavor and image contradict each other, or name what does not
+    :raises NoValidHost: flavor and image contradict each other, or a value does not
         exist.
     """
-    policy = flavor.extra_specs.get('hw:cpu_policy')
-    of_image = _text(properties, 'hw_cpu_policy')
-    _check('hw:cpu_policy', policy, POLICIES)
-    _check('hw_cpu_policy', of_image, POLICIES)
-    if (policy, of_image) in CONTRADICTIONS:
+    flavor_policy = flavor.extra_specs.get('hw:cpu_policy')
+    image_policy = _text(properties, 'hw_cpu_policy')
+    _check('hw:cpu_policy', flavor_policy, POLICIES)
+    _check('hw_cpu_policy', image_policy, POLICIES)
+    if (flavor_policy, image_policy) in CONTRADICTIONS:
         raise NoValidHost(
-            f'The image may not change hw:cpu_policy {policy} to {of_image}.'
+            f'The image may not change hw:cpu_policy {flavor_policy} to {image_policy}.'
         )
-    policy = policy or of_image
-    emulator = flavor.extra_specs.get('hw:emulator_threads_policy')
-    _check('hw:emulator_threads_policy', emulator, EMULATOR_POLICIES)
+
+    emulator_policy = flavor.extra_specs.get('hw:emulator_threads_policy')
+    _check('hw:emulator_threads_policy', emulator_policy, EMULATOR_POLICIES)
+
+    policy = flavor_policy or image_policy
     if policy == DEDICATED:
         pinned = flavor.vcpus
     elif policy == MIXED:
         pinned = len(dedicated_cpus(flavor, properties))
     else:
         return None
-    return CpuPinning(policy, pinned + (emulator == ISOLATE), flavor.vcpus - pinned)
+    floating = flavor.vcpus - pinned
+    if emulator_policy == ISOLATE:
+        pinned += 1
+    return CpuPinning(policy, pinned, floating)
 
 
 def hyperthreading(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
-    """'required' or 'forbidden' where the thread policy needs SMT on or off.
+    """Return 'required' or 'forbidden' if the thread policy needs SMT on or off.
 
-    :raises NoValidHost: flavor and image contradict each other, or name what does not
+    :raises NoValidHost: flavor and image contradict each other, or a value does not
         exist.
     """
-    policy = flavor.extra_specs.get('hw:cpu_thread_policy')
-    of_image = _text(properties, 'hw_cpu_thread_policy')
-    _check('hw:cpu_thread_policy', policy, HYPERTHREADING)
-    _check('hw_cpu_thread_policy', of_image, HYPERTHREADING)
-    if policy not in (None, PREFER) and of_image and of_image != policy:
+    flavor_policy = flavor.extra_specs.get('hw:cpu_thread_policy')
+    image_policy = _text(properties, 'hw_cpu_thread_policy')
+    _check('hw:cpu_thread_policy', flavor_policy, HYPERTHREADING)
+    _check('hw_cpu_thread_policy', image_policy, HYPERTHREADING)
+
+    image_may_choose = flavor_policy in (None, PREFER)
+    if not image_may_choose and image_policy and image_policy != flavor_policy:
         raise NoValidHost(
-            f'The image may not change hw:cpu_thread_policy {policy} to {of_image}.'
+            f'The image may not change hw:cpu_thread_policy {flavor_policy} to '
+            f'{image_policy}.'
         )
-    return HYPERTHREADING[policy or of_image or PREFER]
+    return HYPERTHREADING[flavor_policy or image_policy or PREFER]
 
 
 def dedicated_cpus(flavor: Flavor, properties: Mapping[str, Any]) -> set[int]:
-    """The guest CPUs of a mixed flavor that are pinned: its mask, or the realtime
-    one."""
+    """Return the pinned guest CPUs of a flavor with the policy ``mixed``.
+
+    ``hw:cpu_dedicated_mask`` names the CPUs; without this mask, the realtime CPUs are
+    pinned.
+
+    :raises NoValidHost: a mask is invalid, or leaves no floating CPU.
+    """
     specs = flavor.extra_specs
     if flavor.vcpus > MAX_CPUS:
         raise NoValidHost(f'No host has {flavor.vcpus} CPUs.')
-    every = set(range(flavor.vcpus))
-    dedicated = _masked(
-        'hw:cpu_dedicated_mask', specs.get('hw:cpu_dedicated_mask'), every
-    )
-    if dedicated == every:
+    all_cpus = set(range(flavor.vcpus))
+
+    dedicated_mask = specs.get('hw:cpu_dedicated_mask')
+    dedicated = _masked('hw:cpu_dedicated_mask', dedicated_mask, all_cpus)
+    if dedicated == all_cpus:
         raise NoValidHost('hw:cpu_dedicated_mask leaves no vCPU unpinned.')
+
     realtime = None
     if is_true(specs.get('hw:cpu_realtime')):
-        mask = _text(properties, 'hw_cpu_realtime_mask') or specs.get(
-            'hw:cpu_realtime_mask'
-        )
-        realtime = _masked('hw:cpu_realtime_mask', mask, every) or every
-        if realtime == every and not specs.get('hw:emulator_threads_policy'):
+        mask = _text(properties, 'hw_cpu_realtime_mask')
+        if not mask:
+            mask = specs.get('hw:cpu_realtime_mask')
+        realtime = _masked('hw:cpu_realtime_mask', mask, all_cpus) or all_cpus
+        if realtime == all_cpus and not specs.get('hw:emulator_threads_policy'):
             raise NoValidHost(
                 'hw:cpu_realtime_mask leaves no vCPU for emulator threads.'
             )
     return dedicated or realtime or set()
 
 
-def _masked(name: str, mask: str | None, every: set[int]) -> set[int] | None:
-    """The CPUs of a mask, which may also say which of all to leave out; None without
-    one."""
+def _masked(name: str, mask: str | None, all_cpus: set[int]) -> set[int] | None:
+    """Return the CPUs of a mask, None without a mask.
+
+    A mask that begins with ``^`` excludes CPUs from all CPUs.
+    """
     if not mask:
         return None
     if mask.strip().startswith('^'):
-        mask = f'0-{len(every) - 1},{mask}'
+        mask = f'0-{len(all_cpus) - 1},{mask}'
+
     try:
-        chosen = cpu_set(mask)
+        masked = cpu_set(mask)
     except ValueError as error:
         raise NoValidHost(f'{name}: {error}.') from None
-    if not chosen or not chosen <= every:
+    if not masked or not masked <= all_cpus:
         raise NoValidHost(
-            f'{name} {mask} names none of {len(every)} vCPUs, or more than these.'
+            f'{name} {mask} names none of {len(all_cpus)} vCPUs, or more than these.'
         )
-    return chosen
+    return masked
 
 
 def _check(name: str, value: str | None, valid: Collection[str]) -> None:

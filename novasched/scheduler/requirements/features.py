@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of hardware and hypervisor that flavor or image choose, as traits and
-resources.
+"""Hardware and hypervisor features of flavor and image, as traits and resources.
 
-An extra spec ``hw:x`` and an image property ``hw_x`` mean the same, so they must not
-contradict each other.
+An extra spec ``hw:x`` and an image property ``hw_x`` choose the same feature, so the
+two must not contradict each other.
 """
 
 from collections import Counter
@@ -23,10 +22,10 @@ Properties = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A choice between values, each of which may need a trait.
+    """A choice between values; ``traits`` has the trait of each value, or None.
 
-    Where ``when`` holds and nothing is chosen, the default counts; where it does not
-    hold, the choice does not matter.
+    The choice is ignored if the condition ``when`` is given and does not hold. Without
+    a choice of flavor and image, ``default`` applies.
     """
 
     name: str
@@ -35,59 +34,60 @@ class Feature:
     when: Callable[[Flavor, Properties], bool] | None = None
     default: str | None = None
     empty_contradicts: bool = False
-    """An extra spec that is empty chooses nothing, yet contradicts an image that
-    chooses."""
+    """An empty extra spec chooses no value, but contradicts a choice of the image."""
 
     def value(self, flavor: Flavor, properties: Properties) -> str | None:
-        """The choice of flavor or image.
+        """Return the choice of flavor or image, None without a choice.
 
-        :raises NoValidHost: they contradict each other, or choose what does not exist.
+        :raises NoValidHost: flavor and image contradict each other, or the chosen value
+            does not exist.
         """
         if self.when is not None and not self.when(flavor, properties):
             return None
+
+        full_name = f'{self.prefix}:{self.name}'
         of_flavor, of_image = choices(flavor, properties, self.name, self.prefix)
         of_flavor = of_flavor and str(of_flavor)
         of_image = of_image and str(of_image)
         chooses = of_flavor or (self.empty_contradicts and of_flavor is not None)
         if of_image and chooses and of_flavor != of_image:
-            raise _contradiction(f'{self.prefix}:{self.name}', of_flavor, of_image)
-        chosen: str | None = of_flavor or of_image or self.default
-        if chosen is not None and chosen not in self.traits:
+            raise _contradiction(full_name, of_flavor, of_image)
+
+        value: str | None = of_flavor or of_image or self.default
+        if value is not None and value not in self.traits:
             valid = ', '.join(self.traits)
-            raise NoValidHost(
-                f'{self.prefix}:{self.name} is {chosen}, not one of {valid}.'
-            )
-        return chosen
+            raise NoValidHost(f'{full_name} is {value}, not one of {valid}.')
+        return value
 
     def trait(self, flavor: Flavor, properties: Properties) -> str | None:
-        """The trait of that choice, if it needs one.
+        """Return the trait of the chosen value, None without a trait.
 
         :raises NoValidHost: see :meth:`value`.
         """
-        chosen = self.value(flavor, properties)
-        if chosen:
-            return self.traits[chosen]
+        value = self.value(flavor, properties)
+        if value:
+            return self.traits[value]
         return None
 
 
 def choices(
     flavor: Flavor, properties: Properties, name: str, prefix: str = 'hw'
 ) -> tuple[Any, Any]:
-    """The values of the extra spec and of the image property, None where one is
-    missing."""
-    return flavor.extra_specs.get(f'{prefix}:{name}'), properties.get(
-        f'{prefix}_{name}'
-    )
+    """Return the values of extra spec and image property; None for a missing value."""
+    of_flavor = flavor.extra_specs.get(f'{prefix}:{name}')
+    of_image = properties.get(f'{prefix}_{name}')
+    return of_flavor, of_image
 
 
 def flag(flavor: Flavor, properties: Properties, name: str) -> bool:
-    """True if flavor (``hw:``) or image (``hw_``) say yes.
+    """Return True if flavor (``hw:``) or image (``hw_``) set the flag.
 
-    :raises NoValidHost: one says yes and the other says no.
+    :raises NoValidHost: flavor and image contradict each other.
     """
     of_flavor, of_image = choices(flavor, properties, name)
     if of_flavor is None:
         return of_image is not None and is_true(of_image)
+
     answer = is_true(of_flavor)
     if of_image is not None and is_true(of_image) != answer:
         raise _contradiction(f'hw:{name}', answer, not answer)
@@ -171,7 +171,7 @@ FEATURES = (
         },
     ),
 )
-"""The features that the query asks for; prefilters ask for the others."""
+"""The features of every query; prefilters add sound model and encryption format."""
 
 DEVICES = {
     'hw_architecture': 'HW_ARCH',
@@ -182,28 +182,36 @@ DEVICES = {
     'hw_video_model': 'COMPUTE_GRAPHICS_MODEL',
     'hw_viommu_model': 'COMPUTE_VIOMMU',
 }
-"""Image property to the prefix of a trait, as in nova's ``transform_image_metadata``.
-os-traits has other names for vIOMMU models, so that such an image is asked nothing of
-its host."""
+"""Prefix of the trait by image property, as in nova's ``transform_image_metadata``.
+
+os-traits has other names for vIOMMU models, so the query asks for no such trait.
+"""
 
 
 def device_traits(properties: Properties) -> tuple[str, ...]:
-    """The name of a trait for each of those properties, be there such a trait or
-    not."""
-    return tuple(
-        f'{prefix}_{str(properties[name]).replace("-", "_").upper()}'
-        for name, prefix in DEVICES.items()
-        if name in properties
-    )
+    """Return the names of traits for the properties in :data:`DEVICES`.
+
+    The names may not exist in os-traits.
+    """
+    traits = []
+    for name, prefix in DEVICES.items():
+        if name in properties:
+            model = str(properties[name]).replace('-', '_').upper()
+            traits.append(f'{prefix}_{model}')
+    return tuple(traits)
 
 
 def required_traits(flavor: Flavor, properties: Properties) -> frozenset[str]:
-    """The traits that those features need.
+    """Return the traits of :data:`FEATURES` and of stateless firmware.
 
-    :raises NoValidHost: flavor and image contradict each other, or name what does not
+    :raises NoValidHost: flavor and image contradict each other, or a value does not
         exist.
     """
-    traits = {feature.trait(flavor, properties) for feature in FEATURES} - {None}
+    traits = set()
+    for feature in FEATURES:
+        trait = feature.trait(flavor, properties)
+        if trait:
+            traits.add(trait)
     if _has_stateless_firmware(properties):
         traits.add(os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE)
     _check_encryption(MEM_ENCRYPTION.value(flavor, properties), properties)
@@ -212,52 +220,58 @@ def required_traits(flavor: Flavor, properties: Properties) -> frozenset[str]:
         os_traits.COMPUTE_SECURITY_TPM_1_2,
     }:
         raise NoValidHost('TPM model CRB is only valid with TPM version 2.0.')
-    return frozenset(filter(None, traits))
+    return frozenset(traits)
 
 
 def resources(flavor: Flavor, properties: Properties) -> dict[str, int]:
-    """Amounts by resource class; each label of ``hw:pmem`` is one namespace of
-    persistent memory.
+    """Return amounts by resource class for persistent memory and memory encryption.
+
+    Each label of ``hw:pmem`` is a namespace of persistent memory.
 
     :raises NoValidHost: flavor and image contradict each other.
     """
-    labels = flavor.extra_specs.get('hw:pmem', '').split(',')
-    amounts = Counter(
-        classes.normalize_name(f'PMEM_NAMESPACE_{label.strip()}')
-        for label in labels
-        if label.strip()
-    )
+    amounts: Counter[str] = Counter()
+    for label in flavor.extra_specs.get('hw:pmem', '').split(','):
+        if label.strip():
+            amounts[classes.normalize_name(f'PMEM_NAMESPACE_{label.strip()}')] += 1
     if flag(flavor, properties, 'mem_encryption'):
         amounts[classes.MEM_ENCRYPTION_CONTEXT] = 1
     return dict(amounts)
 
 
 def _check_encryption(model: str | None, properties: Properties) -> None:
-    """Encrypted memory needs UEFI and q35; the newer models need firmware without
-    state, and TDX no screen. The machine type that a host has by default is for
-    nova-compute to see."""
+    """Check the image of an instance with encrypted memory.
+
+    Encrypted memory needs UEFI and the machine type q35. amd-sev-snp and intel-tdx need
+    stateless firmware, intel-tdx also an instance without a video device.
+
+    :raises NoValidHost: a property of the image does not fit.
+    """
     if model is None:
         return
+
+    missing = []
+    if properties.get('hw_firmware_type') != 'uefi':
+        missing.append('hw_firmware_type=uefi')
+    # nova-compute checks the default machine type of the host.
     machine = properties.get('hw_machine_type')
-    needs = {
-        'hw_firmware_type=uefi': properties.get('hw_firmware_type') == 'uefi',
-        'hw_machine_type=q35': machine is None or 'q35' in str(machine),
-        'hw_firmware_stateless=true': (
-            model in ('amd-sev', 'amd-sev-es') or _has_stateless_firmware(properties)
-        ),
-        'hw_video_model=none': (
-            model != 'intel-tdx' or properties.get('hw_video_model') == 'none'
-        ),
-    }
-    lacking = [need for need, met in needs.items() if not met]
-    if lacking:
+    if machine is not None and 'q35' not in str(machine):
+        missing.append('hw_machine_type=q35')
+    if model not in ('amd-sev', 'amd-sev-es') and not _has_stateless_firmware(
+        properties
+    ):
+        missing.append('hw_firmware_stateless=true')
+    if model == 'intel-tdx' and properties.get('hw_video_model') != 'none':
+        missing.append('hw_video_model=none')
+
+    if missing:
         raise NoValidHost(
-            f'Memory encryption {model} needs an image with {", ".join(lacking)}.'
+            f'Memory encryption {model} needs an image with {", ".join(missing)}.'
         )
 
 
 def _has_stateless_firmware(properties: Properties) -> bool:
-    """Only UEFI can be without state; only an image can ask for it."""
+    """Return True for stateless UEFI firmware, which only an image can request."""
     return properties.get('hw_firmware_type') == 'uefi' and is_true(
         properties.get('hw_firmware_stateless')
     )

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA cells as nova-api makes them of a flavor and an image when an instance is
-created."""
+"""The NUMA cells of a guest, by the rules of nova-api for flavor and image.
+
+nova-api makes the cells when an instance is created; the simulator and the sandbox make
+the cells here.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from novasched.scheduler.errors import BadRequest
@@ -46,32 +50,41 @@ Properties = Mapping[str, Any]
 
 
 def topology(flavor: Flavor, properties: Properties) -> GuestTopology | None:
-    """The cells; None where nothing asks for any.
+    """Return the cells of the guest, None if neither flavor nor image ask for cells.
 
-    :raises BadRequest: there can be no such cells.
+    :raises BadRequest: cells are impossible.
     :raises NoValidHost: flavor and image contradict each other.
     """
     specs = flavor.extra_specs
     policy = _policy(flavor, properties)
-    size = _page_size(flavor, properties)
+    pagesize = _page_size(flavor, properties)
     number = _choice(flavor, properties, 'numa_nodes')
-    pinned = policy in (DEDICATED, MIXED)
-    if number is None and size is None and not pinned and not specs.get('hw:pmem'):
+    is_pinned = policy in (DEDICATED, MIXED)
+    # Pinned CPUs, a page size and persistent memory need a cell even without
+    # hw:numa_nodes, as in nova.
+    needs_cell = is_pinned or pagesize is not None or specs.get('hw:pmem')
+    if number is None and not needs_cell:
         return None
-    dedicated = dedicated_cpus(flavor, properties) if policy == MIXED else set[int]()
+
+    dedicated: set[int] = set()
+    if policy == MIXED:
+        dedicated = dedicated_cpus(flavor, properties)
     count = _whole('hw:numa_nodes', number or 1)
     if count > max(1, flavor.vcpus):
         raise BadRequest(f'{flavor.vcpus} vCPUs do not divide by {count} cells')
+
     cells = []
     for index, (cpus, memory) in enumerate(_divided(flavor, properties, count)):
-        pinned_cpus = cpus if policy == DEDICATED else cpus & dedicated
+        pinned_cpus = cpus & dedicated
+        if policy == DEDICATED:
+            pinned_cpus = cpus
         cells.append(
             GuestCell(
                 id=index,
                 cpuset=cpus - pinned_cpus,
                 memory=memory,
                 pcpuset=pinned_cpus,
-                pagesize=size,
+                pagesize=pagesize,
                 cpu_policy=policy,
                 cpu_thread_policy=_thread_policy(flavor, properties),
             )
@@ -80,12 +93,13 @@ def topology(flavor: Flavor, properties: Properties) -> GuestTopology | None:
 
 
 def _policy(flavor: Flavor, properties: Properties) -> str | None:
-    """The CPU policy; an explicit amount of PCPU or VCPU is one, too."""
+    """Return the CPU policy; ``resources:PCPU`` or ``resources:VCPU`` imply a
+    policy."""
     for name, policy in POLICY_OF_RESOURCE.items():
-        if any(
-            re.fullmatch(rf'resources\d*:{name}', key) for key in flavor.extra_specs
-        ):
-            return policy
+        for key in flavor.extra_specs:
+            if re.fullmatch(rf'resources\d*:{name}', key):
+                return policy
+
     if pinning := cpu_pinning(flavor, properties):
         return pinning.policy
     if _choice(flavor, properties, 'cpu_policy'):
@@ -94,11 +108,11 @@ def _policy(flavor: Flavor, properties: Properties) -> str | None:
 
 
 def _thread_policy(flavor: Flavor, properties: Properties) -> str | None:
-    traits = [
-        value for key, value in flavor.extra_specs.items() if HYPERTHREADING.match(key)
-    ]
-    if traits:
-        return THREAD_POLICIES.get(traits[0])
+    """Return the thread policy; a trait HW_CPU_HYPERTHREADING implies a policy."""
+    for key, value in flavor.extra_specs.items():
+        if HYPERTHREADING.match(key):
+            return THREAD_POLICIES.get(value)
+
     policy = _choice(flavor, properties, 'cpu_thread_policy')
     if policy is None:
         return None
@@ -108,40 +122,50 @@ def _thread_policy(flavor: Flavor, properties: Properties) -> str | None:
 def _divided(
     flavor: Flavor, properties: Properties, count: int
 ) -> Iterator[tuple[frozenset[int], int]]:
-    """The vCPUs and the memory (MiB) of each cell: in equal parts, unless the flavor or
-    the image says otherwise."""
+    """Yield the vCPUs and the memory (MiB) of each cell.
+
+    The parts are equal unless the flavor or the image has ``numa_cpus`` and
+    ``numa_mem`` for each cell.
+
+    :raises BadRequest: the vCPUs or the memory cannot be divided.
+    """
     vcpus = flavor.vcpus
     memory_mb = flavor.memory_mb
-    cpus = _by_cell('numa_cpus', flavor, properties, count)
-    memory = _by_cell('numa_mem', flavor, properties, count)
-    if count < 1 or (cpus[0] is None and memory[0] is None):
+    cpus_by_cell = _by_cell('numa_cpus', flavor, properties, count)
+    memory_by_cell = _by_cell('numa_mem', flavor, properties, count)
+
+    if count < 1 or (cpus_by_cell[0] is None and memory_by_cell[0] is None):
         if count < 1 or vcpus % count or memory_mb % count:
             raise BadRequest(
                 f'{vcpus} vCPUs and {memory_mb} MiB do not divide by {count} cells'
             )
-        part = vcpus // count
+        cell_vcpus = vcpus // count
         for index in range(count):
-            yield frozenset(range(index * part, (index + 1) * part)), memory_mb // count
+            first = index * cell_vcpus
+            yield frozenset(range(first, first + cell_vcpus)), memory_mb // count
         return
-    if None in cpus or None in memory:
+
+    if None in cpus_by_cell or None in memory_by_cell:
         raise BadRequest(
             'hw:numa_cpus and hw:numa_mem are needed for each cell or for none'
         )
-    sets = [_cpus(index, value) for index, value in enumerate(cpus)]
-    sizes = [
-        _whole(f'hw:numa_mem.{index}', value) for index, value in enumerate(memory)
-    ]
-    if sorted(cpu for cell in sets for cpu in cell) != list(range(vcpus)):
+
+    cell_cpus = [_cpus(index, value) for index, value in enumerate(cpus_by_cell)]
+    cell_memory = []
+    for index, value in enumerate(memory_by_cell):
+        cell_memory.append(_whole(f'hw:numa_mem.{index}', value))
+    if sorted(chain.from_iterable(cell_cpus)) != list(range(vcpus)):
         raise BadRequest(f'hw:numa_cpus does not name each of {vcpus} vCPUs once')
-    if sum(sizes) != memory_mb:
-        raise BadRequest(f'hw:numa_mem adds up to {sum(sizes)} MiB, not {memory_mb}')
-    yield from zip(sets, sizes, strict=True)
+    total = sum(cell_memory)
+    if total != memory_mb:
+        raise BadRequest(f'hw:numa_mem adds up to {total} MiB, not {memory_mb}')
+    yield from zip(cell_cpus, cell_memory, strict=True)
 
 
 def _by_cell(
     name: str, flavor: Flavor, properties: Properties, count: int
 ) -> list[Any]:
-    """The value for each cell: a text of the flavor, or else a value of the image."""
+    """Return the values for each cell: texts of the flavor or values of the image."""
     specs = [flavor.extra_specs.get(f'hw:{name}.{index}') for index in range(count)]
     of_image = properties.get(f'hw_{name}')
     if any(specs) or not isinstance(of_image, list) or not of_image:
@@ -151,14 +175,20 @@ def _by_cell(
 
 def _cpus(index: int, cpus: str | Iterable[int]) -> frozenset[int]:
     try:
-        return frozenset(cpu_set(cpus) if isinstance(cpus, str) else cpus)
+        if isinstance(cpus, str):
+            cpus = cpu_set(cpus)
+        return frozenset(cpus)
     except ValueError as error:
         raise BadRequest(f'hw:numa_cpus.{index}: {error}') from None
 
 
 def _page_size(flavor: Flavor, properties: Properties) -> int | None:
-    """In KiB, or negative where it is left to the host; an image chooses where the
-    flavor lets it."""
+    """Return the page size in KiB, or a negative constant such as ANY_PAGES.
+
+    An image may choose a size if the flavor has ``large`` or ``any``.
+
+    :raises BadRequest: the image may not choose, or a size is invalid.
+    """
     size = _size('hw:mem_page_size', flavor.extra_specs.get('hw:mem_page_size'))
     of_image = _size('hw_mem_page_size', properties.get('hw_mem_page_size'))
     if of_image is None:
@@ -188,7 +218,7 @@ def _size(name: str, value: object) -> int | None:
 
 
 def _choice(flavor: Flavor, properties: Properties, name: str) -> object:
-    """The value of the flavor, or else of the image; None where neither has one."""
+    """Return the value of the flavor or the image, None without a value."""
     return flavor.extra_specs.get(f'hw:{name}') or properties.get(f'hw_{name}') or None
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCI devices that a flavor asks for by the aliases of ``[pci] alias``, which nova-api
-looks up when an instance is created."""
+"""PCI devices of a flavor, by the aliases of ``[pci] alias``.
+
+nova-api looks up the aliases when an instance is created; the simulator looks up the
+aliases here.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,50 +32,59 @@ Alias = Mapping[str, Any]
 def pci_requests(
     flavor: Flavor, properties: Mapping[str, Any], aliases: Sequence[str]
 ) -> tuple[PciRequest, ...]:
-    """The devices, by the values of ``[pci] alias``.
+    """Return the requests of ``pci_passthrough:alias``.
 
+    :param aliases: the values of ``[pci] alias``.
     :raises BadRequest: the flavor names an alias that does not exist.
     :raises ConfigError: an alias is malformed.
     """
     text = flavor.extra_specs.get(SPEC)
     if not text:
         return ()
-    known = [_read(alias) for alias in aliases]
+
+    parsed_aliases = [_read(alias) for alias in aliases]
     of_flavor, of_image = choices(flavor, properties, 'pci_numa_affinity_policy')
     policy = of_flavor or of_image
     requests = []
     for index, part in enumerate(text.split(',')):
         name, _, number = part.strip().partition(':')
-        alike = [alias for alias in known if alias['name'] == name]
-        if not alike or not number.isdigit():
-            if alike:
-                why = 'NAME:COUNT is needed'
-            else:
-                why = 'no alias of that name in [pci] alias'
+        # An alias may be defined several times: any of the device specs will do.
+        namesakes = [alias for alias in parsed_aliases if alias['name'] == name]
+        if not namesakes:
+            why = 'no alias of that name in [pci] alias'
             raise BadRequest(f'{SPEC} = {part.strip()}: {why}')
+        if not number.isdigit():
+            raise BadRequest(f'{SPEC} = {part.strip()}: NAME:COUNT is needed')
+
+        numa_policy = namesakes[0].get('numa_policy')
+        if policy:
+            numa_policy = str(policy)
         requests.append(
             PciRequest(
                 count=int(number),
-                spec=tuple(map(_spec, alike)),
+                spec=tuple(map(_spec, namesakes)),
                 alias_name=name,
                 request_id=f'pci-{index}',
-                numa_policy=str(policy) if policy else alike[0].get('numa_policy'),
+                numa_policy=numa_policy,
             )
         )
     return tuple(requests)
 
 
 def request_groups(requests: Sequence[PciRequest]) -> tuple[RequestGroup, ...]:
-    """A request group for each device, for a Placement that knows the devices."""
-    return tuple(
-        RequestGroup(
-            requester_id=f'{request.request_id}-{number}',
-            resources={_resource_class(request.spec[0]): 1},
-            required_traits=_traits(request.spec[0]),
-        )
-        for request in requests
-        for number in range(request.count)
-    )
+    """Return a request group for each device (``[filter_scheduler]
+    pci_in_placement``)."""
+    groups = []
+    for request in requests:
+        for number in range(request.count):
+            spec = request.spec[0]
+            group = RequestGroup(
+                requester_id=f'{request.request_id}-{number}',
+                resources={_resource_class(spec): 1},
+                required_traits=_traits(spec),
+            )
+            groups.append(group)
+    return tuple(groups)
 
 
 def _read(text: str) -> Alias:
@@ -88,7 +100,10 @@ def _read(text: str) -> Alias:
 
 
 def _spec(alias: Alias) -> dict[str, str | None]:
-    spec: dict[str, str | None] = {x: str(alias[x]) for x in ALIAS_FIELDS if x in alias}
+    spec: dict[str, str | None] = {}
+    for name in ALIAS_FIELDS:
+        if name in alias:
+            spec[name] = str(alias[name])
     if alias.get('device_type'):
         spec['dev_type'] = str(alias['device_type'])
     return spec
@@ -103,14 +118,11 @@ def _resource_class(spec: Mapping[str, str | None]) -> str:
 
 
 def _traits(spec: Mapping[str, str | None]) -> frozenset[str]:
-    names = filter(
-        None, (name.strip() for name in (spec.get('traits') or '').split(','))
-    )
-    return frozenset(name.upper() for name in names)
+    names = map(str.strip, (spec.get('traits') or '').split(','))
+    return frozenset(name.upper() for name in names if name)
 
 
 def _custom(name: str) -> str:
-    made: str = classes.normalize_name(
-        name.upper().removeprefix(classes.CUSTOM_NAMESPACE)
-    )
-    return made
+    suffix = name.upper().removeprefix(classes.CUSTOM_NAMESPACE)
+    resource_class: str = classes.normalize_name(suffix)
+    return resource_class
