@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's NUMA cells and PCI devices on a host, which depend on each other."""
+"""Fit the NUMA cells and the PCI devices of a guest on a host together.
+
+The devices depend on the host cells: PCI NUMA policies want devices near the cells.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.model.candidate import Candidate
@@ -19,24 +22,32 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit, misfit
 from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach, providers_of
 
-Near = Mapping[int, int]
-"""The number of free PCI devices by the id of the host cell that they are near to."""
-
 LIMITS = 'numa_topology'
-"""The name of :class:`TopologyLimits` among the limits of a chosen host."""
+"""The key of :class:`TopologyLimits` in the limits of a selection."""
+
+
+class _FitArguments(NamedTuple):
+    """The arguments of :func:`~novasched.scheduler.numa.fit.fit`."""
+
+    host: HostTopology
+    guest: GuestTopology
+    limits: TopologyLimits | None
+    pci_check: PciCheck | None
+    pci_cells: Mapping[int, int]
+    packing: bool
 
 
 def mappings_of(request: Request, candidate: Candidate | None) -> Mappings | None:
-    """Which providers serve which group of the request, if that says anything of
-    devices."""
-    if candidate is None or all(each.is_for_port for each in request.pci_requests):
+    """Return the providers by request group, None if no group is for PCI devices."""
+    if candidate is None:
+        return None
+    if all(pci_request.is_for_port for pci_request in request.pci_requests):
         return None
     return candidate.providers_by_group()
 
 
 def limits_of(host: Host, request: Request) -> TopologyLimits:
-    """The overcommit that cells of a host allow, and the networks that a guest is to be
-    near."""
+    """Return the limits for the cells of a host and the networks of the request."""
     return TopologyLimits(
         host.cpu_allocation_ratio,
         host.ram_allocation_ratio,
@@ -52,12 +63,14 @@ def fitted(
     limits: TopologyLimits | None,
     settings: Settings,
 ) -> Fit | str:
-    """Place of a request's guest on the cells of a host, with its devices near; or why
-    it does not, in one line."""
-    asked = _asked(host, request, mappings, limits, settings)
-    if isinstance(asked, str):
-        return asked
-    return fit(*asked)
+    """Fit the guest on the cells of a host, with the PCI devices near the cells.
+
+    A string says in one line why the guest does not fit.
+    """
+    arguments = _fit_arguments(host, request, mappings, limits, settings)
+    if isinstance(arguments, str):
+        return arguments
+    return fit(*arguments)
 
 
 def unfitted(
@@ -67,63 +80,73 @@ def unfitted(
     limits: TopologyLimits | None,
     settings: Settings,
 ) -> str | None:
-    """Tell why :func:`fitted` has no place for the guest; None where it has one."""
-    asked = _asked(host, request, mappings, limits, settings)
-    if isinstance(asked, str):
-        return asked
-    return misfit(*asked)
+    """Return why :func:`fitted` does not fit the guest, None if the guest fits."""
+    arguments = _fit_arguments(host, request, mappings, limits, settings)
+    if isinstance(arguments, str):
+        return arguments
+    return misfit(*arguments)
 
 
-def _asked(
+def _fit_arguments(
     host: Host,
     request: Request,
     mappings: Mappings | None,
     limits: TopologyLimits | None,
     settings: Settings,
-) -> (
-    tuple[
-        HostTopology, GuestTopology, TopologyLimits | None, PciCheck | None, Near, bool
-    ]
-    | str
-):
-    """The arguments of :func:`~novasched.scheduler.numa.fit.fit`; or why it is not
-    asked."""
+) -> _FitArguments | str:
+    """Return the arguments of the fit, or why a fit is impossible."""
     topology = host.numa_topology
     guest = request.numa_topology
     if topology is None:
         return 'it reports no NUMA topology, or none that can be read'
     if guest is None:
         return 'the guest has no NUMA topology'
-    packing = settings.packing_host_numa_cells_allocation_strategy
-    near: dict[int, int] = {}
+
+    devices_by_cell: dict[int, int] = {}
     for pool in host.pci_stats:
         if pool.numa_node is not None:
-            near[pool.numa_node] = near.get(pool.numa_node, 0) + pool.count
+            count = devices_by_cell.get(pool.numa_node, 0)
+            devices_by_cell[pool.numa_node] = count + pool.count
+
+    pci_check = None
     if request.pci_requests:
-        devices = _lack_of_devices(host, topology, request, mappings)
-    else:
-        devices = None
-    return topology, guest, limits, devices, near, packing
+        pci_check = _pci_check(host, topology, request, mappings)
+    return _FitArguments(
+        topology,
+        guest,
+        limits,
+        pci_check,
+        devices_by_cell,
+        settings.packing_host_numa_cells_allocation_strategy,
+    )
 
 
-def _lack_of_devices(
+def _pci_check(
     host: Host, topology: HostTopology, request: Request, mappings: Mappings | None
 ) -> PciCheck:
-    """Why the devices cannot be had near the host cells that the guest gets, or near
-    any of them where there are more than it needs."""
-    size = len(request.numa_topology.cells) if request.numa_topology else 0
-    sockets = _sockets(topology)
+    """Make the check of the PCI devices near host cells.
 
-    def lack(cells: Sequence[int]) -> str | None:
-        wanted = host.pci_stats, request.pci_requests, mappings, cells
-        if len(cells) > size:
-            return out_of_reach(*wanted, size, sockets)
-        left = consume(*wanted, sockets)
-        if isinstance(left, str):
-            return left
+    With more host cells than guest cells, the check tells whether any choice of the
+    cells can have the devices.
+    """
+    guest_size = 0
+    if request.numa_topology:
+        guest_size = len(request.numa_topology.cells)
+    sockets = _sockets(topology)
+    pools = host.pci_stats
+    pci_requests = request.pci_requests
+
+    def check(cells: Sequence[int]) -> str | None:
+        if len(cells) > guest_size:
+            return out_of_reach(
+                pools, pci_requests, mappings, cells, guest_size, sockets
+            )
+        remaining = consume(pools, pci_requests, mappings, cells, sockets)
+        if isinstance(remaining, str):
+            return remaining
         return None
 
-    return lack
+    return check
 
 
 def claimed_fit(
@@ -133,9 +156,11 @@ def claimed_fit(
     limits: Mapping[str, Any],
     settings: Settings,
 ) -> Fit | None:
-    """Place of the current instance on the cells of the host for which it is claimed;
-    None where either has no NUMA topology, or the guest does not fit, since no filter
-    has seen to it."""
+    """Fit the current instance on the host of its claim.
+
+    None if guest or host have no NUMA topology. Also None if the guest does not fit,
+    which is possible when NUMATopologyFilter is not enabled.
+    """
     if request.numa_topology is None:
         return None
     mappings = mappings_of(request, candidate)
@@ -148,46 +173,57 @@ def claimed_fit(
 def far_devices(
     host: Host, request: Request, settings: Settings, candidate: Candidate
 ) -> int:
-    """The number of PCI devices of a candidate that are on other host cells than the
-    guest; 0 where that cannot be told, as where Placement does not give the devices."""
+    """Count the PCI devices of a candidate on other host cells than the guest.
+
+    0 if unknown, for instance if Placement does not allocate the devices.
+    """
     mappings = mappings_of(request, candidate)
+    if not mappings:
+        return 0
     limits = {LIMITS: limits_of(host, request)}
-    place = mappings and claimed_fit(host, request, candidate, limits, settings)
+    place = claimed_fit(host, request, candidate, limits, settings)
     if not place:
         return 0
+
     near = {None, *(cell.host_cell for cell in place.cells)}
     node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
-    given = [rp for each in request.pci_requests for rp in providers_of(each, mappings)]
-    return sum(node_of.get(rp) not in near for rp in given)
+    count = 0
+    for pci_request in request.pci_requests:
+        for provider in providers_of(pci_request, mappings):
+            if node_of.get(provider) not in near:
+                count += 1
+    return count
 
 
 def after(
     host: Host, request: Request, candidate: Candidate | None, place: Fit | None
 ) -> Host:
-    """The host with the request's current instance placed on it, as it was claimed.
+    """Return the host after the current instance of the request was claimed.
 
-    Cells and devices that cannot be had, since no filter has seen to it, stay as they
-    are.
+    Cells and devices that are not available stay as they are: the filter that checks
+    the cells or devices may be disabled.
 
     :param place: the answer of :func:`claimed_fit`.
     """
-    left = host.after(request)
-    mappings = mappings_of(request, candidate)
-    cells: Sequence[int] = ()
-    sockets: Mapping[int, int | None] = {}
+    claimed = host.after(request)
     guest = request.numa_topology
     topology = host.numa_topology if guest else None
+
+    cells: Sequence[int] = ()
+    sockets: Mapping[int, int | None] = {}
     if topology and guest:
         sockets = _sockets(topology)
         if place:
             cells = [cell.host_cell for cell in place.cells]
-            taken = consume_cells(topology, place, guest)
-            left = replace(left, numa=lambda: taken)
+            remaining_cells = consume_cells(topology, place, guest)
+            claimed = replace(claimed, numa=lambda: remaining_cells)
+
     if request.pci_requests:
+        mappings = mappings_of(request, candidate)
         pools = consume(host.pci_stats, request.pci_requests, mappings, cells, sockets)
         if not isinstance(pools, str):
-            left = replace(left, pci=partial(tuple, pools))
-    return left
+            claimed = replace(claimed, pci=partial(tuple, pools))
+    return claimed
 
 
 def _sockets(topology: HostTopology) -> Mapping[int, int | None]:

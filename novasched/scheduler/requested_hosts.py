@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that the request itself names or rules out, before any filter runs.
+"""Requested destination, ignored hosts and forced hosts, applied before any filter.
 
-nova's order: a requested destination first, then ignored hosts, then forced hosts
-and nodes. Host names are compared without regard to case, node names exactly.
+The order is nova's: a requested destination first, then ignored hosts, then forced
+hosts and nodes. Host names are compared without regard to case, node names exactly.
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from novasched.scheduler.decision import FilterResult
-from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host import Host, uuid_of
 from novasched.scheduler.model.request import Destination, Request
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
@@ -20,46 +20,51 @@ REJECTIONS = {
     'force_hosts': 'not the host that the request forces',
     'force_nodes': 'not the node that the request forces',
 }
-"""The fields of a request that narrow, with the reason against the hosts that each
-drops."""
+"""Reason for the rejected hosts, by field of the request."""
 
 
 def narrowed(
     hosts: Sequence[Host], request: Request
 ) -> Iterator[tuple[str, Sequence[Host]]]:
-    """Each field of the request that narrows the hosts, with those that it leaves."""
+    """Yield the hosts that remain after each field of the request."""
     destination = request.requested_destination
     if destination is not None and destination.host is not None:
         hosts = _at_destination(hosts, destination)
         yield 'requested_destination', hosts
+
     if request.ignore_hosts:
         hosts = _without_ignored(hosts, request.ignore_hosts)
         yield 'ignore_hosts', hosts
+
     if hosts and request.force_hosts:
-        names = {name.lower() for name in request.force_hosts}
-        hosts = [h for h in hosts if h.host.lower() in names]
-        _log_forced('host', [h.host for h in hosts], request.force_hosts)
+        names = set(map(str.lower, request.force_hosts))
+        hosts = [host for host in hosts if host.host.lower() in names]
+        _log_forced('host', [host.host for host in hosts], request.force_hosts)
         yield 'force_hosts', hosts
+
     if hosts and request.force_nodes:
-        hosts = [h for h in hosts if h.nodename in request.force_nodes]
-        _log_forced('node', [h.nodename for h in hosts], request.force_nodes)
+        hosts = [host for host in hosts if host.nodename in request.force_nodes]
+        _log_forced('node', [host.nodename for host in hosts], request.force_nodes)
         yield 'force_nodes', hosts
 
 
 def narrow(
     hosts: Sequence[Host], request: Request, clock: Callable[[], float]
 ) -> tuple[Sequence[Host], list[FilterResult]]:
-    """The hosts that the request itself leaves, and why it rules out the others."""
+    """Return the remaining hosts, and the rejected hosts with reasons.
+
+    :param clock: a monotonic clock in seconds.
+    """
     results = []
     began = clock()
-    for field, kept in narrowed(hosts, request):
-        left = {host.uuid for host in kept}
-        rejected = [host for host in hosts if host.uuid not in left]
+    for field, remaining in narrowed(hosts, request):
+        uuids = set(map(uuid_of, remaining))
+        rejected = [host for host in hosts if host.uuid not in uuids]
         reasons = [REJECTIONS[field]] * len(rejected)
-        results.append(
-            FilterResult(field, len(hosts), rejected, reasons, clock() - began)
-        )
-        hosts = kept
+        seconds = clock() - began
+        results.append(FilterResult(field, len(hosts), rejected, reasons, seconds))
+
+        hosts = remaining
         began = clock()
     return hosts, results
 
@@ -67,8 +72,12 @@ def narrow(
 def _at_destination(hosts: Sequence[Host], destination: Destination) -> Sequence[Host]:
     name = destination.host
     node = destination.node
-    kept = [h for h in hosts if h.host == name and node in (None, '', h.nodename)]
-    if kept:
+    remaining = []
+    for host in hosts:
+        if host.host == name and node in (None, '', host.nodename):
+            remaining.append(host)
+
+    if remaining:
         LOG.info('Host filter only checking host %s and node %s', name, node)
     else:
         LOG.info(
@@ -76,22 +85,34 @@ def _at_destination(hosts: Sequence[Host], destination: Destination) -> Sequence
             name,
             node,
         )
-    return kept
+    return remaining
 
 
 def _without_ignored(hosts: Sequence[Host], names: Sequence[str]) -> Sequence[Host]:
-    """Log the host of each node that goes, spelt and ordered as in the request, like
-    nova."""
-    ignored = {name.lower(): name for name in names}
-    nodes = Counter(name for h in hosts if (name := h.host.lower()) in ignored)
-    spelt = [spelling for name, spelling in ignored.items() for _ in range(nodes[name])]
-    LOG.info('Host filter ignoring hosts: %s', ', '.join(spelt))
-    return [h for h in hosts if h.host.lower() not in ignored]
+    """Drop the ignored hosts, and log the name of the host for each dropped node.
+
+    As in nova, the log has the spelling and the order of the request.
+    """
+    spelling_by_name = {name.lower(): name for name in names}
+    remaining = []
+    node_counts: Counter[str] = Counter()
+    for host in hosts:
+        name = host.host.lower()
+        if name in spelling_by_name:
+            node_counts[name] += 1
+        else:
+            remaining.append(host)
+
+    logged = []
+    for name, spelling in spelling_by_name.items():
+        logged += [spelling] * node_counts[name]
+    LOG.info('Host filter ignoring hosts: %s', ', '.join(logged))
+    return remaining
 
 
-def _log_forced(kind: str, kept: Sequence[str], forced: Sequence[str]) -> None:
-    if kept:
-        LOG.info('Host filter forcing available %ss to %s', kind, ', '.join(kept))
+def _log_forced(kind: str, remaining: Sequence[str], forced: Sequence[str]) -> None:
+    if remaining:
+        LOG.info('Host filter forcing available %ss to %s', kind, ', '.join(remaining))
     else:
         LOG.info(
             "No %ss matched due to not matching 'force_%ss' value of '%s'",

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flavor, image and request groups: the parts of a request that ask for a kind of host.
-
-Names are those of nova's objects.
-"""
+"""Flavor, image and request groups of a request, with the field names of nova."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,12 +22,12 @@ class Flavor:
 
 
 NO_PROPERTIES: Mapping[str, Any] = {}
-"""The properties of no image, or of one that has none; the same object for all."""
+"""The properties of an image without properties, and of no image; a shared object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image's record in Glance; ``properties`` holds only those that are set."""
+    """An image in Glance; ``properties`` has only properties with a value."""
 
     id: str | None = None
     name: str | None = None
@@ -44,8 +41,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """One group of a Placement query; a requester_id of None is the unsuffixed
-    group."""
+    """A request group of a Placement query; requester_id is None if unsuffixed."""
 
     requester_id: str | None = None
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -59,8 +55,7 @@ class RequestGroup:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is asked of the group's provider; an amount of 0 is
-        nothing."""
+        """True without a demand on the provider; an amount of 0 is no demand."""
         traits = self.required_traits or self.forbidden_traits
         aggregates = self.aggregates or self.forbidden_aggregates
         return not (any(self.resources.values()) or traits or aggregates)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compute node as the scheduler sees it at one moment.
 
-Attributes bear the names of nova's HostState, since JSON queries, capability extra
-specs and out-of-tree filters read them by name. Placing an instance gives another host.
+The attributes have the names of nova's HostState: JSON queries, capability extra specs
+and out-of-tree filters read attributes by name. A host is immutable: placing an
+instance makes another host.
 """
 
 import math
@@ -25,7 +26,7 @@ DISABLED = 'disabled'
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The nova-compute service behind a host; ``up`` was judged when it was read."""
+    """The nova-compute service of a host; ``up`` is the state when it was read."""
 
     host: str
     up: bool = True
@@ -49,7 +50,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance on a host, as far as filters and weighers look at it."""
+    """An instance on a host, with the fields that filters and weighers read."""
 
     uuid: str
     project_id: str | None = None
@@ -61,9 +62,11 @@ class Instance:
 class Host:
     """A compute node: memory and used disk in MiB, total disk in GiB.
 
-    ``numa`` and ``pci`` give what few requests look at, read when one does.
-    ``instances`` are those that the request needs, at least (``needed_instances`` of
-    filters and weighers).
+    :ivar instances: at least the instances that the request needs
+        (``needed_instances`` of filters and weighers).
+    :ivar numa: parses the NUMA topology when called, since few requests read the
+        topology.
+    :ivar pci: parses the PCI device pools when called.
     """
 
     host: str
@@ -99,53 +102,62 @@ class Host:
 
     @property
     def numa_topology(self) -> HostTopology | None:
-        """The NUMA cells; None if they are not reported, or cannot be read."""
+        """The NUMA topology; None if not reported or not readable."""
         return self.numa()
 
     @property
     def pci_stats(self) -> Pools:
-        """The free PCI devices; none if they cannot be read."""
+        """The free PCI devices; empty if not readable."""
         return self.pci()
 
     @property
     def key(self) -> tuple[str, str]:
-        """The name of the service and of the node: one nova-compute may run many
-        nodes."""
+        """Host and node name: a nova-compute service may manage many nodes (Ironic)."""
         return self.host, self.nodename
 
     def metadata(self, name: str) -> frozenset[str]:
-        """Every value that the host's aggregates give to a metadata key."""
-        return frozenset(
-            {a.metadata[name] for a in self.aggregates if name in a.metadata}
-        )
+        """Return all values of a metadata key in the aggregates of the host."""
+        values = set()
+        for aggregate in self.aggregates:
+            if name in aggregate.metadata:
+                values.add(aggregate.metadata[name])
+        return frozenset(values)
 
     def zone(self, default: str | None) -> str | None:
-        """The availability zone; a host is in one at the most."""
+        """Return the availability zone of the host, or the default zone.
+
+        nova allows at most one zone per host. If aggregates nevertheless name several
+        zones, the alphabetically first zone is taken.
+        """
         lists = self.metadata(AVAILABILITY_ZONE)
-        if lists:
-            return min(map(str.strip, ','.join(lists).split(',')))
-        return default
+        if not lists:
+            return default
+        return min(map(str.strip, ','.join(lists).split(',')))
 
     def after(self, request: Request) -> 'Host':
-        """The host with the request's current instance placed on it, but for NUMA cells
-        and PCI devices (``fitting.py``).
+        """Return the host after the current instance of the request was placed.
 
-        Swap counts towards Placement's DISK_GB but not here, as in nova. A move or a
-        build always costs the host one I/O operation. A caller that names no instances
-        has none put on the host: nothing could tell them apart.
+        NUMA cells and PCI devices stay as they are; see
+        :mod:`novasched.scheduler.fitting`.
         """
         flavor = request.flavor
-        uuid = request.instance_uuid if request.instance_uuids else None
-        placed = {uuid: Instance(uuid, request.project_id, flavor.id)} if uuid else {}
+        instances = dict(self.instances)
+        # A request without UUIDs adds no instance: its instances have no identity.
+        if request.instance_uuids and request.instance_uuid:
+            uuid = request.instance_uuid
+            instances[uuid] = Instance(uuid, request.project_id, flavor.id)
+
+        # As in nova's HostState: swap is part of Placement's DISK_GB but not of the
+        # free disk, and a build or a move counts as one I/O operation.
+        disk_mb = (flavor.root_gb + flavor.ephemeral_gb) * 1024
         return replace(
             self,
             free_ram_mb=self.free_ram_mb - flavor.memory_mb,
-            free_disk_mb=self.free_disk_mb
-            - (flavor.root_gb + flavor.ephemeral_gb) * 1024,
+            free_disk_mb=self.free_disk_mb - disk_mb,
             vcpus_used=self.vcpus_used + flavor.vcpus,
             num_instances=self.num_instances + 1,
             num_io_ops=self.num_io_ops + 1,
-            instances={**self.instances, **placed},
+            instances=instances,
         )
 
     def __str__(self) -> str:
@@ -159,8 +171,7 @@ class Host:
 
 
 def state(host: Host) -> str:
-    """The state of a host: down, disabled or up. A disabled host that is down is
-    down."""
+    """Return the state of a host: down, disabled or up; down wins over disabled."""
     if not host.service.up:
         return DOWN
     if host.service.disabled:
@@ -170,15 +181,21 @@ def state(host: Host) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
-    """Hosts by compute node UUID, and the moment when reading began (monotonic
-    seconds). ``total`` counts those too that are left out; 0 where it is not known.
-    ``freed`` is when hosts were seen to have more left than before, or to have come, or
-    their services to have changed. If Placement is asked after ``aggregates_settled``
-    (monotonic seconds), its answer has the hosts in the same aggregates as this
-    snapshot. ``minimum_version`` is the least that a nova-compute of any cell reports,
-    0 if none does. ``located`` are the hosts of the instances that were to be located,
-    by the UUIDs of these; ``everywhere`` are hosts of all enabled cells, where
-    ``hosts`` are but some."""
+    """The hosts that were read for a request. Moments are monotonic seconds.
+
+    :ivar hosts: the requested hosts by UUID of the compute node.
+    :ivar read_at: when reading began.
+    :ivar total: number of all hosts, also of hosts outside ``hosts``; 0 if unknown.
+    :ivar freed: when a host was last seen with more free resources, as a new host, or
+        with a changed service, by UUID of the compute node.
+    :ivar aggregates_settled: an answer of Placement to a later query has the hosts in
+        the same aggregates as the snapshot.
+    :ivar minimum_version: the lowest version that a nova-compute service of any cell
+        reports; 0 without services.
+    :ivar located: the hosts of located instances (``locates_members``) by UUID of the
+        instance.
+    :ivar everywhere: hosts of all enabled cells, if ``hosts`` is a subset.
+    """
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf
@@ -192,10 +209,11 @@ class HostSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A chosen host, or an alternate to it: the answer to a request.
+    """A chosen host or an alternate, as the caller gets it.
 
-    ``candidate`` is None where Placement was not asked (a rebuild in place, a caller
-    that claims by itself). Limits go to the compute host unchanged.
+    :ivar candidate: None if Placement was not queried: for a rebuild in place, or for
+        a caller that claims by itself.
+    :ivar limits: go to nova-compute unchanged.
     """
 
     compute_node_uuid: str
@@ -214,7 +232,7 @@ class Selection:
         default_zone: str | None,
         limits: Mapping[str, Any],
     ) -> 'Selection':
-        """The selection that names ``host``."""
+        """Make the selection of a host."""
         return cls(
             compute_node_uuid=host.uuid,
             service_host=host.host,
@@ -226,8 +244,8 @@ class Selection:
         )
 
 
-ATTRIBUTES = frozenset(each.name for each in fields(Host)) - {'numa', 'pci'}
-"""The attributes that requests may look at by name."""
+ATTRIBUTES = frozenset(attribute.name for attribute in fields(Host)) - {'numa', 'pci'}
+"""The attributes that JSON queries and extra specs may name."""
 
 uuid_of: Callable[[Host], str] = attrgetter('uuid')
 """The UUID of a compute node."""

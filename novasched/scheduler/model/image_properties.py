@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image properties as Glance and nova's databases keep them, texts all of them, made
-into the values that travel with a request: current names, numbers, flags, lists.
+"""Convert image properties to the values of a request.
 
-A text that does not fit its property is left as it is; it equals nothing valid.
+Glance and the databases of nova store texts. A request has current names, numbers,
+flags and lists. An invalid text stays a text, which equals no valid value.
 """
 
 from collections.abc import Callable, Mapping
@@ -100,63 +100,68 @@ OTHER_SPELLINGS: Mapping[str, Mapping[str, str]] = {
     'img_hv_type': {'xapi': 'xen'},
     'os_type': {},
 }
-"""Properties whose case does not matter, with the names that stand for others."""
+"""Case-insensitive properties, with the current spelling by old spelling."""
 
 SECRET_PROPERTIES = frozenset(('hw_ephemeral_encryption_secret_uuid',))
-"""Properties that are kept secret, as by nova: no notification and no record has
-them."""
+"""Properties that notifications and decision records leave out, as in nova."""
 
 SUPPORTED_TRIPLE = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
-"""The properties that ``supported_instances`` of a host lists triples of."""
+"""The properties of a triple in ``supported_instances`` of a host."""
 
-_OF_CELLS: Mapping[str, Callable[[str], Any]] = {
+_CELL_PROPERTIES: Mapping[str, Callable[[str], Any]] = {
     'hw_numa_mem': int,
     'hw_numa_cpus': lambda text: sorted(cpu_set(text)),
 }
 
 
 def canonical(name: str, text: str) -> str:
-    """The one spelling of a property of :data:`OTHER_SPELLINGS`."""
+    """Return the current spelling of a property in :data:`OTHER_SPELLINGS`."""
     lowered = text.lower()
     return OTHER_SPELLINGS[name].get(lowered, lowered)
 
 
 def from_system_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The properties of an instance's image, from the instance's system metadata."""
-    return typed(
-        {
-            key.removeprefix(IMAGE): value
-            for key, value in metadata.items()
-            if key.startswith(IMAGE) and value is not None
-        }
-    )
+    """Return the image properties in the system metadata of an instance."""
+    texts = {}
+    for key, value in metadata.items():
+        if key.startswith(IMAGE) and value is not None:
+            texts[key.removeprefix(IMAGE)] = value
+    return typed(texts)
 
 
 def typed(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The properties that nova knows, among those of an image in Glance.
+    """Convert the properties of an image in Glance; unknown properties are dropped.
 
-    Where an old name and the current one are both set, the current one counts.
+    If an old name and the current name are both set, the current name wins.
     """
-    named = {OLD_NAMES[name]: text for name, text in texts.items() if name in OLD_NAMES}
+    named = {}
+    for name, text in texts.items():
+        if name in OLD_NAMES:
+            named[OLD_NAMES[name]] = text
     adapter = texts.get('vmware_adaptertype')
     if adapter == 'ide':
         named['hw_disk_bus'] = 'ide'
     elif adapter:
-        named.update(hw_disk_bus='scsi', hw_scsi_model=adapter)
-    named.update(
-        (n, t) for n, t in texts.items() if n.startswith(('hw_', 'img_', 'os_'))
-    )
-    values = {
-        name: _value(name, text) for name, text in named.items() if '.' not in name
-    }
+        named['hw_disk_bus'] = 'scsi'
+        named['hw_scsi_model'] = adapter
+    # Current names come last, so that they win over the old names.
+    for name, text in texts.items():
+        if name.startswith(('hw_', 'img_', 'os_')):
+            named[name] = text
+
+    values = {}
+    for name, text in named.items():
+        # hw_numa_cpus.0 and the like become lists, see _numa().
+        if '.' not in name:
+            values[name] = _value(name, text)
     values |= _numa(texts)
-    traits = [
-        name.removeprefix('trait:')
-        for name, text in texts.items()
-        if name.startswith('trait:') and text == 'required'
-    ]
+
+    traits = []
+    for name, text in texts.items():
+        if name.startswith('trait:') and text == 'required':
+            traits.append(name.removeprefix('trait:'))
     if traits:
-        return {**values, 'traits_required': traits}
+        values['traits_required'] = traits
     return values
 
 
@@ -174,19 +179,22 @@ def _value(name: str, text: str) -> Any:
 
 
 def _numa(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The memory (MiB) and CPUs of each guest cell, which have a property of their
-    own."""
-    found: dict[str, Any] = {}
-    for name, read in _OF_CELLS.items():
-        cells = []
+    """Return lists with the memory (MiB) and the CPUs of each guest cell.
+
+    Glance has a property for each cell. A list ends before the first missing or
+    invalid property.
+    """
+    lists: dict[str, Any] = {}
+    for name, convert in _CELL_PROPERTIES.items():
+        values = []
         for cell in count():
             text = texts.get(f'{name}.{cell}')
             if text is None:
                 break
             try:
-                cells.append(read(text))
+                values.append(convert(text))
             except ValueError:
                 break
-        if cells:
-            found[name] = cells
-    return found
+        if values:
+            lists[name] = values
+    return lists

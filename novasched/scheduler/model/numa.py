@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA topologies of guests and hosts, and the place of the one on the other.
+"""NUMA topologies of guests and hosts, and the fit of a guest on a host.
 
 Memory is in MiB, page sizes are in KiB.
 """
@@ -26,13 +26,16 @@ ISOLATE = 'isolate'
 SMALL_PAGES = -1
 LARGE_PAGES = -2
 ANY_PAGES = -3
-"""Page sizes that leave the choice to the host, as nova stores them."""
+"""Page sizes that leave the choice to the host; the numbers are nova's."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestCell:
-    """A guest NUMA cell: memory in MiB, page size in KiB (negative: small -1, large -2,
-    any -3, as nova stores them), CPU sets of guest vCPU numbers."""
+    """A guest NUMA cell: memory in MiB, page size in KiB, sets of guest vCPU numbers.
+
+    ``cpuset`` are the floating vCPUs, ``pcpuset`` the pinned vCPUs. ``pagesize`` may be
+    :data:`SMALL_PAGES`, :data:`LARGE_PAGES` or :data:`ANY_PAGES`.
+    """
 
     id: int
     cpuset: frozenset[int]
@@ -44,31 +47,32 @@ class GuestCell:
 
     @property
     def is_pinned(self) -> bool:
-        """True if some of its vCPUs get host CPUs of their own."""
+        """True if vCPUs of the cell are pinned to dedicated host CPUs."""
         return self.cpu_policy in (DEDICATED, MIXED)
 
     @property
     def is_shared(self) -> bool:
-        """True if some of its vCPUs float, so that allocation ratios apply."""
+        """True if vCPUs of the cell float, so that allocation ratios apply."""
         return self.cpu_policy in (None, SHARED, MIXED)
 
 
 @dataclass(frozen=True, slots=True)
 class GuestTopology:
-    """The cells of a guest, and where its emulator threads run."""
+    """The cells of a guest, and the policy for emulator threads."""
 
     cells: tuple[GuestCell, ...]
     emulator_threads_policy: str | None = None
 
     def emulator_cpus(self, index: int) -> int:
-        """Host CPUs that a cell needs for emulator threads: one, if they are isolated,
-        beside the first cell."""
+        """Return the number of further host CPUs of a cell for emulator threads.
+
+        Isolated emulator threads need one CPU beside the first cell.
+        """
         return int(index == 0 and self.emulator_threads_policy == ISOLATE)
 
 
 class Pages(NamedTuple):
-    """Memory pages of one size in a host cell, as numbers of pages; the smaller size is
-    the lesser value."""
+    """Numbers of memory pages of one size in a host cell; sorts by size."""
 
     size_kb: int
     total: int
@@ -77,16 +81,20 @@ class Pages(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Pages that a guest may have."""
+        """Number of pages available to a guest."""
         return self.total - self.used - self.reserved
 
 
 @dataclass(frozen=True)
 class HostCell:
-    """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does
-    not tell them apart has the same in both. ``siblings`` are the threads of each core,
-    of both kinds; a host that names none has no threads. What follows from these is
-    computed on demand: most requests look at less than all of it.
+    """A host NUMA cell. Memory is in MiB.
+
+    Derived attributes are computed on demand, since most requests read few.
+
+    :ivar cpuset: CPUs for floating vCPUs.
+    :ivar pcpuset: CPUs for pinned vCPUs; equal to ``cpuset`` on a host without a
+        separate ``[compute] cpu_dedicated_set``.
+    :ivar siblings: the threads of each core, in both sets; empty without threads.
     """
 
     id: int
@@ -104,7 +112,7 @@ class HostCell:
 
     @property
     def threads(self) -> int:
-        """Threads of the widest core."""
+        """Number of threads of the widest core."""
         return _cores(self.siblings)[0]
 
     @property
@@ -114,18 +122,29 @@ class HostCell:
 
     @property
     def free_on_cores(self) -> int:
-        """Free CPUs on a core that the host names, if it names any."""
+        """Number of free CPUs on reported cores; all free CPUs without cores."""
         free = self.free_pcpus
-        return len(free & _cores(self.siblings)[1] if self.siblings else free)
+        if self.siblings:
+            free &= _cores(self.siblings)[1]
+        return len(free)
 
     @cached_property
     def free_cores(self) -> Sequence[Sequence[int]]:
-        """The free CPUs of each core that has any. Their order within a core is that in
-        which a set gives them, for nova takes them in it."""
+        """The free CPUs of each core with free CPUs.
+
+        nova takes the CPUs of a core in the order in which a set iterates, so the CPUs
+        of a core are not sorted.
+        """
         free = self.free_pcpus
         if not self.siblings:
             return tuple([(cpu,) for cpu in sorted(free)])
-        return tuple([tuple(left) for core in self.siblings if (left := core & free)])
+
+        cores = []
+        for core in self.siblings:
+            free_cpus = core & free
+            if free_cpus:
+                cores.append(tuple(free_cpus))
+        return tuple(cores)
 
     @cached_property
     def cores_with(self) -> Sequence[int]:
@@ -136,18 +155,20 @@ class HostCell:
 
     @property
     def free_memory(self) -> int:
-        """Memory that no guest has been promised, in MiB; negative when
-        overcommitted."""
+        """Memory not promised to any guest, in MiB; negative when overcommitted."""
         return self.memory - self.memory_usage
 
 
 class Room(NamedTuple):
-    """A host cell in numbers: all that a guest looks at which asks for no page size and
-    no thread policy. Memory is in MiB; where the host counts no pages, one of a MiB
-    stands for each.
+    """The capacity of a host cell as numbers, for the vectorised plain fit.
 
-    :ivar page_kb: the size in KiB of the smallest pages, of which ``pages`` are there.
-    :ivar pinnable: free CPUs on cores that the host names, if it names any.
+    The numbers suffice for guests without a page size and a thread policy. Memory is in
+    MiB. A host that reports no pages counts as having pages of 1 MiB.
+
+    :ivar page_kb: size of the smallest pages in KiB.
+    :ivar pages: number of the smallest pages.
+    :ivar pinnable: number of free CPUs on reported cores; all free CPUs without
+        reported cores.
     """
 
     page_kb: int
@@ -164,23 +185,31 @@ def _room(cell: HostCell) -> Room:
     pages = min(
         cell.mempages, default=Pages(KIB_PER_MIB, cell.memory, cell.memory_usage)
     )
-    cpus = (len(cell.cpuset), cell.cpu_usage)
-    memory = (cell.memory, cell.memory_usage)
     return Room(
-        pages.size_kb, pages.total, pages.free, cell.free_on_cores, *cpus, *memory
+        page_kb=pages.size_kb,
+        pages=pages.total,
+        free_pages=pages.free,
+        pinnable=cell.free_on_cores,
+        cpus=len(cell.cpuset),
+        cpu_usage=cell.cpu_usage,
+        memory=cell.memory,
+        memory_usage=cell.memory_usage,
     )
 
 
 @lru_cache(4096)
 def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
-    """Threads of the widest core, and all CPUs; computed once for all the cells that
-    have the same cores."""
-    return max(map(len, siblings), default=1) or 1, frozenset().union(*siblings)
+    """Return the number of threads of the widest core, and the CPUs of all cores.
+
+    All cells with the same cores share the result.
+    """
+    threads = max(map(len, siblings), default=1) or 1
+    return threads, frozenset().union(*siblings)
 
 
 @dataclass(frozen=True)
 class HostTopology:
-    """The cells of a host, in the order in which it reports them."""
+    """The cells of a host, in the reported order."""
 
     cells: tuple[HostCell, ...]
 
@@ -189,17 +218,24 @@ class HostTopology:
 
     @cached_property
     def _hash(self) -> int:
-        """Of what is in use, since verdicts on hosts are looked up by it. Hosts of one
-        make differ in nothing else, and their CPUs take ten times as long."""
-        used = [
-            (x.cpu_usage, x.memory_usage, x.pinned_cpus, x.mempages) for x in self.cells
-        ]
-        return hash(tuple(used))
+        """Hash of the usage; verdicts of filters are looked up by topology.
+
+        Hosts of one model differ in usage only, and hashing the CPUs as well takes ten
+        times as long.
+        """
+        usage = []
+        for cell in self.cells:
+            usage.append(
+                (cell.cpu_usage, cell.memory_usage, cell.pinned_cpus, cell.mempages)
+            )
+        return hash(tuple(usage))
 
     @cached_property
     def rooms(self) -> bytes:
-        """The :class:`Room` of each cell, as floating point numbers of 64 bits: what a
-        host reports in error may be larger than any other."""
+        """The :class:`Room` of each cell, as packed 64-bit floating point numbers.
+
+        Integers could overflow: the numbers that a host reports are unbounded.
+        """
         numbers = [*chain(*map(_room, self.cells))]
         return struct.pack(f'={len(numbers)}d', *numbers)
 
@@ -210,9 +246,13 @@ class HostTopology:
 
 
 class CellFit(NamedTuple):
-    """The place of a guest cell: the host cell's id, (vCPU, host CPU) pairs in the
-    order of the vCPUs, the host CPUs for emulator threads, and the page size in KiB,
-    which is None where the guest leaves it to the host."""
+    """The host cell of a guest cell.
+
+    :ivar host_cell: id of the host cell.
+    :ivar pins: (vCPU, host CPU) pairs in the order of the vCPUs.
+    :ivar emulator_cpus: host CPUs for emulator threads.
+    :ivar pagesize: page size in KiB; None if the guest requests no page size.
+    """
 
     host_cell: int
     pins: tuple[tuple[int, int], ...] = ()
@@ -221,22 +261,24 @@ class CellFit(NamedTuple):
 
     @property
     def cpus(self) -> frozenset[int]:
-        """The host CPUs that no other guest may have."""
+        """The host CPUs that the guest cell has to itself."""
         return self.emulator_cpus.union(cpu for _, cpu in self.pins)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A guest on a host: one entry for each guest cell, in their order."""
+    """The fit of a guest on a host: an entry for each guest cell, in order."""
 
     cells: tuple[CellFit, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyLimits:
-    """Allocation ratios of the cells of the host that was chosen, and the networks that
-    those cells must reach, None if the caller said nothing of networks.
-    ``Selection.limits['numa_topology']``."""
+    """The limits that nova-compute applies (``Selection.limits['numa_topology']``).
+
+    Allocation ratios apply to each cell of the chosen host. ``physnets`` are physical
+    networks that the cells must reach, None if the caller names no networks.
+    """
 
     cpu_allocation_ratio: float
     ram_allocation_ratio: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices that an instance asks for, and those that a host has free."""
+"""PCI devices: requests of instances and pools of hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,10 @@ VDPA = 'vdpa'
 
 @dataclass(frozen=True, slots=True)
 class PciRequest:
-    """``count`` devices, each matching any of ``spec`` (device pool properties)."""
+    """A request for ``count`` devices.
+
+    Each device matches any of the device properties in ``spec``.
+    """
 
     count: int
     spec: tuple[Mapping[str, str | None], ...] = ()
@@ -23,7 +26,7 @@ class PciRequest:
 
     @property
     def is_for_port(self) -> bool:
-        """True for a Neutron port's request; those of flavors go by an alias."""
+        """True for the request of a Neutron port; requests of flavors have an alias."""
         return self.alias_name is None
 
     @property
@@ -34,11 +37,12 @@ class PciRequest:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """``count`` free devices that are alike, on a host cell if the host knows which.
+    """``count`` free devices with equal properties.
 
-    Further properties are in ``tags``: ``dev_type``, ``physical_network``,
-    ``remote_managed``, ``address`` (of the parent, for devices that have one),
-    ``rp_uuid`` (their provider in Placement) and whatever the operator adds.
+    :ivar numa_node: the host cell of the devices, None if unknown.
+    :ivar tags: further properties: ``dev_type``, ``physical_network``,
+        ``remote_managed``, ``address`` (of the parent device, if there is a parent),
+        ``rp_uuid`` (the resource provider) and properties that the operator adds.
     """
 
     product_id: str
@@ -51,11 +55,12 @@ class Pool:
         return self.count
 
     def get(self, name: str) -> str | int | None:
-        """A property by the name that a request's spec gives it."""
+        """Return a property by its name in the spec of a request, None without it."""
         if name in self.tags:
             return self.tags[name]
         if name not in _PROPERTIES:
             return None
+
         value: str | int | None = getattr(self, name)
         return value
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request to place instances, complete and frozen.
 
-The decoder (``rpc/decode.py``) fills every field once, whatever release the caller
-runs. Names are those of nova's RequestSpec.
+The decoder (``rpc/decode.py``) fills every field once, for callers of all supported
+releases. The fields have the names of nova's RequestSpec.
 """
 
 import math
@@ -21,17 +21,19 @@ NO_REQUIREMENTS = Requirements(Flavor())
 
 
 class InAggregates(Protocol):
-    """A host, as far as a group looks at it."""
+    """A host with the metadata of its aggregates."""
 
     def metadata(self, name: str) -> frozenset[str]:
-        """Every value that the host's aggregates give to a metadata key."""
+        """Return all values of a metadata key in the aggregates of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """A group of instances: its policy, its members, and the names of their hosts.
-    ``located`` are the hosts of the other members by their UUIDs, both of one that
-    moves, if a filter or weigher looks at them (``locates_members``)."""
+    """A server group with the names of the members' hosts.
+
+    ``located`` has the hosts of the other members by UUID, if a filter or weigher needs
+    the hosts (``locates_members``). A member that moves has two hosts.
+    """
 
     uuid: str | None = None
     name: str | None = None
@@ -44,24 +46,28 @@ class InstanceGroup:
     )
 
     def members_near(self, host: InAggregates, key: str) -> int:
-        """The number of members on hosts whose aggregates give the key a value that
-        those of this one give it, too; or none where those of this one give it none."""
+        """Count the members on hosts near ``host``.
+
+        Hosts are near if their aggregates have a common value of the metadata key, or
+        if neither host has a value.
+        """
         values = host.metadata(key)
-        near = [
-            any(
-                each & values or each == values
-                for each in (on.metadata(key) for on in hosts)
-            )
-            for hosts in self.located.values()
-        ]
-        return sum(near)
+        count = 0
+        for member_hosts in self.located.values():
+            for member_host in member_hosts:
+                member_values = member_host.metadata(key)
+                if member_values & values or member_values == values:
+                    count += 1
+                    break
+        return count
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The caller's wish for a host, a node, a cell, aggregates.
+    """The host, node, cell or aggregates that the caller requests.
 
-    ``aggregates`` is a conjunction of alternatives, each a set of aggregate UUIDs.
+    ``aggregates`` is a conjunction of alternatives: a host must be in an aggregate of
+    every set of aggregate UUIDs.
     """
 
     host: str | None = None
@@ -83,7 +89,7 @@ class RequestedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The hosts that a build has failed on already, as (host, node)."""
+    """The hosts on which a build has failed, as (host, node)."""
 
     num_attempts: int = 1
     hosts: tuple[tuple[str, str | None], ...] = ()
@@ -91,9 +97,11 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The message that a request was read from: its object, its caller's context, and
-    the caller's trace (W3C's traceparent). No decision depends on these; notifications
-    and traces need them."""
+    """The message of a request, for notifications and traces.
+
+    The message has the RequestSpec object, the context of the caller, and the trace of
+    the caller (W3C traceparent). No decision depends on the origin.
+    """
 
     spec: Any
     context: Any
@@ -102,14 +110,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of ``select_destinations``.
+    """A call of ``select_destinations``. Moments are monotonic seconds.
 
-    ``instance_uuids`` of None means: choose hosts, claim nothing. While instances of
-    one request are placed in turn, ``instance_uuid`` names the current one.
-    ``physnets`` of None: the caller says nothing of networks, as it does where there
-    are none. ``received`` is when the message reached this process (monotonic seconds):
-    the patience of the request counts from then. Infinity means that the driver sets
-    the moment. ``requirements`` are those of the flavor and the image.
+    :ivar instance_uuids: None means: choose hosts, claim nothing.
+    :ivar instance_uuid: the current instance, while the instances of a request are
+        placed in turn.
+    :ivar physnets: physical networks of the instance; None if the caller says nothing
+        of networks, as for an instance without networks.
+    :ivar received: when the message reached this process. The patience of the request
+        (``placement_patience``) counts from this moment. Infinity: the driver sets the
+        moment.
+    :ivar requirements: the requirements of flavor and image.
     """
 
     flavor: Flavor
@@ -150,9 +161,10 @@ class Request:
     )
 
     def __post_init__(self) -> None:
-        """Keep the requirements in step with flavor and image, and as long as these
-        stay."""
-        properties = self.image.properties if self.image else NO_PROPERTIES
+        """Renew the requirements if flavor or image changed, as ``replace`` allows."""
+        properties = NO_PROPERTIES
+        if self.image:
+            properties = self.image.properties
         current = self.requirements
         if current.flavor is not self.flavor or current.properties is not properties:
             object.__setattr__(
@@ -161,64 +173,63 @@ class Request:
 
     @property
     def count(self) -> int:
-        """The number of instances to place. ``num_instances`` is that of the request
-        that once created the instance, so it counts only where no UUIDs are given."""
+        """The number of instances to place."""
+        # num_instances is stored with the request that created the instance: for a
+        # move, only the number of UUIDs is right.
         if self.instance_uuids:
             return len(self.instance_uuids)
         return self.num_instances
 
     @property
     def trace_id(self) -> str | None:
-        """The request id that other services' logs are to carry."""
+        """The request id for the logs of other services."""
         return self.global_request_id or self.request_id
 
     @property
     def is_rebuild(self) -> bool:
-        """True for a rebuild in place: does the instance's own host still suit it?"""
+        """True for a rebuild in place, which only checks the host of the instance."""
         return self.scheduler_hints.get('_nova_check_type') == REBUILD
 
     @property
     def names_hosts(self) -> bool:
-        """True if it wants certain hosts or nodes, or rules some out."""
+        """True for a requested destination, ignored hosts, forced hosts or nodes."""
+        if self.ignore_hosts or self.force_hosts or self.force_nodes:
+            return True
         destination = self.requested_destination
-        forced = self.force_hosts or self.force_nodes
-        return bool(
-            self.ignore_hosts
-            or forced
-            or (destination and destination.host is not None)
-        )
+        return destination is not None and destination.host is not None
 
     @property
     def skips_filters(self) -> bool:
-        """True if hosts are forced, which are not filtered unless a check type is
-        named."""
+        """True for forced hosts without a check type, which nova does not filter."""
         forced = self.force_hosts or self.force_nodes
         return bool(forced) and not self.scheduler_hints.get('_nova_check_type')
 
     @property
     def claims(self) -> bool:
-        """True if chosen hosts are also claimed in Placement."""
+        """True if the chosen hosts are claimed in Placement."""
         return bool(self.instance_uuids) and not self.is_rebuild
 
     def request_groups(self, pinned: bool = True) -> dict[str, RequestGroup]:
-        """The groups of the query for candidates; see
-        :meth:`Requirements.request_groups`."""
+        """Return the request groups of the query for candidates.
+
+        See :meth:`Requirements.request_groups`.
+        """
         return self.requirements.request_groups(
             self.requested_resources, self.is_bfv, pinned
         )
 
     def hint(self, name: str) -> tuple[str, ...]:
-        """The values of a scheduler hint; empty when it is not given."""
+        """Return the values of a scheduler hint, empty without the hint."""
         return self.scheduler_hints.get(name, ())
 
     def has_hint(self, name: str) -> bool:
-        """True if a hint says anything: one empty text does not."""
+        """Return True if the hint has a value; a single empty text is no value."""
         return self.hint(name) not in ((), ('',))
 
     def single_hint(self, name: str, default: str = '') -> str:
-        """The value of a hint that takes one.
+        """Return the value of a hint that takes a single value.
 
-        :raises ValueError: it has several.
+        :raises ValueError: the hint has several values.
         """
         values = self.hint(name) or (default,)
         if len(values) > 1:
@@ -226,29 +237,33 @@ class Request:
         return values[0]
 
     def for_instance(self, uuid: str | None) -> 'Request':
-        """The same request with another current instance."""
+        """Return the request with another current instance."""
         if uuid:
             return replace(self, instance_uuid=uuid)
         return self
 
     def wanting(self, **changes: Any) -> 'Request':
-        """The same request with its destination narrowed (fields of Destination)."""
+        """Return the request with changed fields of the requested destination."""
         destination = self.requested_destination or Destination()
         return replace(self, requested_destination=replace(destination, **changes))
 
     def having_placed(self, host: str, candidate: Candidate | None) -> 'Request':
-        """The same request after one of its instances went to ``host``, which joins the
-        hosts of its group; its request groups have the candidate's providers."""
+        """Return the request after an instance was placed on ``host``.
+
+        ``host`` joins the hosts of the server group, and the request groups get the
+        resource providers of the candidate.
+        """
         group = self.instance_group
-        groups = self.requested_resources
         if group is not None:
             group = replace(group, hosts=group.hosts | {host})
-        if candidate is not None and groups:
-            serving = candidate.providers_by_group()
-            groups = tuple(
-                replace(
-                    each, provider_uuids=tuple(serving.get(str(each.requester_id), ()))
-                )
-                for each in groups
-            )
-        return replace(self, instance_group=group, requested_resources=groups)
+
+        resource_groups = self.requested_resources
+        if candidate is not None and resource_groups:
+            providers = candidate.providers_by_group()
+            served_groups = []
+            for resource_group in resource_groups:
+                uuids = tuple(providers.get(str(resource_group.requester_id), ()))
+                served_groups.append(replace(resource_group, provider_uuids=uuids))
+            resource_groups = tuple(served_groups)
+
+        return replace(self, instance_group=group, requested_resources=resource_groups)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as people and compute hosts write them: amounts, flags, lists of CPUs."""
+"""Parse values of users and compute hosts: amounts, flags, lists of CPUs."""
 
 import reprlib
 from collections.abc import Sequence
@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from novasched.conf.redaction import cut
 
 MAX_AMOUNT = 2**63 - 1
-"""No database holds more; JSON does, and then there is no number with a fraction to
-compare it with."""
+"""Largest amount: the largest BIGINT of a database. Larger integers, as JSON allows,
+cannot be converted to floating point numbers."""
 MAX_CPUS = 65536
-"""No machine has more, and a list that names more must not fill the memory."""
+"""Limit of CPU numbers, so that a list of CPUs cannot exhaust the memory."""
 MAX_NAMED_CPUS = 4 * MAX_CPUS
-"""A list that names all CPUs again and again must not fill the time."""
+"""Limit of the CPUs in a list, repetitions included, which bounds the parse time."""
 
 MAX_SHOWN_NAMES = 3
-"""Number of names that are shown of a list. Users send lists of any length."""
+"""Number of names to show of a list. Users send lists of unlimited length."""
 MAX_NAME_CHARACTERS = 100
-"""Length to which a shown name is cut."""
+"""Maximum length of a shown name."""
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 
 
 def amount(name: str, value: object) -> int:
-    """The whole number that a value has to be.
+    """Return the value if it is a whole number.
 
-    :raises ValueError: it is none; names the field.
+    :param name: the field, for the error.
+    :raises ValueError: the value is no whole number, or too large.
     """
     if not isinstance(value, int) or abs(value) > MAX_AMOUNT:
         raise ValueError(f'{name} is {reprlib.repr(value)}')
@@ -33,39 +34,47 @@ def amount(name: str, value: object) -> int:
 
 
 def is_true(value: object) -> bool:
-    """True for a text, or a value that was one, that says yes, as oslo.utils reads
-    it."""
+    """Return True for the true values of oslo.utils' ``bool_from_string``."""
     return str(value).strip().lower() in _TRUE
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names of a list, and the number of the other names."""
-    first = names[:MAX_SHOWN_NAMES]
-    shown = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in first)
-    others = len(names) - len(first)
-    if not others:
-        return shown
-    return f'{shown} and {others} others'
+    """Return the first names of a list, and the number of the remaining names."""
+    first_names = names[:MAX_SHOWN_NAMES]
+    text = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in first_names)
+    remaining = len(names) - len(first_names)
+    if not remaining:
+        return text
+    return f'{text} and {remaining} others'
 
 
 def cpu_set(text: str) -> set[int]:
-    """The CPUs of a list such as ``'0-3,^2,8'``; exceptions may stand anywhere.
+    """Parse a list of CPUs such as ``'0-3,^2,8'``; exclusions apply in any position.
 
-    :raises ValueError: it is no such list.
+    :raises ValueError: the text is no list of CPUs.
     """
     included: set[int] = set()
     excluded: set[int] = set()
     named = 0
-    for rule in filter(None, map(str.strip, text.split(','))):
+    for rule in map(str.strip, text.split(',')):
+        if not rule:
+            continue
+
         first, dash, last = rule.removeprefix('^').partition('-')
         low = int(first)
-        high = int(last) if dash else low
+        high = low
+        if dash:
+            high = int(last)
         if not low <= high < MAX_CPUS:
             raise ValueError(f'{rule} is no range of CPUs')
+
         named += high - low + 1
         if named > MAX_NAMED_CPUS:
             raise ValueError(
                 f'more than {MAX_NAMED_CPUS} CPUs are named, some of them repeatedly'
             )
-        (excluded if rule.startswith('^') else included).update(range(low, high + 1))
+        if rule.startswith('^'):
+            excluded.update(range(low, high + 1))
+        else:
+            included.update(range(low, high + 1))
     return included - excluded
