@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration: nova's options, settings made of them, redaction of secrets, TLS
-files.
+"""Configuration: options of nova.conf, settings, redaction of secrets, TLS files.
 
-Importing the package imports none of it: the pure code needs ``settings`` alone.
+The package imports none of its modules: the pure code needs ``settings`` alone.
 """

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the configuration, and the base of all errors."""
+"""Errors of the configuration, and the base class of all errors of novasched."""
 
 from novasched.conf.redaction import hide
 
 
 class NovaschedError(Exception):
-    """Base of our errors; its text is fit for a log and holds no secret."""
+    """Base class of all errors; the text may be logged and contains no secret."""
 
 
 class ConfigError(NovaschedError):
-    """For the operator: an option's value stops the start. Names both, in one line."""
+    """An invalid value of an option, which stops the start.
+
+    The text names the option and the value in one line, for the operator.
+    """
 
     def __init__(self, option: str, value: object, why: str) -> None:
         super().__init__(' '.join(f'{option} = {value}: {why}'.split()))
 
 
 def safe_text(error: BaseException) -> str:
-    """An error's text without secrets; that of our own had them hidden where it was
-    made."""
+    """Return the text of an error without secrets."""
+    # Errors of novasched are free of secrets since they were made.
     if isinstance(error, NovaschedError):
         return str(error)
     return hide(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova.conf: declared here, read once, handed on as a frozen Settings."""
+"""Read nova.conf once, and make frozen settings of the options."""
 
 import dataclasses
 import math
@@ -24,17 +24,17 @@ from novasched.conf.settings import ServiceSettings, Settings, parse_ratios
 
 PROJECT = 'nova'
 Written = Mapping[str, Mapping[str, Sequence[str]]]
-"""Group to option to its values; names have no hyphens."""
+"""Values by group and option; the names have no hyphens."""
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
-"""The begin of an option's name in the value of another, as oslo.config fills it in."""
+"""The begin of a reference to another option, which oslo.config substitutes."""
 _VARIABLE = re.compile(r'\AOS_(?=\w+\Z)\w+?__(\w+)')
-"""A variable of the environment that oslo.config takes for an option."""
+"""An environment variable that oslo.config takes for an option."""
 GRACEFUL_SHUTDOWN_S = 180
-"""``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of
-it."""
+"""Default of ``[DEFAULT] graceful_shutdown_timeout`` in seconds, as in nova; the
+default of oslo.service is a third."""
 HTTP_TIMEOUT_S = 60
-"""``timeout`` unless set: seconds for an answer to begin, and as many for the rest of
-it."""
+"""Default of ``timeout``: seconds until an answer begins, and again until the answer
+is complete."""
 CLIENTS: Mapping[str, Mapping[str, Any]] = {
     group: {
         'service_type': service_type,
@@ -43,12 +43,12 @@ CLIENTS: Mapping[str, Mapping[str, Any]] = {
     }
     for group, service_type in (('placement', 'placement'), ('neutron', 'network'))
 }
-"""The groups that keystoneauth1 reads, and nova's defaults for their options."""
+"""Groups with keystoneauth1 options, and the defaults of nova."""
 RATIO_OPTIONS = {
     'image_props_weight_setting': 'filter_scheduler.image_props_weight_setting',
     'metrics_weight_setting': 'metrics.weight_setting',
 }
-"""The fields of Settings that list ``name=ratio``, and their options."""
+"""Option by field of Settings, for options that list ``name=ratio``."""
 BAD_REFERENCE = (
     cfg.NoSuchOptError,
     cfg.NoSuchGroupError,
@@ -59,20 +59,22 @@ WHY_DOLLAR = (
     'a $ in it names no option or leads back; a $ that is meant as such is written $$'
 )
 MAX_INTEGER = 2**31 - 1
-"""No whole number means anything beyond: in seconds it is longer than a life."""
+"""Limit of whole numbers; as seconds, 68 years."""
 LOG = logging.getLogger('nova.scheduler.utils')
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Declare every option that the daemon reads on ``conf``."""
+    """Declare every option of the daemon on ``conf``."""
     for group, option in OPTIONS:
-        conf.register_opt(option, group=None if group == 'DEFAULT' else group)
+        conf.register_opt(option, group=_section(group))
+
     logging.register_options(conf)
     set_defaults()
     service_options.register_service_opts(conf)
     report_options.set_defaults(conf)
     conf.register_opts(db_options.database_opts, group='database')
     conf.register_opts(db_options.database_opts, group='api_database')
+
     for group, defaults in CLIENTS.items():
         loading.register_auth_conf_options(conf, group)
         loading.register_session_conf_options(conf, group)
@@ -81,10 +83,17 @@ def register(conf: cfg.ConfigOpts) -> None:
             conf.set_default(name, default, group=group)
 
 
-def set_defaults() -> None:
-    """Give options of libraries the defaults that nova's services give them.
+def _section(group: str) -> str | None:
+    """Return the group as oslo.config expects: None stands for ``[DEFAULT]``."""
+    if group == 'DEFAULT':
+        return None
+    return group
 
-    oslo-config-generator calls this, too, before it lists them.
+
+def set_defaults() -> None:
+    """Set the defaults of nova for options of libraries.
+
+    oslo-config-generator calls the function as well, before listing the options.
     """
     service_options.set_service_opts_defaults(
         cfg.ConfigOpts(), graceful_shutdown_timeout=GRACEFUL_SHUTDOWN_S
@@ -92,27 +101,30 @@ def set_defaults() -> None:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """The options declared here, for oslo-config-generator. ``[database]`` is oslo.db's
-    own."""
+    """Return the declared options by group, for oslo-config-generator.
+
+    oslo.db lists ``[database]`` itself.
+    """
     groups: dict[str, list[cfg.Opt]] = {}
     for group, option in OPTIONS:
         groups.setdefault(group, []).append(option)
     groups['api_database'] = list(db_options.database_opts)
+
     for group, defaults in CLIENTS.items():
-        known = [
+        client_options = [
             *loading.get_auth_common_conf_options(),
             *loading.get_auth_plugin_conf_options('password'),
             *loading.get_session_conf_options(),
             *loading.get_adapter_conf_options(),
         ]
-        for each in known:
-            each.default = defaults.get(each.dest, each.default)
-        groups.setdefault(group, []).extend(known)
+        for option in client_options:
+            option.default = defaults.get(option.dest, option.default)
+        groups.setdefault(group, []).extend(client_options)
     return list(groups.items())
 
 
 def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.ConfigOpts:
-    """Read nova.conf as nova's own services do, and learn the secrets in it.
+    """Read nova.conf like the services of nova, and learn the secrets in the files.
 
     :raises ConfigError: a file cannot be read, or an option's value is not valid.
     """
@@ -125,10 +137,12 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
             '--config-file', ', '.join(error.config_files), 'not found'
         ) from None
     except cfg.ConfigFileParseError as error:
-        # The broken line may hold anything, so it is not shown.
+        # The broken line is not shown, since it may contain a secret.
         cause: Any = error.__context__
-        is_line = isinstance(cause, cfg.ParseError)
-        why = f'line {cause.lineno}: {cause.msg}' if is_line else hide(error.msg)
+        if isinstance(cause, cfg.ParseError):
+            why = f'line {cause.lineno}: {cause.msg}'
+        else:
+            why = hide(error.msg)
         raise ConfigError('--config-file', error.config_file, why) from None
     except OSError as error:
         raise ConfigError(
@@ -143,15 +157,16 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
         raise _bad_reference(merged(map(parsed, _files(args, prog)))) from None
     except cfg.Error as error:
         raise ConfigError('command line', ' '.join(args), hide(error)) from None
+
     learn(secret_values(_written(conf)))
     learn(secret_values(environment()))
     return conf
 
 
 def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
-    """The line that tells the operator of an error that ends the start. One of
-    oslo.config's own is that of an option of a library, which has a ``$``: it quotes a
-    part of the value."""
+    """Return the line for the operator about an error that ends the start."""
+    # The error of oslo.config about a reference ($) in an option of a library quotes a
+    # part of the value, which may be secret.
     if conf is not None and isinstance(error, BAD_REFERENCE):
         error = _bad_reference(_written(conf))
     if isinstance(error, NovaschedError):
@@ -160,20 +175,22 @@ def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
 
 
 def _files(args: Sequence[str], prog: str) -> list[str]:
-    """The files that oslo.config takes, for an error that does not name its file."""
-    named = [part for each in args for part in each.split('=', 1)]
-    files = [*filter(os.path.isfile, named), *within(filter(os.path.isdir, named))]
+    """Return the files that oslo.config reads, for an error that names no file."""
+    names: list[str] = []
+    for argument in args:
+        names += argument.split('=', 1)
+    files = list(filter(os.path.isfile, names))
+    files += within(filter(os.path.isdir, names))
     return files or cfg.find_config_files(PROJECT, prog)
 
 
 def _bad_reference(written: Written) -> ConfigError:
-    """The error of options that by a ``$`` refer to another."""
-    names = [
-        f'[{group}] {name}'
-        for group, options in written.items()
-        for name, values in options.items()
-        if any(map(_REFERENCE.search, values))
-    ]
+    """Return the error about all options that refer to another option by ``$``."""
+    names = []
+    for group, options in written.items():
+        for name, values in options.items():
+            if any(map(_REFERENCE.search, values)):
+                names.append(f'[{group}] {name}')
     return ConfigError(', '.join(names) or 'an option', '(not shown)', WHY_DOLLAR)
 
 
@@ -183,15 +200,15 @@ def _written(conf: cfg.ConfigOpts) -> Written:
 
 
 def _folders(conf: cfg.ConfigOpts) -> list[str]:
-    """The folders that are read: oslo.config's own option has but the last
-    ``--config-dir``."""
+    """Return the folders of all ``--config-dir``."""
+    # conf.config_dir has only the last folder.
     return list(conf.config_dirs or conf.config_dir or [])
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The values on which decisions depend.
+    """Return the values on which decisions depend.
 
-    :raises ConfigError: an option's value is not valid.
+    :raises ConfigError: the value of an option is invalid.
     """
     values = _values(conf, Settings)
     for name, option in RATIO_OPTIONS.items():
@@ -202,15 +219,18 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
                 option,
                 ', '.join(bad),
             )
+
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
-    seconds = values['service_down_time']
+
+    # As in nova: with a shorter service_down_time, every service would count as down.
+    down_time = values['service_down_time']
     interval = values['report_interval']
-    if seconds <= interval:  # which no service's heartbeats could keep
+    if down_time <= interval:
         values['service_down_time'] = int(2.5 * interval)
         LOG.warning(
             'service_down_time (%d s) must be more than report_interval (%d s); taking'
             ' %d s for it',
-            seconds,
+            down_time,
             interval,
             values['service_down_time'],
         )
@@ -218,9 +238,9 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
-    """The values that configure the process.
+    """Return the values that configure the process.
 
-    :raises ConfigError: an option's value is not valid.
+    :raises ConfigError: the value of an option is invalid.
     """
     values = _values(conf, ServiceSettings)
     values['host'] = values.get('host') or socket.gethostname()
@@ -233,9 +253,9 @@ def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
 def _values(
     conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]
 ) -> dict[str, Any]:
-    """The value of each field of the settings.
+    """Return the value of each field of the settings.
 
-    :raises ConfigError: a value is not valid, or is empty and must not be.
+    :raises ConfigError: a value is invalid, or empty and must not be empty.
     """
     names = {field.name for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
@@ -243,52 +263,66 @@ def _values(
         name = field_of(group, option.dest)
         if name not in names:
             continue
+
         shown = f'[{group}] {option.name}'
+        section = _section(group)
         try:
-            value = (conf if group == 'DEFAULT' else conf[group])[option.dest]
-        except ValueError as error:  # oslo.config's own for what nova.conf says is one
+            options = conf[section] if section else conf
+            value = options[option.dest]
+        except ValueError as error:
+            # oslo.config raises a subclass of ValueError for an invalid value.
             why = str(error).rpartition('is not valid: ')[2]
             raise ConfigError(shown, _text(conf, group, option), why) from None
+
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(shown, value, 'is no finite number')
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise ConfigError(shown, value, f'is not within {MAX_INTEGER}')
+
         if value is None and kind is ServiceSettings:
             continue
-        if (
-            value is None and option.default is not None
-        ):  # so oslo.config reads a number
+        # oslo.config reads an empty text as None where a number is expected.
+        if value is None and option.default is not None:
             raise ConfigError(shown, '', 'it is empty')
-        values[name] = tuple(value) if isinstance(value, list) else value
+
+        if isinstance(value, list):
+            value = tuple(value)
+        values[name] = value
     return values
 
 
 def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
-    """An option's value as it stands in the files, else its default, for the text of an
-    error."""
+    """Return the value of an option as written in the files, for an error.
+
+    Without a value in the files, the default.
+    """
     plain = cfg.ConfigOpts()
-    section = None if group == 'DEFAULT' else group
-    plain.register_opt(
-        cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section
-    )
+    section = _section(group)
+    text_option = cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts)
+    plain.register_opt(text_option, section)
     files = conf.config_file or []
     plain([], default_config_files=files, default_config_dirs=_folders(conf))
-    written = (plain[section] if section else plain)[option.dest]
-    return str(option.default if written is None else written)
+
+    options = plain[section] if section else plain
+    written = options[option.dest]
+    if written is None:
+        written = option.default
+    return str(written)
 
 
 def within(folders: Iterable[str]) -> Iterator[str]:
-    """The files that oslo.config takes from ``--config-dir``, in its order."""
+    """Yield the files in folders of ``--config-dir``, in the order of oslo.config."""
     for folder in folders:
-        yield from (str(path) for path in sorted(Path(folder).glob('*.conf')))
+        yield from map(str, sorted(Path(folder).glob('*.conf')))
 
 
 def parsed(path: str) -> Written:
-    """The options of one file.
+    """Return the options of a file.
 
-    :raises ParseError: oslo.config's; its text quotes a line, which may hold anything.
+    :raises oslo_config.cfg.ParseError: the error quotes a line, which may contain a
+        secret.
     :raises OSError: the file cannot be read.
-    :raises UnicodeDecodeError: it is no text.
+    :raises UnicodeDecodeError: the file is no text in UTF-8.
     """
     sections: dict[str, dict[str, list[str]]] = {}
     cfg.ConfigParser(os.path.expanduser(path), sections).parse()
@@ -296,8 +330,7 @@ def parsed(path: str) -> Written:
 
 
 def merged(files: Iterable[Written]) -> Written:
-    """The options of several files, values of later ones behind those of earlier
-    ones."""
+    """Merge the options of several files; values of later files come last."""
     groups: dict[str, dict[str, list[str]]] = {}
     for sections in files:
         for section, options in sections.items():
@@ -308,18 +341,21 @@ def merged(files: Iterable[Written]) -> Written:
 
 
 def secret_values(written: Written) -> Iterator[str]:
-    """The values of all options that by their name or look hold a secret."""
+    """Yield the values of options that hold a secret, by name or by look."""
     for options in written.values():
         for name, values in options.items():
             for value in values:
                 if is_telling(name, value):
-                    yield from (value, value.replace('$$', '$').replace(r'\$', '$'))
+                    yield value
+                    # With $ unescaped, as oslo.config returns the value.
+                    yield value.replace('$$', '$').replace(r'\$', '$')
 
 
 def environment() -> Written:
-    """The options that variables of the environment set, all in one group
-    ``environment``."""
-    named = ((_VARIABLE.match(name), value) for name, value in os.environ.items())
-    return {
-        'environment': {found[1].lower(): [value] for found, value in named if found}
-    }
+    """Return the options in environment variables, in the group ``environment``."""
+    options = {}
+    for variable, value in os.environ.items():
+        match = _VARIABLE.match(variable)
+        if match:
+            options[match[1].lower()] = [value]
+    return {'environment': options}

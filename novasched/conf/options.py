@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's options, as far as a scheduler reads them, made of the fields that they fill.
+"""The options of nova.conf that a scheduler reads, made of the fields of the settings.
 
-Each row of ``OPTIONS`` is (group, option). The option's name is also that of its field
-of :class:`~novasched.conf.settings.Settings` or
-:class:`~novasched.conf.settings.ServiceSettings`; for ``[metrics]`` the group's name
-comes in front (:func:`field_of`).
+Each row of ``OPTIONS`` is (group, option). The fields of
+:class:`~novasched.conf.settings.Settings` and
+:class:`~novasched.conf.settings.ServiceSettings` have the names of the options; fields
+of ``[metrics]`` have the group as prefix (:func:`field_of`).
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ DRIVER_ALIASES = {
 }
 
 TRACES_PATH = '/v1/traces'
-"""Path at which a collector of OTLP takes traces, unless the URL has another."""
+"""Path of an OTLP collector for traces, for a URL without a path."""
 TRAIT = types.String(max_length=255, regex='^[A-Z0-9_]+$')
 _NAME = types.HostDomain()
 _IPV6 = types.IPAddress(version=6)
@@ -33,9 +33,9 @@ _URL = types.URI(schemes=['http', 'https'])
 
 
 class OptionalType(types.String):
-    """A type whose empty value is None.
+    """A type of option whose empty value is None.
 
-    :param parse: reads a text that is not empty, or raises ValueError.
+    :param parse: parses a text that is not empty, or raises ValueError.
     """
 
     def __init__(self, parse: Callable[[str], object], type_name: str) -> None:
@@ -50,21 +50,30 @@ class OptionalType(types.String):
 
 
 def parse_address(text: str) -> Address:
-    """Read ``HOST:PORT`` or ``[::1]:PORT``."""
+    """Parse ``HOST:PORT`` or ``[::1]:PORT``.
+
+    :raises ValueError: the text is no address.
+    """
     host, _, port = text.rpartition(':')
-    bracketed = host.startswith('[') and host.endswith(']')
+    is_bracketed = host.startswith('[') and host.endswith(']')
+    is_number = port.isascii() and port.isdigit()
     try:
-        if not (port.isascii() and port.isdigit()) or (':' in host and not bracketed):
+        if not is_number or (':' in host and not is_bracketed):
             raise ValueError
-        return Address(
-            _IPV6(host[1:-1]) if bracketed else _NAME(host), int(_PORT(port) or 0)
-        )
+        if is_bracketed:
+            name = _IPV6(host[1:-1])
+        else:
+            name = _NAME(host)
+        return Address(name, int(_PORT(port) or 0))
     except ValueError:
         raise ValueError('HOST:PORT or [::1]:PORT is wanted') from None
 
 
 def parse_bind(text: str) -> Address | SocketFile:
-    """Read ``unix:/PATH``, or what :func:`parse_address` reads."""
+    """Parse ``unix:/PATH``, ``HOST:PORT`` or ``[::1]:PORT``.
+
+    :raises ValueError: the text is neither.
+    """
     scheme, _, path = text.partition(':')
     if scheme == 'unix' and path.startswith(('/', '$')):
         return SocketFile(path)
@@ -75,29 +84,33 @@ def parse_bind(text: str) -> Address | SocketFile:
 
 
 def parse_collector(text: str) -> str:
-    """Read the URL of a collector that speaks OTLP over HTTP; the answer has its
-    path."""
+    """Parse the URL of a collector for OTLP over HTTP, and add the default path.
+
+    :raises ValueError: the text is no such URL.
+    """
     try:
         parts = urlsplit(_URL(text))
-        is_usable = (
-            parts.hostname and parts.port != 0 and not (parts.query or parts.fragment)
-        )
+        is_complete = parts.hostname and parts.port != 0
+        is_usable = is_complete and not (parts.query or parts.fragment)
     except ValueError:
         is_usable = False
-    if not is_usable:  # the text quotes no part of the URL, which may be secret
+    if not is_usable:
+        # The error quotes no part of the URL, which may contain a secret.
         raise ValueError('http[s]://HOST[:PORT][/PATH] is wanted')
-    return parts._replace(
-        path=parts.path if parts.path.strip('/') else TRACES_PATH
-    ).geturl()
+
+    if not parts.path.strip('/'):
+        parts = parts._replace(path=TRACES_PATH)
+    return parts.geturl()
 
 
 STATE_PATH = '/var/lib/nova'
 PYTHON_PATH = '/usr/lib/python3/dist-packages'
+STATE_PATH_HELP = "Folder of nova's own files."
 PYBASEDIR_HELP = (
     "Folder of nova's Python package, to which nova's default of state_path refers."
 )
 ADDRESS = OptionalType(parse_address, 'address and port value')
-KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
+OPTION_TYPES: Mapping[str, Callable[..., cfg.Opt]] = {
     'bool': cfg.BoolOpt,
     'int': cfg.IntOpt,
     'float': cfg.FloatOpt,
@@ -113,41 +126,44 @@ KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
         cfg.Opt, type=OptionalType(parse_collector, 'URL value')
     ),
 }
-"""By the annotation of a field, or its name."""
+"""Type of the option by annotation of the field, or by name of the field."""
 
 
 def field_of(group: str, name: str) -> str:
-    """The field of the settings that an option fills."""
+    """Return the field of the settings for an option."""
     if group == 'metrics':
         return f'metrics_{name}'
     return name
 
 
 def _option(field: dataclasses.Field[Any]) -> tuple[str, cfg.Opt]:
+    """Make the option of a field; see :func:`novasched.conf.settings.option`."""
     rules = dict(field.metadata)
     group = rules.pop('group')
-    old = rules.pop('old')
-    kind = KINDS.get(field.name) or KINDS[str(field.type).removesuffix(' | None')]
-    default = list(field.default) if isinstance(field.default, tuple) else field.default
-    default = rules.pop('written', default)
-    option = kind(
-        field.name.removeprefix('metrics_') if group == 'metrics' else field.name,
-        default=None if default == '' else default,
-        deprecated_opts=[cfg.DeprecatedOpt(name, group='DEFAULT') for name in old],
-        **rules,
-    )
+    old_names = rules.pop('old')
+
+    option_type = OPTION_TYPES.get(field.name)
+    if option_type is None:
+        option_type = OPTION_TYPES[str(field.type).removesuffix(' | None')]
+
+    name = field.name
+    if group == 'metrics':
+        name = name.removeprefix('metrics_')
+
+    default = rules.pop('written', field.default)
+    if isinstance(default, tuple):
+        default = list(default)
+    elif default == '':
+        default = None
+
+    deprecated = [cfg.DeprecatedOpt(old, group='DEFAULT') for old in old_names]
+    option = option_type(name, default=default, deprecated_opts=deprecated, **rules)
     return group, option
 
 
 OPTIONS: list[tuple[str, cfg.Opt]] = [
-    (
-        'DEFAULT',
-        cfg.StrOpt(
-            'state_path', default=STATE_PATH, help="Folder of nova's own files."
-        ),
-    ),
+    ('DEFAULT', cfg.StrOpt('state_path', default=STATE_PATH, help=STATE_PATH_HELP)),
     ('DEFAULT', cfg.StrOpt('pybasedir', default=PYTHON_PATH, help=PYBASEDIR_HELP)),
-    *map(
-        _option, (*dataclasses.fields(Settings), *dataclasses.fields(ServiceSettings))
-    ),
+    *map(_option, dataclasses.fields(Settings)),
+    *map(_option, dataclasses.fields(ServiceSettings)),
 ]

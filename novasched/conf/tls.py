@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of TLS that options name, looked at before a library needs them.
+"""Check the TLS files of options before a library opens the files.
 
-Libraries open them anew for each connection, and tell neither the option nor always the
-file.
+Libraries open the files for each connection, and their errors name neither the option
+nor reliably the file.
 """
 
 import ssl
@@ -15,39 +15,42 @@ from novasched.conf.errors import ConfigError
 
 
 def check_group(conf: cfg.ConfigOpts, group: str, *options: str) -> None:
-    """Check the files that options of a group of nova.conf name: see
-    :func:`check_files`."""
-    check_files({f'[{group}] {option}': conf[group][option] for option in options})
+    """Check the TLS files of a group of nova.conf; see :func:`check_files`."""
+    files = {}
+    for option in options:
+        files[f'[{group}] {option}'] = conf[group][option]
+    check_files(files)
 
 
 def check_files(files: Mapping[str, str | None]) -> None:
-    """See that files can be read and hold what they should; those that are not named
-    are left.
+    """Check that TLS files can be read and contain certificates and a key.
 
-    :param files: by what an operator calls them, the paths of the authorities, of our
-        certificate and of its key, in this order.
-    :raises ConfigError: one cannot be used.
+    :param files: paths by option: authorities, certificate and key, in this order; a
+        path may be None.
+    :raises ConfigError: a file cannot be used.
     """
-    names = [*files]
+    authority_option, certificate_option, key_option = files
     authority, certificate, key = files.values()
     for name, path in files.items():
         try:
-            # A directory of authorities is for OpenSSL to read.
+            # OpenSSL reads a directory of authorities.
             if path and not (path is authority and Path(path).is_dir()):
                 Path(path).read_bytes()
         except OSError as error:
             raise ConfigError(name, path, str(error.strerror)) from None
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authority and Path(authority).is_file():
         try:
             context.load_verify_locations(authority)
         except ssl.SSLError:
             why = 'it holds no certificate (PEM)'
-            raise ConfigError(names[0], authority, why) from None
+            raise ConfigError(authority_option, authority, why) from None
+
     if certificate:
         try:
-            # The answer to a question that would be put at the terminal.
+            # Without a password, OpenSSL would ask at the terminal.
             context.load_cert_chain(certificate, key or None, password='')
         except (ssl.SSLError, ValueError):
-            why = f'it holds no certificate (PEM), or none for the key of {names[2]}'
-            raise ConfigError(names[1], certificate, why) from None
+            why = f'it holds no certificate (PEM), or none for the key of {key_option}'
+            raise ConfigError(certificate_option, certificate, why) from None
