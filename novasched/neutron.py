@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron over HTTP, as far as prefilters ask it: GETs of ports and subnets.
+"""A client of Neutron for prefilters: GETs of ports and subnets.
 
-Segments of a routed network are providers in Placement; their aggregates are nova's.
+A segment of a routed network is a resource provider in Placement. The aggregates of the
+provider are host aggregates of nova.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,11 +36,11 @@ class _Subnet(msgspec.Struct):
 
 
 class Neutron:
-    """Implements :class:`novasched.scheduler.prefilters.Network` with the service's own
-    credentials.
+    """Implements :class:`novasched.scheduler.prefilters.Network`.
 
-    :param provider_aggregates: Placement's aggregates of a provider; none if there is
-        no provider.
+    :param http: an adapter with the credentials of ``[neutron]``.
+    :param provider_aggregates: returns the aggregates of a resource provider in
+        Placement, empty without the provider.
     """
 
     def __init__(
@@ -51,17 +52,16 @@ class Neutron:
         self.provider_aggregates = provider_aggregates
 
     def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
-        """All of them by one GET."""
+        """Return the ports by UUID, with a single GET."""
         fields = ('id', 'network_id', 'fixed_ips', 'binding:vnic_type')
-        found = self._get('ports', {'id': sorted(set(uuids)), 'fields': fields}, _Port)
-        return {
-            port.id: Port(
-                network_id=port.network_id,
-                subnet_id=port.fixed_ips[0].subnet_id if port.fixed_ips else None,
-                vnic_type=port.vnic_type,
-            )
-            for port in found
-        }
+        query = {'id': sorted(set(uuids)), 'fields': fields}
+        ports = {}
+        for port in self._get('ports', query, _Port):
+            subnet_id = None
+            if port.fixed_ips:
+                subnet_id = port.fixed_ips[0].subnet_id
+            ports[port.id] = Port(port.network_id, subnet_id, port.vnic_type)
+        return ports
 
     def network_aggregates(self, uuid: str) -> frozenset[str]:
         return self._aggregates(self._subnets({'network_id': [uuid]}))
@@ -73,13 +73,17 @@ class Neutron:
         return self._aggregates(subnets)
 
     def _subnets(self, filters: Mapping[str, Iterable[str]]) -> list[_Subnet]:
-        """Subnets; without Neutron's extension ``segment`` they have no segment_id."""
+        """Return subnets; the segment_id needs the Neutron extension ``segment``."""
         return self._get('subnets', {**filters, 'fields': ['segment_id']}, _Subnet)
 
     def _aggregates(self, subnets: Iterable[_Subnet]) -> frozenset[str]:
-        """The aggregates of all segments; a segment without any is set up wrongly."""
+        """Return the aggregates of all segments of the subnets.
+
+        :raises NetworkUnavailable: a segment has no aggregate.
+        """
+        segments = {subnet.segment_id for subnet in subnets if subnet.segment_id}
         all_aggregates: frozenset[str] = frozenset()
-        for segment in sorted({x.segment_id for x in subnets if x.segment_id}):
+        for segment in sorted(segments):
             aggregates = self.provider_aggregates(segment)
             if not aggregates:
                 raise NetworkUnavailable(
@@ -91,18 +95,21 @@ class Neutron:
     def _get(
         self, resource: str, parameters: Mapping[str, Iterable[str]], shape: type[Item]
     ) -> list[Item]:
+        """Get a list of resources.
+
+        :raises NetworkUnavailable: Neutron does not answer, or with an error.
+        """
         query = urlencode(parameters, doseq=True)
         try:
             response = self.http.get(f'/v2.0/{resource}?{query}', raise_exc=False)
-        except (
-            ks_exc.ClientException,
-            OSError,
-        ) as error:  # the latter of the files of TLS
+        except (ks_exc.ClientException, OSError) as error:
+            # OSError: a file for TLS cannot be read.
             raise NetworkUnavailable(f'Neutron: {hide(error)}') from None
         if response.status_code != 200:
             raise NetworkUnavailable(
                 f'Neutron answers {response.status_code} for its {resource}'
             )
+
         try:
             answer = msgspec.json.decode(response.content, type=dict[str, msgspec.Raw])
             return msgspec.json.decode(answer.get(resource, b''), type=list[shape])  # type: ignore[valid-type]

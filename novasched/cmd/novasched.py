@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's entry point: ``novasched --config-file /etc/nova/nova.conf``."""
+"""Entry point of the daemon: ``novasched --config-file /etc/nova/nova.conf``."""
 
 import sys
 from collections.abc import Sequence
 
-# This import comes first. It chooses the threads with which the libraries below are
-# imported, and hides eventlet from them: oslo.log before 8.3, the newest for Python
-# 3.10, imports eventlet where it is installed.
+# This import must come first. It selects native threads before the libraries below are
+# imported, and hides eventlet: oslo.log before 8.3, the newest release for Python 3.10,
+# imports eventlet if installed.
 import novasched.concurrency  # noqa: F401
 
 # isort: split
@@ -23,30 +23,37 @@ DAEMON_NAME = 'novasched'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the daemon; whatever an operator must mend ends it with one line and 1."""
+    """Run the daemon.
+
+    An error that an operator must fix ends the daemon with a line on the standard error
+    and the exit status 1.
+    """
+    if argv is None:
+        argv = sys.argv[1:]
     conf = None
-    logged = False
+    has_log_file = False
     try:
-        args = sys.argv[1:] if argv is None else argv
-        conf = loading.load(args, DAEMON_NAME, runtime.version())
-        _begin_to_log(conf)
+        conf = loading.load(argv, DAEMON_NAME, runtime.version())
+        _set_up_logging(conf)
         logs.hide_secrets()
-        logged = bool(conf.log_file or conf.log_dir)
+        has_log_file = bool(conf.log_file or conf.log_dir)
         return daemon.run(conf)
     except (NovaschedError, cfg.Error, RecursionError) as error:
         refusal = loading.refusal(conf, error)
-    # Past the handler: in there, oslo.log adds the error in hand to what is logged.
-    if logged:
+
+    # Outside of the handler: inside, oslo.log would add the error to the message.
+    if has_log_file:
         LOG.critical('%s', refusal)
     print(f'{DAEMON_NAME}: {refusal}', file=sys.stderr)
     return 1
 
 
-def _begin_to_log(conf: cfg.ConfigOpts) -> None:
-    """Log as nova.conf wants it. oslo.log looks at its options when it uses them.
+def _set_up_logging(conf: cfg.ConfigOpts) -> None:
+    """Set up logging by the options of oslo.log.
 
-    :raises ConfigError: an option's value is not valid.
+    :raises ConfigError: the value of an option is invalid.
     """
+    # oslo.log checks its options only here, with a different error for each option.
     try:
         logging.setup(conf, loading.PROJECT)
     except logging.LogConfigError as error:

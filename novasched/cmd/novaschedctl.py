@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's tool: ``novaschedctl COMMAND``.
+"""The tool for operators: ``novaschedctl COMMAND``.
 
-A command is a module with a docstring of one line or more, ``add_arguments(parser)``
-and ``run(arguments)``, whose answer is the exit status.
+A command is a module of ``novasched/tools`` with ``add_arguments(parser)``, and with
+``run(arguments)``, which returns the exit status. The first line of the module's
+docstring is the summary of the command.
 """
 
 import argparse
@@ -20,27 +21,33 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and leaves the usage to ``--help``."""
+    """A parser with errors of one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f'{self.prog}: {message}\n')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what a user must mend ends it with one line."""
+    """Run a command; an error that a user must fix ends the command with a line."""
+    if argv is None:
+        argv = sys.argv[1:]
     parser = Parser(prog=TOOL_NAME, description='Tools for those who run novasched.')
-    commands = parser.add_subparsers(metavar='COMMAND', required=True)
-    argv = sys.argv[1:] if argv is None else argv
-    # One that is asked for is not to wait until the others are imported.
-    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
+    subparsers = parser.add_subparsers(metavar='COMMAND', required=True)
+
+    # A given command starts faster if no module of another command is imported.
+    commands: Sequence[str] = COMMANDS
+    if argv and argv[0] in COMMANDS:
+        commands = argv[:1]
+    for name in commands:
         module = import_module(f'novasched.tools.{name}')
         summary, _, details = (module.__doc__ or '').partition('\n')
-        added = commands.add_parser(
+        subparser = subparsers.add_parser(
             name, help=summary, description=summary, epilog=details
         )
-        module.add_arguments(added)
-        added.set_defaults(run=module.run)
+        module.add_arguments(subparser)
+        subparser.set_defaults(run=module.run)
     arguments = parser.parse_args(argv)
+
     try:
         return int(arguments.run(arguments))
     except NovaschedError as error:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon: building it, its processes, and its report to operators."""
+"""The daemon: composition root, processes, and Guru Meditation Report."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The composition root: builds a scheduler from nova.conf.
 
-The only module that knows every adapter. A worker calls it after the fork, since
-neither database connections nor sockets survive one.
+The only module that knows every adapter. A worker builds the scheduler after the fork,
+since database connections and sockets do not survive a fork.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger('nova.scheduler.manager')
 COUNTS = 'counts'
-"""The value of ``[novasched] fault_detail`` with which refusals say why."""
+"""The value of ``[novasched] fault_detail`` for refusals with reasons."""
 MAX_HTTP_CONNECTIONS = 64
-"""Threads that ask a service at once, as by default ``[DEFAULT]
+"""Connections to a service: one for each thread, by the default of ``[DEFAULT]
 executor_thread_pool_size``."""
 
 
@@ -71,31 +71,30 @@ class Application:
     cells: Cells
     heartbeat: Heartbeat
     discovery: Discovery
-    own: Database
+    main_database: Database
     notifier: QueuedNotifier | None
     records: DecisionRecorder
     tracing: DecisionExporter | None = None
 
     def look_at_columns(self) -> None:
-        """Notice columns that nova-manage has added to nova's tables."""
-        for base in (
-            self.own,
-            self.cells.api,
-            *(cell.database for cell in self.cells.all()),
-        ):
-            base.look_again()
+        """Notice columns that ``nova-manage db sync`` has added to tables of nova."""
+        self.main_database.look_again()
+        self.cells.api.look_again()
+        for cell in self.cells.all():
+            cell.database.look_again()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Delete the allocations that are still to be deleted, send the waiting
-        notifications, keep the waiting records, and close every connection to a
-        database.
+        """Finish the pending work, and close the connections to databases.
 
-        :param seconds: the time that the process has left. Deletions get half of the
+        The pending work is: allocations to delete, notifications to send, decision
+        records to store.
+
+        :param seconds: the remaining time of the process. Deletions get half of the
             time.
         """
-        # Allocations come first, so that the log names the instances whose allocations
-        # stay before the process is killed. The other steps take up to a minute where
-        # the message bus or the disk hangs.
+        # Allocations come first, so that the log names the instances with remaining
+        # allocations before the process is killed. The next steps take up to a minute
+        # if the message bus or the disk hangs.
         self.placement.close(seconds / 2)
         if self.notifier is not None:
             self.notifier.close()
@@ -104,7 +103,7 @@ class Application:
             self.tracing.close()
         self.hosts.close()
         self.cells.close()
-        self.own.close()
+        self.main_database.close()
         self.cells.api.close()
 
 
@@ -116,46 +115,52 @@ def compose(
 ) -> Application:
     """Build a scheduler from nova.conf.
 
-    :param counters: adds up decisions.
-    :raises ConfigError: an option's value cannot be used.
-    :raises BadPlugin: a filter, weigher or driver does not load.
+    :param counters: counts decisions for metrics.
+    :raises ConfigError: the value of an option cannot be used.
+    :raises BadPlugin: a filter, weigher or driver cannot be loaded.
     :raises DatabaseUnavailable: a database cannot be reached.
     """
+    # Plugins come first: a wrong name is found before a database is waited for.
     prepare = functools.partial(share_options, conf)
     filters = plugins.filters(settings, prepare)
     weighers = plugins.weighers(settings, prepare)
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
-    host = service.host
+
+    traces = None
+    if service.tracing_endpoint:
+        traces = wiring.traces(service.tracing_endpoint, service.host, version())
+
+    # Databases.
     utcnow = timeutils.utcnow
-    endpoint = service.tracing_endpoint
-    traces = wiring.traces(endpoint, host, version()) if endpoint else None
-    own = _database(conf, 'database', settings.cell_timeout)
-    api = _database(conf, 'api_database', settings.cell_timeout)
-    cells = Cells(api, conf.database, settings.cell_timeout)
+    main_database = _database(conf, 'database', settings.cell_timeout)
+    api_database = _database(conf, 'api_database', settings.cell_timeout)
+    cells = Cells(api_database, conf.database, settings.cell_timeout)
     cells.refresh()
-    aggregates = AggregateReader(api)
-    group = service_group(conf, settings, host, utcnow)
-    memcached = group if isinstance(group, MemcachedServiceGroup) else None
+    aggregates = AggregateReader(api_database)
+    group = service_group(conf, settings, service.host, utcnow)
     pending_claims = PendingClaims(settings)
     hosts = HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
 
-    http = http_adapter(conf, 'placement', service)
+    # Placement and Neutron.
     placement = PlacementClient(
         settings,
-        http,
+        http_adapter(conf, 'placement', service),
         InstanceStates(cells),
         pending_claims.taken,
         max(1, service.workers),
     )
     network = _neutron(conf, settings, service, placement)
+
+    # Decisions, and the observers of decisions.
     sources = Sources(aggregates, network)
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
-
     records = _recorder(conf, settings, service, hosts, placement, counters, traces)
-    explain = render.explained if settings.fault_detail == COUNTS else None
+    explain = None
+    if settings.fault_detail == COUNTS:
+        explain = render.explained
     parts = Parts(
         settings,
         prefilters,
@@ -168,14 +173,20 @@ def compose(
         records,
         explain,
     )
+
+    memcached = None
+    if isinstance(group, MemcachedServiceGroup):
+        memcached = group
     return Application(
         driver=make_driver(parts),
         placement=placement,
         hosts=hosts,
         cells=cells,
-        heartbeat=Heartbeat(own, cells.enabled, host, utcnow, memcached),
-        discovery=Discovery(cells, own, group, host, utcnow),
-        own=own,
+        heartbeat=Heartbeat(
+            main_database, cells.enabled, service.host, utcnow, memcached
+        ),
+        discovery=Discovery(cells, main_database, group, service.host, utcnow),
+        main_database=main_database,
         notifier=notifier,
         records=records,
         tracing=traces,
@@ -191,15 +202,15 @@ def _recorder(
     counters: DecisionCounters | None,
     traces: DecisionExporter | None,
 ) -> DecisionRecorder:
-    """Make what keeps decisions, and finds out why Placement did not offer hosts."""
-    path = service.decisions_file
-    stored = settings.decisions_stored
-    size = settings.decisions_size
-    store = RecordWriter(path, stored, size) if path else None
-    http = http_adapter(conf, 'placement', service)
+    """Build the recorder of decisions with the diagnosis of refused requests."""
+    store = None
+    if service.decisions_file:
+        store = RecordWriter(
+            service.decisions_file, settings.decisions_stored, settings.decisions_size
+        )
     diagnoser = Diagnoser(
         settings,
-        http,
+        http_adapter(conf, 'placement', service),
         hosts.aggregates,
         lambda since: hosts.snapshot(since).host_snapshot.hosts,
         circuit_open=lambda: placement.circuit_open,
@@ -214,9 +225,9 @@ def _recorder(
 def preflight(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 ) -> None:
-    """See, before any worker starts, that there is nothing that an operator must mend.
+    """Check, before any worker starts, everything that an operator may have to fix.
 
-    :raises NovaschedError: there is; the text says what.
+    :raises NovaschedError: the text says what an operator must fix.
     """
     application = compose(conf, settings, service)
     try:
@@ -230,6 +241,7 @@ def preflight(
             error,
         )
     application.heartbeat.register()
+
     if why := application.records.open():
         LOG.warning(
             'Decision records are kept in memory alone, where novaschedctl explain does'
@@ -243,13 +255,10 @@ def preflight(
 
 def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     url = conf[group].connection
+    option = f'[{group}] connection'
     if not url:
-        raise ConfigError(
-            f'[{group}] connection', 'not set', 'the URL of a database is needed'
-        )
-    return connect(
-        conf[group], url, f'[{group}] connection', wait=True, patience=patience
-    )
+        raise ConfigError(option, 'not set', 'the URL of a database is needed')
+    return connect(conf[group], url, option, wait=True, patience=patience)
 
 
 def _neutron(
@@ -258,15 +267,18 @@ def _neutron(
     service: ServiceSettings,
     placement: PlacementClient,
 ) -> Neutron | None:
-    """Neutron, if ``[neutron]`` has credentials."""
+    """Return a client of Neutron, None without credentials in ``[neutron]``."""
     if not conf.neutron.auth_type and not conf.neutron.auth_section:
-        is_needed = settings.query_placement_for_routed_network_aggregates
+        level = logging.INFO
+        if settings.query_placement_for_routed_network_aggregates:
+            level = logging.WARNING
         LOG.log(
-            logging.WARNING if is_needed else logging.INFO,
+            level,
             'Neutron is not asked about routed networks and remote-managed ports, since'
             ' [neutron] auth_type is not set.',
         )
         return None
+
     http = http_adapter(conf, 'neutron', service)
     http.connect_retries = service.http_retries
     return Neutron(http, placement.aggregates)
@@ -275,9 +287,9 @@ def _neutron(
 def http_adapter(
     conf: cfg.ConfigOpts, group: str, service: ServiceSettings
 ) -> adapter.Adapter:
-    """The keystoneauth1 adapter that a group of nova.conf describes.
+    """Return the keystoneauth1 adapter of a group of nova.conf.
 
-    :raises ConfigError: the group does not say enough, or what cannot be.
+    :raises ConfigError: an option of the group is missing or invalid.
     """
     tls.check_group(conf, group, 'cafile', 'certfile', 'keyfile')
     try:

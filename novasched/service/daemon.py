@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon: a master that runs workers, and the life of a worker."""
+"""The daemon: a master that runs workers, and the service of a worker."""
 
 from __future__ import annotations
 
@@ -35,23 +35,26 @@ from novasched.service.supervisor import Job, Supervisor
 if TYPE_CHECKING:
     from novasched.observe.metrics import WorkerMetrics
     from novasched.observe.page.app import Page
+    from novasched.observe.web.server import HttpServer
 
 LOG = logging.getLogger('nova.service')
 MINUTE_S = 60
 LOG_RESERVE_S = 2
-"""Seconds, of those that a worker has to end, that are left for its log."""
+"""Seconds of the graceful shutdown timeout that are reserved for the last log lines."""
 TRIM_INTERVAL_S = 10
-"""Seconds between looks for memory that the system can have back."""
+"""Seconds between two returns of free memory to the system."""
 TASKS_TIMEOUT_S = 2.0
-"""Seconds that periodic tasks have to end."""
+"""Seconds for periodic tasks to end."""
 DECISIONS_IN_REPORT = 20
-"""Decisions that a Guru Meditation Report shows."""
+"""Number of decisions in a Guru Meditation Report."""
 
 
 @dataclass
 class SchedulerService:
-    """A worker: takes requests from the queue and answers them. Implements
-    :class:`novasched.service.supervisor.ProcessService`."""
+    """A worker: takes requests from the queue and answers them.
+
+    Implements :class:`novasched.service.supervisor.ProcessService`.
+    """
 
     conf: cfg.ConfigOpts
     settings: Settings
@@ -61,37 +64,43 @@ class SchedulerService:
     _records: DecisionRecorder | None = None
 
     def decisions(self) -> list[str]:
-        """The newest ones, a line each."""
-        newest = self._records.newest(DECISIONS_IN_REPORT) if self._records else ()
-        return [render.entry(record) for record in newest]
+        """Return the newest decisions, a line each."""
+        if self._records is None:
+            return []
+        return list(map(render.entry, self._records.newest(DECISIONS_IN_REPORT)))
 
     def beat(self) -> None:
         if self.vitals:
             self.vitals()
 
     def start(self) -> None:
-        """Build the scheduler, show that it is alive, take requests."""
+        """Build the scheduler, report that it is alive, and take requests."""
         LOG.info('Starting %s node (version %s)', TOPIC, runtime.version())
         if self.conf.log_options:
             self.conf.log_opt_values(LOG, logging.DEBUG)
         runtime.tune_malloc()
         runtime.tune_gc()
+
         metrics = self.metrics
         counters = metrics.decisions if metrics else None
-        self.application = compose(self.conf, self.settings, self.service, counters)
-        self._records = self.application.records
-        # a failure has been logged before the workers were started
+        application = compose(self.conf, self.settings, self.service, counters)
+        self.application = application
+        self._records = application.records
+        # preflight() has logged a failure before the workers were started.
         self._records.open()
-        self.application.hosts.prefetch(time.monotonic())
-        self._tasks = _start_tasks(self.application, self.settings)
+        application.hosts.prefetch(time.monotonic())
+        self._tasks = _start_tasks(application, self.settings)
+
         self._transport = make_transport(self.conf)
         self._server = make_server(
             self._transport,
             self.service.host,
-            self.application.driver,
+            application.driver,
             counts=metrics.messages if metrics else None,
         )
-        claims = self.application.hosts.pending_claims
+
+        # Claims of peers are heard before the first request is decided.
+        claims = application.hosts.pending_claims
         self._exchange = None
         if self.service.share_pending_claims and self.settings.in_flight_timeout:
             self._exchange = make_exchange(self._transport, claims, self.service.host)
@@ -99,51 +108,61 @@ class SchedulerService:
             claims.peers = self._exchange.peers
             self._exchange.start()
         self._server.start()
+
         if metrics:
-            its = self.application
-            parts = (
-                its.hosts,
-                its.placement,
-                its.own,
-                its.notifier,
-                its.records,
+            sampling = metrics.sample(
+                application.hosts,
+                application.placement,
+                application.main_database,
+                application.notifier,
+                application.records,
+                self._server,
             )
-            self._tasks.append(metrics.sample(*parts, self._server))
+            self._tasks.append(sampling)
         if self.vitals:
             self.vitals.work = self._work()
 
     def _work(self) -> Work:
-        """The work, as it is to be reported."""
-        its = self.application
-        longest = longest_request_s(self.conf, self.settings)
-        shares = self._exchange is not None
-        return Work(its.hosts, its.placement, its.own, self._server, shares, longest)
+        """Return the parts of the worker for the health report."""
+        application = self.application
+        return Work(
+            application.hosts,
+            application.placement,
+            application.main_database,
+            self._server,
+            shares=self._exchange is not None,
+            max_request_s=longest_request_s(self.conf, self.settings),
+        )
 
     def stop(self) -> None:
-        """Take no more requests, finish those in progress, close."""
+        """Take no more requests, finish the requests in progress, and close."""
         seconds = int(self.conf.graceful_shutdown_timeout) or MINUTE_S
-        until = time.monotonic() + seconds - LOG_RESERVE_S
+        deadline = time.monotonic() + seconds - LOG_RESERVE_S
+
+        # The driver first, so that requests that wait for Placement end in time.
         if stop := getattr(self.application.driver, 'stop', None):
-            stop(until - time.monotonic() - TASKS_TIMEOUT_S)
+            stop(deadline - time.monotonic() - TASKS_TIMEOUT_S)
         self._server.stop()
         self._server.wait()
+
         for task in self._tasks:
             task.stop()
-        # One that waits for a database which does not answer keeps nobody here.
-        waiting = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
-        futures.wait(
-            [waiting.submit(task.wait) for task in self._tasks], timeout=TASKS_TIMEOUT_S
-        )
-        waiting.shutdown(wait=False)
+        # A task may wait for a database that does not answer. Such a task must not
+        # delay the end, so threads wait for the tasks, and nobody for the threads.
+        executor = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
+        waits = [executor.submit(task.wait) for task in self._tasks]
+        futures.wait(waits, timeout=TASKS_TIMEOUT_S)
+        executor.shutdown(wait=False)
+
         self._transport.cleanup()
         if self._exchange:
             self._exchange.close()
-        self.application.close(max(0.0, until - time.monotonic()))
+        self.application.close(max(0.0, deadline - time.monotonic()))
 
     def reload(self) -> None:
-        """Look at nova.conf and the cell mappings anew, and at all that the cells say.
+        """Reload nova.conf, the cell mappings and the hosts of all cells.
 
-        :raises NovaschedError: this cannot be had; all stays as it was.
+        :raises NovaschedError: a part cannot be read; the current configuration stays.
         """
         began = time.monotonic()
         reload_options(self.conf)
@@ -154,8 +173,10 @@ class SchedulerService:
 
 
 def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:
-    """Seconds that a request takes at most, twice what nova.conf lets it wait; None if
-    that is for ever."""
+    """Return the longest duration of a request in seconds, None if unlimited.
+
+    Twice the time that nova.conf lets a request wait.
+    """
     timeout = conf.placement.timeout
     if not timeout:
         return None
@@ -164,20 +185,23 @@ def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:
 
 
 def reload_options(conf: cfg.ConfigOpts) -> None:
-    """Take over what nova.conf says now for options that may change while we run."""
+    """Reload the options that oslo.config declares mutable."""
     try:
         conf.mutate_config_files()
-    except (cfg.Error, OSError, ValueError, TypeError) as error:  # as at the start
+    except (cfg.Error, OSError, ValueError, TypeError) as error:
+        # ValueError and TypeError: oslo.log sets up the log anew, see cmd/novasched.py.
         LOG.error('SIGHUP: options stay as they were: %s', hide(error))
-    hide_secrets()  # in a log that has been set up anew, too
+    # The handlers may be new.
+    hide_secrets()
 
 
 def _start_tasks(application: Application, settings: Settings) -> list[Any]:
-    """The heartbeat, the discovery of hosts, and what the driver wants done.
+    """Start the periodic tasks: heartbeat, discovery of hosts, tasks of the driver.
 
-    As in nova an interval of 0 is a minute, and a negative one leaves a task out.
+    As in nova, an interval of 0 means a minute, and a negative interval disables the
+    task.
     """
-    wanted: list[tuple[Callable[[], object] | None, int]] = [
+    intervals: list[tuple[Callable[[], object], int]] = [
         (application.heartbeat.report_state, settings.report_interval),
         (application.heartbeat.update_version, settings.report_interval),
         (gc.collect, MINUTE_S),
@@ -185,16 +209,15 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
         (application.look_at_columns, MINUTE_S),
     ]
     if settings.periodic_enable:
-        wanted += [
-            (application.discovery.run, settings.discover_hosts_in_cells_interval),
-            (
-                getattr(application.driver, 'periodic', None),
-                settings.periodic_task_interval,
-            ),
-        ]
+        discover = application.discovery.run
+        intervals.append((discover, settings.discover_hosts_in_cells_interval))
+        periodic = getattr(application.driver, 'periodic', None)
+        if periodic is not None:
+            intervals.append((periodic, settings.periodic_task_interval))
+
     tasks = []
-    for work, interval in wanted:
-        if work is not None and interval >= 0:
+    for work, interval in intervals:
+        if interval >= 0:
             task = loopingcall.FixedIntervalLoopingCall(work)
             task.start(interval=interval or MINUTE_S, stop_on_exception=False)
             tasks.append(task)
@@ -202,16 +225,18 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
 
 
 def run(conf: cfg.ConfigOpts) -> int:
-    """Run the workers until a signal ends them; the answer is the exit status.
+    """Run the workers until a signal ends the daemon.
 
-    :raises NovaschedError: the configuration does not let them start.
+    :returns: the exit status.
+    :raises NovaschedError: the configuration does not allow a start.
     """
-    # Until there is a worker, there is nothing that it could reload.
+    # Without a worker there is nothing to reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     runtime.report_on_signal(conf)
     settings = loading.settings(conf)
     service = loading.service_settings(conf)
     page = page_factory(conf, settings, service)
+
     with (
         metrics_files(service.metrics_bind) as files,
         health_service(conf, settings, service, runtime.version()) as health,
@@ -222,19 +247,22 @@ def run(conf: cfg.ConfigOpts) -> int:
         def worker(number: int) -> SchedulerService:
             metrics = files.worker_metrics(number) if files else None
             vitals = health.worker_vitals(number) if health else None
-            made = SchedulerService(conf, settings, service, metrics, vitals)
-            sections = {'Decisions': made.decisions}
+            scheduler = SchedulerService(conf, settings, service, metrics, vitals)
+            sections = {
+                'Decisions': scheduler.decisions,
+            }
             runtime.report_on_signal(conf, sections)
-            return made
+            return scheduler
+
+        def timeout() -> int:
+            return int(conf.graceful_shutdown_timeout)
 
         jobs = _jobs(service.workers, worker, files, page)
         if health:
             jobs.append(Job(health.server, 'health', vital=False))
         beat = health.vitals(MAIN) if health else lambda: None
         reload = functools.partial(reload_options, conf)
-        return Supervisor(
-            jobs, lambda: int(conf.graceful_shutdown_timeout), reload, beat
-        ).run()
+        return Supervisor(jobs, timeout, reload, beat).run()
 
 
 def _jobs(
@@ -243,15 +271,18 @@ def _jobs(
     files: MetricsFiles | None,
     page: Callable[[], Page] | None,
 ) -> list[Job]:
-    """The workers, and where metrics are served a process for HTTP, perhaps with the
-    page."""
-    make = functools.partial
+    """Return the jobs of the workers, and of the web server if metrics are served."""
+    jobs = []
+    for number in range(workers):
+        ended = None
+        if files:
+            ended = functools.partial(files.worker_ended, number)
+        jobs.append(Job(functools.partial(worker, number), ended=ended))
     if files is None:
-        return [Job(make(worker, number)) for number in range(workers)]
-    ended = files.worker_ended
-    jobs = [
-        Job(make(worker, number), ended=make(ended, number))
-        for number in range(workers)
-    ]
-    web = Job(lambda: files.http_server(page() if page else None), 'web', vital=False)
-    return [*jobs, web]
+        return jobs
+
+    def web() -> HttpServer:
+        return files.http_server(page() if page else None)
+
+    jobs.append(Job(web, 'web', vital=False))
+    return jobs

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process as a whole: its memory, the name that it shows, and its report on a
-signal."""
+"""The process as a whole: memory, process title, and Guru Meditation Report."""
 
 import contextlib
 import ctypes
@@ -19,11 +18,11 @@ from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import redact
 
 MALLOC_ARENAS = 2
-M_ARENA_MAX = -8  # glibc's malloc.h
+M_ARENA_MAX = -8  # from malloc.h of glibc
 YOUNG_GENERATIONS = 1
-"""The generations of objects that were made since others were looked through."""
+"""The generations to collect often: objects of generations 0 and 1."""
 YOUNG_OBJECTS = 100_000
-"""Number of objects made before garbage is looked for among them."""
+"""Number of new objects before the garbage collector runs."""
 PROCESS_NAME = 'nova-scheduler'
 PRODUCT = 'novasched'
 
@@ -33,55 +32,64 @@ def version() -> str:
 
 
 def tune_malloc() -> None:
-    """Let threads share heaps, where the C library is glibc. It gives each thread its
-    own else, and what one thread has freed, such as an answer of some MB, no other can
-    use."""
+    """Let threads share heaps, with glibc as C library.
+
+    By default glibc gives each thread a heap. Memory that a thread frees, such as an
+    answer of some MB, is then not available to the remaining threads.
+    """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, MALLOC_ARENAS)
 
 
 def trim_heaps() -> None:
-    """Look for garbage among young objects, and, with glibc, give the system back what
-    is free between pieces in use: long texts of hosts and answers leave much that
-    nothing else fits."""
+    """Collect garbage among young objects, and return free memory to the system.
+
+    Long texts of hosts and answers leave free memory between pieces in use. Only glibc
+    can return such memory.
+    """
     gc.collect(YOUNG_GENERATIONS)
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def share_modules() -> None:
-    """Let processes that are forked after this share what there is by now. The
-    collector of cycles writes to each object that it looks at, and a page that is
-    written to is copied."""
+    """Let processes that are forked later share the memory of existing objects."""
+    # The garbage collector writes to each object, and a fork copies a written page.
     gc.collect()
     gc.freeze()
 
 
 def tune_gc() -> None:
-    """Let the collector of cycles run rarely. A request makes many objects per host,
-    which live as long as it does and have no cycles: looking through them costs a third
-    of a decision over 20,000 hosts and finds nothing. What has cycles is mostly
-    oslo.messaging's messages: a periodic task collects them everywhere, since what was
-    in use when it was young would else be collected after hours, and keep pages until
-    then."""
+    """Let the garbage collector run rarely.
+
+    A request makes many objects per host, which live as long as the request and form no
+    cycles. Examining these objects takes a third of a decision over 20,000 hosts, and
+    finds nothing.
+
+    Cycles come mostly from messages of oslo.messaging. A periodic task collects all
+    generations: an object that was in use while young would otherwise occupy memory for
+    hours.
+    """
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
 def set_process_title(role: str) -> None:
-    """Show the process as nova-scheduler in a role.
+    """Show the process as nova-scheduler in a role. To be called by the main thread.
 
-    Health probes of kolla search command lines for that name. Those of openstack-helm
-    compare it with the name of the process, which the system cuts off after 15
-    characters of the title: with the colon, unless it is set by itself. For the main
-    thread alone.
+    Health probes of kolla search command lines for ``nova-scheduler``. Probes of
+    openstack-helm compare the name with the name of the process.
     """
     setproctitle.setproctitle(f'{PROCESS_NAME}: {role}')
+    # By default the name of the process is the first 15 characters of the title, here
+    # with the colon.
     setproctitle.setthreadtitle(PROCESS_NAME)
 
 
 class RedactedReport(guru_meditation_report.TextGuruMeditation):
-    """The Guru Meditation Report: threads, processes, configuration and what a worker
-    tells, without the secrets in options, be they declared secret or not."""
+    """The Guru Meditation Report without secrets.
+
+    Secrets in options are hidden even if the option is not declared secret.
+    """
 
     def run(self) -> str:
         return redact(super().run())
@@ -95,19 +103,20 @@ def report_on_signal(
     conf: cfg.ConfigOpts,
     sections: Mapping[str, Callable[[], Sequence[str]]] | None = None,
 ) -> None:
-    """Write the Guru Meditation Report on SIGUSR2, or when the file of ``[oslo_reports]
-    file_event_handler`` is touched; to ``[oslo_reports] log_dir``, or else to the
-    standard error. For the main thread, and again after a fork, which a watch on a file
-    does not survive.
+    """Write the Guru Meditation Report on SIGUSR2, or when a file is touched.
 
-    :param sections: the lines that this process has to tell beside that, by their
-        title; a master decides nothing.
-    :raises ConfigError: there is no such file.
+    The file is ``[oslo_reports] file_event_handler``. The report goes to
+    ``[oslo_reports] log_dir``, or to the standard error. To be called by the main
+    thread, and again after a fork: the watch on the file does not survive a fork.
+
+    :param sections: further lines of this process by title.
+    :raises ConfigError: the file does not exist.
     """
-    # The report's own section is that of a global configuration, which nobody fills.
+    # The default section of oslo.reports shows the global cfg.CONF, which is empty.
     RedactedReport.persistent_sections = [('nova.conf', ConfigReportGenerator(conf))]
     for title, lines in (sections or {}).items():
         RedactedReport.register_section(title, functools.partial(_section, lines))
+
     package = SimpleNamespace(
         vendor_string=lambda: PRODUCT,
         product_string=lambda: PRODUCT,
@@ -116,7 +125,6 @@ def report_on_signal(
     try:
         RedactedReport.setup_autorun(package, service_name=PROCESS_NAME, conf=conf)
     except OSError as error:
-        watched = conf.oslo_reports.file_event_handler
-        raise ConfigError(
-            '[oslo_reports] file_event_handler', watched, str(error)
-        ) from None
+        path = conf.oslo_reports.file_event_handler
+        option = '[oslo_reports] file_event_handler'
+        raise ConfigError(option, path, str(error)) from None

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of the daemon: a master, and those that it forks and keeps alive.
+"""The processes of the daemon: a master forks workers and keeps the workers alive.
 
 SIGHUP
-    Every process reloads its configuration and goes on serving meanwhile.
+    Every process reloads the configuration and keeps serving.
 SIGTERM, SIGINT
-    Every process finishes the work in progress; the exit status is 0 if all of it was
-    finished. A second signal ends every process at once.
+    Every process finishes the requests in progress. The exit status is 0 if all
+    requests were finished. A second signal ends every process at once.
 
-Only the master counts signals: a terminal or systemd may send the same one to the
-others, too, which then take it and the master's own for one.
+Only the master counts signals. A terminal or systemd may send a signal to all
+processes; a worker takes such a signal and the signal of the master for a single
+signal.
 """
 
 import logging
+import math
 import os
 import select
 import signal
@@ -31,37 +33,42 @@ from novasched.service.runtime import set_process_title
 LOG = logging.getLogger(__name__)
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 HANDLED_SIGNALS = STOP_SIGNALS | {signal.SIGHUP, signal.SIGCHLD}
-PIPE_READ_BYTES = 4096  # bytes, of which each is a signal
-RESTART_INTERVAL_S = 1.0  # seconds from one start of a process to the next
-BEAT_INTERVAL_S = 1.0  # seconds from one sign of life to the next
-START_TIMEOUT_S = (
-    2.0  # seconds for a start that is under way when the process shall stop
-)
+PIPE_READ_BYTES = 4096
+"""Bytes to read from the pipe of signals; each byte is a signal."""
+RESTART_INTERVAL_S = 1.0
+"""Least seconds between two starts of a process."""
+BEAT_INTERVAL_S = 1.0
+"""Seconds between two signs of life of a process."""
+START_TIMEOUT_S = 2.0
+"""Seconds that a stopping process waits for its start to complete."""
 EXIT_OK = 0
 EXIT_FAILED = 1
 
 
 class ProcessService(Protocol):
-    """The work of a process. Each method is called in another thread than the
-    others."""
+    """The work of a process; the methods may be called in different threads."""
 
     def start(self) -> None:
         """Begin to serve, and return."""
 
     def beat(self) -> None:
-        """Show that this process moves; called each second, and returns at once."""
+        """Give a sign of life; called every second, must return at once."""
 
     def reload(self) -> None:
-        """Read what may have changed, and serve meanwhile."""
+        """Reload the configuration while requests are served."""
 
     def stop(self) -> None:
-        """Take no more requests, and return when those in progress are answered."""
+        """Take no more requests, finish the requests in progress, and return."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process: ``make`` is called in there, ``ended`` in the master when it is
-    gone. If it is not ``vital``, its failure is not the daemon's."""
+    """A process of the daemon.
+
+    :ivar make: makes the service; called in the process.
+    :ivar vital: a failure of the process is a failure of the daemon.
+    :ivar ended: called in the master after the end of the process.
+    """
 
     make: Callable[[], ProcessService]
     title: str = 'worker'
@@ -70,20 +77,20 @@ class Job:
 
 
 class Signals:
-    """The signals that come to this process, whichever thread the system gives them to.
+    """The signals that this process receives, in any thread.
 
-    Those that come again before they are waited for count once; none is lost.
+    A signal that arrives repeatedly before :meth:`wait` counts once. No signal is lost.
     """
 
     def __init__(self) -> None:
-        self._pipe, mouth = os.pipe()
-        os.set_blocking(mouth, False)
-        signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+        self._pipe, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         for number in HANDLED_SIGNALS:
             signal.signal(number, lambda *_: None)
 
     def wait(self, seconds: float | None = None) -> frozenset[int]:
-        """The next signals; none of them after so many seconds."""
+        """Wait for signals; the answer is empty after the given seconds."""
         ready, _, _ = select.select([self._pipe], [], [], seconds)
         if ready:
             return frozenset(os.read(self._pipe, PIPE_READ_BYTES))
@@ -93,11 +100,11 @@ class Signals:
 class Supervisor:
     """The master process.
 
-    :param jobs: a process runs for each.
-    :param timeout: the seconds that they have for what is in progress; 0: as many as
-        they need.
-    :param reload: the master's own part of a SIGHUP.
-    :param beat: shows that the master moves.
+    :param jobs: the processes to run.
+    :param timeout: returns the seconds for the requests in progress at the end; 0 sets
+        no limit.
+    :param reload: the part of a SIGHUP that concerns the master.
+    :param beat: gives a sign of life of the master.
     """
 
     def __init__(
@@ -111,76 +118,85 @@ class Supervisor:
         self._timeout = timeout
         self._reload = reload
         self._beat = beat
-        self._running: dict[
-            int, tuple[Job, float]
-        ] = {}  # by pid, with the moment of the start
+        # The job and the moment of the start, by process id.
+        self._running: dict[int, tuple[Job, float]] = {}
         self._failed = False
-        # Never written to: a worker reads its end when the master is gone.
-        self._life, self._hold = os.pipe()
+        # Nothing is ever written to the pipe. A worker that reads the end of the pipe
+        # knows that the master has died.
+        self._pipe_of_master, self._held_by_master = os.pipe()
 
     def run(self) -> int:
-        """Run the processes until a signal ends them; the answer is the exit status."""
+        """Run the processes until a signal ends the daemon.
+
+        :returns: the exit status.
+        """
         set_process_title(f'master process [{" ".join(sys.argv)}]')
         signals = Signals()
         for job in self._jobs:
             self._fork(job)
         systemd.notify_once()
-        while not (got := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
+
+        while not (received := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
             self._beat()
-            if signal.SIGHUP in got:
+            if signal.SIGHUP in received:
                 self._reload()
                 self._send(signal.SIGHUP)
             for job, started in self._reap():
-                # One that cannot start is not tried more often than this.
+                # A process that fails to start must not be started in a busy loop.
                 time.sleep(max(0.0, started + RESTART_INTERVAL_S - time.monotonic()))
                 self._fork(job)
         return self._stop(signals)
 
     def _stop(self, signals: Signals) -> int:
         seconds = self._timeout()
-        LOG.info(
-            'Stopping: requests in progress have %s',
-            f'{seconds} s' if seconds else 'time',
-        )
-        until = time.monotonic() + seconds if seconds else None
+        deadline = math.inf
+        allowance = 'time'
+        if seconds:
+            deadline = time.monotonic() + seconds
+            allowance = f'{seconds} s'
+        LOG.info('Stopping: requests in progress have %s', allowance)
+
         self._failed = False
         self._send(signal.SIGTERM)
         while self._running:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            got = signals.wait(left)
+            remaining = None
+            if seconds:
+                remaining = max(0.0, deadline - time.monotonic())
+            received = signals.wait(remaining)
             for _ in self._reap():
                 pass
-            if self._running and (got & STOP_SIGNALS or left == 0.0):
+            if self._running and (received & STOP_SIGNALS or remaining == 0.0):
                 LOG.warning('Not all requests in progress are finished; ending at once')
                 self._send(signal.SIGKILL)
                 return EXIT_FAILED
+
         if self._failed:
             return EXIT_FAILED
         return EXIT_OK
 
     def _send(self, number: int) -> None:
         for pid in self._running:
-            os.kill(pid, number)  # at the least a zombie, until it is reaped
+            # The process exists: until it is reaped, it is at least a zombie.
+            os.kill(pid, number)
 
     def _reap(self) -> Iterator[tuple[Job, float]]:
-        """The processes that have ended since the last time, with the moments of their
-        start."""
+        """Yield the jobs whose process has ended, with the moment of the start."""
         for pid, (job, started) in list(self._running.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                code = os.waitstatus_to_exitcode(status)
-                LOG.info(
-                    '%s %d ended with status %d', job.title.capitalize(), pid, code
-                )
-                self._failed |= job.vital and code != EXIT_OK
-                del self._running[pid]
-                if job.ended:
-                    job.ended()
-                yield job, started
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            if not ended_pid:
+                continue
+
+            code = os.waitstatus_to_exitcode(status)
+            LOG.info('%s %d ended with status %d', job.title.capitalize(), pid, code)
+            self._failed |= job.vital and code != EXIT_OK
+            del self._running[pid]
+            if job.ended:
+                job.ended()
+            yield job, started
 
     def _fork(self, job: Job) -> None:
-        # What is sent to the new process before it listens, waits; it does not go into
-        # the pipe that this one reads.
+        # A signal to the new process waits until the process handles signals. Without
+        # the block, the signal would go into the inherited pipe of the master.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         pid = os.fork()
         if not pid:
@@ -189,26 +205,27 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
     def _work(self, job: Job) -> NoReturn:
-        """The life of a process."""
+        """Run the job in this process, and exit."""
         status = EXIT_FAILED
         try:
             signals = Signals()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
-            os.close(self._hold)
+            os.close(self._held_by_master)
             threading.Thread(target=self._end_with_master, daemon=True).start()
             set_process_title(f'{job.title} (novasched)')
             status = work(job.make(), signals)
         except NovaschedError as error:
             LOG.critical('%s', error)
-        except BaseException:  # there is nobody above who could tell
+        except BaseException:  # no caller above would log the error
             LOG.exception('A process fails: %s', job.title)
-        # A thread that hangs, on a database for instance, keeps nobody alive.
+
+        # os._exit() does not wait for threads that hang, for instance on a database.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
     def _end_with_master(self) -> None:
-        os.read(self._life, 1)
+        os.read(self._pipe_of_master, 1)
         LOG.error('The master process has died; ending')
         os.kill(os.getpid(), signal.SIGTERM)
         if seconds := self._timeout():
@@ -217,45 +234,50 @@ class Supervisor:
 
 
 def work(service: ProcessService, signals: Signals) -> int:
-    """Run a service in this process until a signal ends it; the answer is the exit
-    status.
+    """Run a service in this process until a signal ends the process.
 
-    Start and reloads come one after the other, in a thread of their own, so that the
-    end need not wait for them. A reload begins after the last SIGHUP, and sees what the
-    sender has done before.
+    Start and reloads run one after the other in a thread, so that the end of the
+    process need not wait for a start. A reload begins after the latest SIGHUP, and so
+    reads files that were written before the signal.
 
-    :raises Exception: the start does.
+    :returns: the exit status.
+    :raises Exception: the start raised the error.
     """
-    orders = futures.ThreadPoolExecutor(1, thread_name_prefix='orders')
-    start = orders.submit(_started, service)
+    executor = futures.ThreadPoolExecutor(1, thread_name_prefix='orders')
+    start = executor.submit(_start, service)
     reload = start
     service.beat()
-    while not (got := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
+    while not (received := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
         service.beat()
-        if signal.SIGHUP in got and (
-            reload is start or reload.running() or reload.done()
-        ):
-            reload = orders.submit(_reloaded, service)
+        if signal.SIGHUP in received:
+            # A reload that has not begun yet also serves this signal.
+            is_waiting = not (reload.running() or reload.done())
+            if reload is start or not is_waiting:
+                reload = executor.submit(_reload, service)
+
     done, _ = futures.wait([start], timeout=START_TIMEOUT_S)
     if done:
         start.result()
         service.stop()
-    # Else it waits for something that it needs before it takes a request.
+    # Otherwise the start still waits, for a database for instance, and no request has
+    # been taken.
     return EXIT_OK
 
 
-def _started(service: ProcessService) -> None:
+def _start(service: ProcessService) -> None:
     try:
         service.start()
     except BaseException:
+        # work() waits for signals; this one ends the wait.
         os.kill(os.getpid(), signal.SIGTERM)
         raise
 
 
-def _reloaded(service: ProcessService) -> None:
+def _reload(service: ProcessService) -> None:
     try:
         service.reload()
     except NovaschedError as error:
         LOG.error('SIGHUP: all stays as it was: %s', error)
-    except Exception:  # a bug, which costs the reload alone
+    except Exception:
+        # A bug must not end the worker.
         LOG.exception('SIGHUP: all stays as it was')

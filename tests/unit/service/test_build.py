@@ -35,5 +35,5 @@ def test_placement_is_closed_first():
         'records',
         'tracing',
         'hosts',
-        'own',
+        'main_database',
     }
