@@ -24,10 +24,11 @@ from novasched.observe.health.server import health_service
 from novasched.observe.health.state import MAIN
 from novasched.observe.health.vitals import Vitals, Work
 from novasched.observe.records import render
-from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
-from novasched.rpc.claims_exchange import make_exchange
+from novasched.rpc.claims_exchange import ClaimsExchange, make_exchange
+from novasched.rpc.oslo_messaging_internals import RpcServer
 from novasched.rpc.server import TOPIC, make_server, make_transport
+from novasched.scheduler.pending_claims import PendingClaims
 from novasched.service import runtime
 from novasched.service.build import Application, compose, preflight
 from novasched.service.supervisor import Job, Supervisor
@@ -53,7 +54,8 @@ DECISIONS_IN_REPORT = 20
 class SchedulerService:
     """A worker: takes requests from the queue and answers them.
 
-    Implements :class:`novasched.service.supervisor.ProcessService`.
+    Implements :class:`novasched.service.supervisor.ProcessService`. Until the start
+    is complete, ``_running`` is None.
     """
 
     conf: cfg.ConfigOpts
@@ -61,13 +63,14 @@ class SchedulerService:
     service: ServiceSettings
     metrics: WorkerMetrics | None = None
     vitals: Vitals | None = None
-    _records: DecisionRecorder | None = None
+    _running: RunningScheduler | None = None
 
     def decisions(self) -> list[str]:
         """Return the newest decisions, a line each."""
-        if self._records is None:
+        if self._running is None:
             return []
-        return list(map(render.entry, self._records.newest(DECISIONS_IN_REPORT)))
+        records = self._running.application.records
+        return list(map(render.entry, records.newest(DECISIONS_IN_REPORT)))
 
     def beat(self) -> None:
         if self.vitals:
@@ -84,80 +87,48 @@ class SchedulerService:
         metrics = self.metrics
         counters = metrics.decisions if metrics else None
         application = compose(self.conf, self.settings, self.service, counters)
-        self.application = application
-        self._records = application.records
         # preflight() has logged a failure before the workers were started.
-        self._records.open()
+        application.records.open()
         application.hosts.prefetch(time.monotonic())
-        self._tasks = _start_tasks(application, self.settings)
+        tasks = _start_tasks(application, self.settings)
 
-        self._transport = make_transport(self.conf)
-        self._server = make_server(
-            self._transport,
+        transport = make_transport(self.conf)
+        server = make_server(
+            transport,
             self.service.host,
             application.driver,
             counts=metrics.messages if metrics else None,
         )
-
-        # Claims of peers are heard before the first request is decided.
-        claims = application.hosts.pending_claims
-        self._exchange = None
-        if self.service.share_pending_claims and self.settings.in_flight_timeout:
-            self._exchange = make_exchange(self._transport, claims, self.service.host)
-        if self._exchange:
-            claims.peers = self._exchange.peers
-            self._exchange.start()
-        self._server.start()
+        exchange = self._start_exchange(transport, application.hosts.pending_claims)
+        # The server is started last, so that the first request finds all parts.
+        server.start()
+        running = RunningScheduler(application, transport, server, exchange, tasks)
+        self._running = running
 
         if metrics:
-            sampling = metrics.sample(
-                application.hosts,
-                application.placement,
-                application.main_database,
-                application.notifier,
-                application.records,
-                self._server,
-            )
-            self._tasks.append(sampling)
+            tasks.append(_start_sampling(metrics, running))
         if self.vitals:
-            self.vitals.work = self._work()
+            longest = longest_request_s(self.conf, self.settings)
+            self.vitals.work = running.work(longest)
 
-    def _work(self) -> Work:
-        """Return the parts of the worker for the health report."""
-        application = self.application
-        return Work(
-            application.hosts,
-            application.placement,
-            application.main_database,
-            self._server,
-            shares=self._exchange is not None,
-            max_request_s=longest_request_s(self.conf, self.settings),
-        )
+    def _start_exchange(
+        self, transport: Any, claims: PendingClaims
+    ) -> ClaimsExchange | None:
+        """Share pending claims with other schedulers, unless nova.conf disables it."""
+        if not (self.service.share_pending_claims and self.settings.in_flight_timeout):
+            return None
+        exchange = make_exchange(transport, claims, self.service.host)
+        if exchange:
+            claims.peers = exchange.peers
+            exchange.start()
+        return exchange
 
     def stop(self) -> None:
         """Take no more requests, finish the requests in progress, and close."""
         seconds = int(self.conf.graceful_shutdown_timeout) or MINUTE_S
         deadline = time.monotonic() + seconds - LOG_RESERVE_S
-
-        # The driver first, so that requests that wait for Placement end in time.
-        if stop := getattr(self.application.driver, 'stop', None):
-            stop(deadline - time.monotonic() - TASKS_TIMEOUT_S)
-        self._server.stop()
-        self._server.wait()
-
-        for task in self._tasks:
-            task.stop()
-        # A task may wait for a database that does not answer. Such a task must not
-        # delay the end, so threads wait for the tasks, and nobody for the threads.
-        executor = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
-        waits = [executor.submit(task.wait) for task in self._tasks]
-        futures.wait(waits, timeout=TASKS_TIMEOUT_S)
-        executor.shutdown(wait=False)
-
-        self._transport.cleanup()
-        if self._exchange:
-            self._exchange.close()
-        self.application.close(max(0.0, deadline - time.monotonic()))
+        if self._running:
+            self._running.stop(deadline)
 
     def reload(self) -> None:
         """Reload nova.conf, the cell mappings and the hosts of all cells.
@@ -166,10 +137,84 @@ class SchedulerService:
         """
         began = time.monotonic()
         reload_options(self.conf)
+        if self._running:
+            self._running.renew()
+        LOG.info('SIGHUP: reloaded within %.2f s', time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningScheduler:
+    """A scheduler that takes requests: the parts that :class:`SchedulerService` starts.
+
+    :ivar exchange: None if pending claims are not shared with other schedulers.
+    :ivar tasks: the periodic tasks.
+    """
+
+    application: Application
+    transport: Any
+    server: RpcServer
+    exchange: ClaimsExchange | None
+    tasks: list[Any]
+
+    def work(self, max_request_s: float | None) -> Work:
+        """Return the parts that the health report describes."""
+        application = self.application
+        return Work(
+            application.hosts,
+            application.placement,
+            application.main_database,
+            self.server,
+            shares=self.exchange is not None,
+            max_request_s=max_request_s,
+        )
+
+    def renew(self) -> None:
+        """Read the cell mappings and the hosts of all cells anew.
+
+        :raises NovaschedError: a part cannot be read.
+        """
         self.application.hosts.renew()
         if periodic := getattr(self.application.driver, 'periodic', None):
             periodic()
-        LOG.info('SIGHUP: reloaded within %.2f s', time.monotonic() - began)
+
+    def stop(self, deadline: float) -> None:
+        """Take no more requests, finish the requests in progress, and close.
+
+        :param deadline: when the process should end (monotonic seconds).
+        """
+        # The driver first, so that requests that wait for Placement end in time.
+        if stop := getattr(self.application.driver, 'stop', None):
+            stop(deadline - time.monotonic() - TASKS_TIMEOUT_S)
+        self.server.stop()
+        self.server.wait()
+
+        for task in self.tasks:
+            task.stop()
+        # A task may wait for a database that does not answer. Such a task must not
+        # delay the end, so threads wait for the tasks, and nobody for the threads.
+        executor = futures.ThreadPoolExecutor(max(1, len(self.tasks)), 'last')
+        waits = [executor.submit(task.wait) for task in self.tasks]
+        futures.wait(waits, timeout=TASKS_TIMEOUT_S)
+        executor.shutdown(wait=False)
+
+        self.transport.cleanup()
+        if self.exchange:
+            self.exchange.close()
+        self.application.close(max(0.0, deadline - time.monotonic()))
+
+
+def _start_sampling(metrics: WorkerMetrics, running: RunningScheduler) -> Any:
+    """Start the periodic task that samples metrics."""
+    application = running.application
+    return metrics.sample(
+        application.hosts,
+        application.placement,
+        application.main_database,
+        application.notifier,
+        application.records,
+        application.refusals,
+        running.server,
+    )
 
 
 def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:
