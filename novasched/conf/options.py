@@ -105,9 +105,9 @@ def parse_collector(text: str) -> str:
 
 STATE_PATH = '/var/lib/nova'
 PYTHON_PATH = '/usr/lib/python3/dist-packages'
-STATE_PATH_HELP = "Folder of nova's own files."
+STATE_PATH_HELP = 'Folder for the files of nova, such as the file of decision records.'
 PYBASEDIR_HELP = (
-    "Folder of nova's Python package, to which nova's default of state_path refers."
+    "Folder of nova's Python package, which the default of state_path in nova names."
 )
 ADDRESS = OptionalType(parse_address, 'address and port value')
 OPTION_TYPES: Mapping[str, Callable[..., cfg.Opt]] = {

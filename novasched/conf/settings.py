@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of nova.conf as two frozen objects: for decisions, and for the process that
-makes them.
+"""The options of nova.conf as two frozen values: for decisions, and for the process.
 
-A field is named after its nova.conf option; options of ``[metrics]`` carry that group's
-name in front. ``conf/options.py`` declares the options by what is written here.
+A field has the name of its option; fields for ``[metrics]`` have the group as prefix.
+``conf/options.py`` declares the options from the fields.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def option(
 ) -> Any:
     """Declare a field that an option of nova.conf fills.
 
-    :param old: its spellings in ``[DEFAULT]`` that releases up to Mitaka used.
-    :param rules: what oslo.config is told beside that, such as bounds; ``written`` is
-        the default as text that refers to other options.
+    :param old: older names in ``[DEFAULT]``, which releases up to Mitaka used.
+    :param rules: further arguments for oslo.config, such as bounds; ``written`` is a
+        default that refers to other options.
     """
     metadata = {'group': group, 'help': help, 'old': old, **rules}
     return field(default=default, repr=repr, metadata=metadata)
@@ -44,56 +43,73 @@ def option(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options that a decision depends on; made once per start or reload."""
+    """The options on which decisions depend; made at the start and at a reload."""
 
     default_availability_zone: str | None = option(
-        'DEFAULT', 'nova', 'Zone of the hosts that no aggregate puts into one.'
+        'DEFAULT', 'nova', 'Availability zone of hosts without a zone of an aggregate.'
     )
     service_down_time: int = option(
         'DEFAULT',
         60,
-        'Seconds of silence after which a compute service counts as down.',
+        'Seconds since the last heartbeat after which a compute service counts as '
+        'down. Must exceed report_interval.',
     )
     report_interval: int = option(
-        'DEFAULT', 10, 'Seconds between two heartbeats in the services table.', min=1
+        'DEFAULT', 10, 'Seconds between two heartbeats of the scheduler.', min=1
     )
     servicegroup_driver: str = option(
         'DEFAULT',
         'db',
-        'Where services show that they are up: db, in the services table; mc, in the'
-        ' memcached of [cache].',
-        choices=['db', 'mc'],
+        'Where services store their heartbeats. Must be the same for all services of '
+        'the cloud.',
+        choices=[
+            ('db', 'The services table of the databases.'),
+            ('mc', 'The memcached servers of [cache] memcache_servers.'),
+        ],
     )
     periodic_enable: bool = option(
         'DEFAULT',
         True,
-        'Run what is to be done from time to time, the heartbeat apart.',
+        'Run the discovery of hosts and the periodic task of the driver. Heartbeats '
+        'are always sent.',
     )
     cpu_allocation_ratio: float | None = option(
-        'DEFAULT', None, 'vCPU allocation ratio of hosts that report none.', min=0.0
+        'DEFAULT',
+        None,
+        'Allocation ratio of vCPUs for hosts that report no ratio. 0 or unset uses '
+        'initial_cpu_allocation_ratio.',
+        min=0.0,
     )
     ram_allocation_ratio: float | None = option(
-        'DEFAULT', None, 'Memory allocation ratio of hosts that report none.', min=0.0
+        'DEFAULT',
+        None,
+        'Allocation ratio of memory for hosts that report no ratio. 0 or unset uses '
+        'initial_ram_allocation_ratio.',
+        min=0.0,
     )
     disk_allocation_ratio: float | None = option(
-        'DEFAULT', None, 'Disk allocation ratio of hosts that report none.', min=0.0
+        'DEFAULT',
+        None,
+        'Allocation ratio of disk for hosts that report no ratio. 0 or unset uses '
+        'initial_disk_allocation_ratio.',
+        min=0.0,
     )
     initial_cpu_allocation_ratio: float = option(
         'DEFAULT',
         4.0,
-        'vCPU allocation ratio where cpu_allocation_ratio is not set.',
+        'Allocation ratio of vCPUs if cpu_allocation_ratio is not set.',
         min=0.0,
     )
     initial_ram_allocation_ratio: float = option(
         'DEFAULT',
         1.0,
-        'Memory allocation ratio where ram_allocation_ratio is not set.',
+        'Allocation ratio of memory if ram_allocation_ratio is not set.',
         min=0.0,
     )
     initial_disk_allocation_ratio: float = option(
         'DEFAULT',
         1.0,
-        'Disk allocation ratio where disk_allocation_ratio is not set.',
+        'Allocation ratio of disk if disk_allocation_ratio is not set.',
         min=0.0,
     )
 
@@ -106,274 +122,325 @@ class Settings:
     max_attempts: int = option(
         'scheduler',
         3,
-        'How often a build may be tried; one less is how many alternates are given.',
+        'Maximum number of attempts to build a server. A request gets one alternate '
+        'host less than attempts.',
         'scheduler_max_attempts',
         min=1,
     )
     max_placement_results: int = option(
         'scheduler',
         1000,
-        'Upper limit of the allocation candidates asked of Placement.',
+        'Maximum number of allocation candidates in an answer of Placement.',
         min=1,
     )
     query_placement_for_availability_zone: bool = option(
         'scheduler',
         True,
-        'Let Placement select by zone; false leaves it to AvailabilityZoneFilter.',
+        'Restrict allocation candidates to the requested availability zone. If false, '
+        'AvailabilityZoneFilter must be enabled.',
     )
     query_placement_for_image_type_support: bool = option(
-        'scheduler', False, "Ask only for hosts that can run the image's disk format."
+        'scheduler',
+        False,
+        'Restrict allocation candidates to hosts that support the disk format of the '
+        'image.',
     )
     query_placement_for_routed_network_aggregates: bool = option(
         'scheduler',
         False,
-        'Ask only for hosts that reach the segments of the requested networks.',
+        'Restrict allocation candidates to hosts that reach the segments of the '
+        'requested routed networks. Needs credentials in [neutron].',
     )
     limit_tenants_to_placement_aggregate: bool = option(
         'scheduler',
         False,
-        "Ask only for hosts in the aggregates that name the request's project.",
+        'Restrict allocation candidates to aggregates with the project in the metadata '
+        'filter_tenant_id.',
     )
     placement_aggregate_required_for_tenants: bool = option(
-        'scheduler', False, 'Refuse projects that no aggregate names.'
+        'scheduler',
+        False,
+        'Refuse requests of projects without an aggregate. Needs '
+        'limit_tenants_to_placement_aggregate.',
     )
     enable_isolated_aggregate_filtering: bool = option(
         'scheduler',
         False,
-        'Keep servers without their traits out of aggregates that require these.',
+        'Exclude hosts in aggregates with required traits (metadata trait:X=required) '
+        'that flavor and image do not require.',
     )
     image_metadata_prefilter: bool = option(
         'scheduler',
         False,
-        'Ask for the traits that the properties of the image amount to.',
+        'Restrict allocation candidates to hosts with the traits for the properties of '
+        'the image.',
     )
     discover_hosts_in_cells_interval: int = option(
         'scheduler',
         -1,
-        'Seconds between two searches for new computes, to map their hosts to their'
-        ' cells; -1 leaves that to nova-manage.',
+        'Seconds between two searches for new hosts, which are mapped to their cells. '
+        '0 means 60 seconds. -1 disables the search.',
         min=-1,
     )
     periodic_task_interval: int = option(
         'scheduler',
         60,
-        'Seconds between two refreshes of what caching_scheduler knows.',
+        'Seconds between two runs of the periodic task of the driver, in which '
+        'caching_scheduler reads all hosts. 0 means 60 seconds. A negative value '
+        'disables the task.',
         'scheduler_driver_task_period',
     )
 
     host_subset_size: int = option(
         'filter_scheduler',
         1,
-        'The host is drawn by lot from this many of the best.',
+        'Number of best hosts from which a host is selected at random.',
         'scheduler_host_subset_size',
         min=1,
     )
     shuffle_best_same_weighed_hosts: bool = option(
-        'filter_scheduler', False, 'Shuffle the hosts that share the best weight.'
+        'filter_scheduler', False, 'Shuffle the hosts with the best weight.'
     )
     available_filters: tuple[str, ...] = option(
         'filter_scheduler',
         (ALL_FILTERS,),
-        'Where filters may be taken from: all built-in ones, or import paths.',
+        'Filters that enabled_filters may name: all built-in filters, or the import '
+        'path of a filter. May be given several times.',
         'scheduler_available_filters',
     )
     enabled_filters: tuple[str, ...] = option(
         'filter_scheduler',
         DEFAULT_FILTERS,
-        'The filters that run, in this order.',
+        'Names of the filters, in the order in which the filters run.',
         'scheduler_default_filters',
     )
     weight_classes: tuple[str, ...] = option(
         'filter_scheduler',
         (ALL_WEIGHERS,),
-        'The weighers that run: all built-in ones, or import paths.',
+        'Weighers: all built-in weighers, or import paths of weighers.',
         'scheduler_weight_classes',
     )
     image_properties_default_architecture: str | None = option(
-        'filter_scheduler', None, 'Architecture of the images that name none.'
+        'filter_scheduler', None, 'Architecture of images without an architecture.'
     )
     max_io_ops_per_host: int = option(
         'filter_scheduler',
         8,
-        'I/O operations at which IoOpsFilter rejects a host.',
+        'Number of I/O operations in progress at which IoOpsFilter rejects a host.',
         'max_io_ops_per_host',
         min=0,
     )
     max_instances_per_host: int = option(
         'filter_scheduler',
         50,
-        'Number of instances at which NumInstancesFilter rejects a host.',
+        'Number of servers at which NumInstancesFilter rejects a host.',
         'max_instances_per_host',
         min=1,
     )
     isolated_images: tuple[str, ...] = option(
         'filter_scheduler',
         (),
-        'UUIDs of the images that run on isolated hosts alone.',
+        'UUIDs of images that may run only on isolated_hosts.',
         'isolated_images',
     )
     isolated_hosts: tuple[str, ...] = option(
         'filter_scheduler',
         (),
-        'Names of the hosts for isolated images.',
+        'Names of hosts for isolated_images.',
         'isolated_hosts',
     )
     restrict_isolated_hosts_to_isolated_images: bool = option(
         'filter_scheduler',
         True,
-        'Keep other images off isolated hosts.',
+        'Reject isolated_hosts for all images outside isolated_images.',
         'restrict_isolated_hosts_to_isolated_images',
     )
     aggregate_image_properties_isolation_namespace: str | None = option(
         'filter_scheduler',
         None,
-        'Prefix of the metadata keys that AggregateImagePropertiesIsolation looks at.',
+        'Prefix of the metadata keys that AggregateImagePropertiesIsolation compares '
+        'with image properties. Unset compares all properties.',
         'aggregate_image_properties_isolation_namespace',
     )
     aggregate_image_properties_isolation_separator: str = option(
         'filter_scheduler',
         '.',
-        'What stands between that prefix and the name of the image property.',
+        'Separator between the prefix and the name of the image property.',
         'aggregate_image_properties_isolation_separator',
     )
     pci_in_placement: bool = option(
-        'filter_scheduler', False, 'Ask Placement for PCI devices too.'
+        'filter_scheduler',
+        False,
+        'Request PCI devices from Placement. Needs [pci] report_in_placement on all '
+        'compute hosts.',
     )
     image_props_weight_setting: tuple[str, ...] = option(
-        'filter_scheduler', (), 'Weights of image properties, as name=weight.'
+        'filter_scheduler',
+        (),
+        'Weights of image properties for ImagePropertiesWeigher, as name=weight. Empty '
+        'weighs all properties equally.',
     )
     ram_weight_multiplier: float = option(
         'filter_scheduler',
         1.0,
-        'Positive prefers hosts with free memory.',
+        'Multiplier of RAMWeigher. A positive value prefers hosts with more free '
+        'memory, a negative value hosts with less. 0 disables the weigher.',
         'ram_weight_multiplier',
     )
     cpu_weight_multiplier: float = option(
-        'filter_scheduler', 1.0, 'Positive prefers hosts with free vCPUs.'
+        'filter_scheduler',
+        1.0,
+        'Multiplier of CPUWeigher. A positive value prefers hosts with more free '
+        'vCPUs, a negative value hosts with fewer. 0 disables the weigher.',
     )
     disk_weight_multiplier: float = option(
         'filter_scheduler',
         1.0,
-        'Positive prefers hosts with free disk.',
+        'Multiplier of DiskWeigher. A positive value prefers hosts with more free '
+        'disk, a negative value hosts with less. 0 disables the weigher.',
         'disk_weight_multiplier',
     )
     io_ops_weight_multiplier: float = option(
         'filter_scheduler',
         -1.0,
-        'Negative prefers hosts with little I/O.',
+        'Multiplier of IoOpsWeigher. A negative value prefers hosts with fewer I/O '
+        'operations in progress, a positive value hosts with more. 0 disables the '
+        'weigher.',
         'io_ops_weight_multiplier',
     )
     num_instances_weight_multiplier: float = option(
-        'filter_scheduler', 0.0, 'Negative prefers hosts with few servers.'
+        'filter_scheduler',
+        0.0,
+        'Multiplier of NumInstancesWeigher. A negative value prefers hosts with fewer '
+        'servers, a positive value hosts with more. 0 disables the weigher.',
     )
     build_failure_weight_multiplier: float = option(
         'filter_scheduler',
         1000000.0,
-        'Positive keeps away from hosts whose builds failed of late.',
+        'Multiplier of BuildFailureWeigher. A positive value avoids hosts with failed '
+        'builds since the last successful build. 0 disables the weigher.',
     )
     hypervisor_version_weight_multiplier: float = option(
-        'filter_scheduler', 1.0, 'Positive prefers hosts with newer hypervisors.'
+        'filter_scheduler',
+        1.0,
+        'Multiplier of HypervisorVersionWeigher. A positive value prefers hosts with '
+        'newer hypervisors, a negative value hosts with older. 0 disables the weigher.',
     )
     image_props_weight_multiplier: float = option(
         'filter_scheduler',
         0.0,
-        'Positive prefers hosts whose servers have similar images.',
+        'Multiplier of ImagePropertiesWeigher. A positive value prefers hosts whose '
+        'servers have similar images, a negative value avoids these hosts. 0 disables '
+        'the weigher.',
     )
     pci_weight_multiplier: float = option(
         'filter_scheduler',
         1.0,
-        'Keeps servers that need no PCI devices off hosts that have them.',
+        'Multiplier of PCIWeigher. A positive value keeps servers without PCI devices '
+        'off hosts with PCI devices. 0 disables the weigher.',
         min=0.0,
     )
     soft_affinity_weight_multiplier: float = option(
         'filter_scheduler',
         1.0,
-        'How strongly the servers of a soft-affinity group attract each other.',
+        'Multiplier of ServerGroupSoftAffinityWeigher: how strongly the servers of a '
+        'soft-affinity group attract each other. 0 disables the weigher.',
         'soft_affinity_weight_multiplier',
         min=0.0,
     )
     soft_anti_affinity_weight_multiplier: float = option(
         'filter_scheduler',
         1.0,
-        'How strongly the servers of a soft-anti-affinity group repel each other.',
+        'Multiplier of ServerGroupSoftAntiAffinityWeigher: how strongly the servers of '
+        'a soft-anti-affinity group repel each other. 0 disables the weigher.',
         'soft_anti_affinity_weight_multiplier',
         min=0.0,
     )
     cross_cell_move_weight_multiplier: float = option(
         'filter_scheduler',
         1000000.0,
-        'Positive prefers hosts in the cell that a moving server is in.',
+        'Multiplier of CrossCellWeigher. A positive value prefers hosts in the current '
+        'cell of a moving server, a negative value hosts in other cells. 0 disables '
+        'the weigher.',
     )
 
     metrics_weight_multiplier: float = option(
-        'metrics', 1.0, 'Scales what the metrics of a host weigh.'
+        'metrics', 1.0, 'Multiplier of MetricsWeigher. 0 disables the weigher.'
     )
     metrics_weight_setting: tuple[str, ...] = option(
-        'metrics', (), 'Weights of metrics, as name=weight.'
+        'metrics', (), 'Weights of host metrics, as name=weight.'
     )
     metrics_required: bool = option(
-        'metrics', True, 'Whether a host without one of the metrics is an error.'
+        'metrics',
+        True,
+        'Refuse requests while a host lacks a metric of weight_setting; MetricsFilter '
+        'rejects such hosts. If false, such a host gets weight_of_unavailable.',
     )
     metrics_weight_of_unavailable: float = option(
         'metrics',
         -10000.0,
-        'What a host weighs that lacks one of the metrics, where they are not'
-        ' required.',
+        'Weight of a host that lacks a metric of weight_setting, if required is false.',
     )
 
     packing_host_numa_cells_allocation_strategy: bool = option(
         'compute',
         False,
-        'Put guests on NUMA cells that are used already, before empty ones.',
+        'Place guest NUMA cells on the most used host NUMA cells. If false, on the '
+        'least used host NUMA cells.',
     )
 
     disable_fallback_pcpu_query: bool = option(
-        'workarounds', False, 'Do not look for hosts that report pinned CPUs as VCPU.'
+        'workarounds',
+        False,
+        'Do not repeat a query for PCPU as a query for VCPU. The second query finds '
+        'hosts that still pin CPUs by vcpu_pin_set.',
     )
 
     cell_timeout: float = option(
         'novasched',
         60.0,
-        'Seconds after which a cell that does not answer is left out; other databases'
-        ' are waited for as long.',
+        'How long to wait for the database of a cell before its hosts are left out, in '
+        'seconds. Also the timeout of the API database and of [database].',
         min=0.1,
         max=86400.0,
     )
     candidates_max_age: float | None = option(
         'novasched',
         None,
-        'Seconds for which an answer of Placement about all hosts serves later'
-        ' requests, too. A claim verifies the answer, and before a request is refused'
-        ' Placement is asked anew. Default: 3.2 ms for each host, which is the age of'
-        ' the data that nova-scheduler claims on, at most 60 s. 0 asks Placement for'
-        ' each request.',
+        'How long an answer of Placement about all hosts also serves later requests, '
+        'in seconds. Placement verifies each claim, and is queried again before a '
+        'request is refused. Unset: 3.2 ms per host, at most 60 seconds, which is the '
+        'age of the answer on which nova-scheduler claims. 0 queries Placement for '
+        'each request.',
         min=0,
     )
     traits_weight_multiplier: float = option(
         'novasched',
         1000.0,
-        'Positive prefers hosts with the traits that a flavor has as trait:X=preferred,'
-        ' and keeps away from those with trait:X=avoided, and with avoided_traits.',
+        'Multiplier of TraitsWeigher. A positive value prefers hosts with preferred '
+        'traits of the flavor (trait:X=preferred), and avoids hosts with avoided '
+        'traits (trait:X=avoided, avoided_traits). 0 disables the weigher.',
     )
     avoided_traits: tuple[str, ...] = option(
         'novasched',
         (),
-        'Traits of hosts that servers are kept away from while there are others, such'
-        ' as CUSTOM_PRESSURE_CPU; not those whose flavor has trait:X=preferred, nor'
-        ' where flavor or image require it.',
+        'Traits of hosts that servers avoid while other hosts are available, such as '
+        'CUSTOM_PRESSURE_CPU. A trait is not avoided if the flavor prefers the trait '
+        '(trait:X=preferred), or if flavor or image require the trait.',
     )
     failure_domain_key: str = option(
         'novasched',
         'failure_domain',
-        'Metadata of aggregates by which FailureDomainFilter and FailureDomainWeigher'
-        ' know which hosts fail together, as those of a rack do.',
+        'Metadata key of aggregates with the failure domain of the hosts, such as the '
+        'rack, for FailureDomainFilter and FailureDomainWeigher.',
     )
     failure_domain_weight_multiplier: float = option(
         'novasched',
         0.0,
-        'Positive spreads the servers of a server group over failure domains where its'
-        ' policy is anti-affinity or soft-anti-affinity, and gathers them in one where'
-        ' it is affinity or soft-affinity; 0 does not look at domains.',
+        'Multiplier of FailureDomainWeigher. A positive value spreads the servers of '
+        'an anti-affinity or soft-anti-affinity group over failure domains, and '
+        'gathers the servers of an affinity or soft-affinity group in one failure '
+        'domain. 0 disables the weigher.',
     )
     placement_patience: float = option(
         'novasched',
@@ -396,66 +463,67 @@ class Settings:
     in_flight_timeout: float = option(
         'novasched',
         60.0,
-        'For so many seconds a server counts on the host that was chosen for it, unless'
-        ' the host shows it earlier; 0 believes what hosts report, as nova-scheduler'
-        ' does.',
+        'How long a claimed server counts on its host before the host reports the '
+        'server, in seconds. 0 counts only reported servers, like nova-scheduler.',
         min=0,
     )
     decisions_kept: int = option(
         'novasched',
         500,
-        'So many of the newest decision records are kept in the memory of each worker;'
-        ' 0 keeps none, neither there nor in the file.',
+        'Number of decision records that each worker keeps in memory. 0 disables '
+        'decision records, including the file.',
         min=0,
     )
     decisions_stored: int = option(
         'novasched',
         10_000,
-        'So many of the newest decision records are kept in the file.',
+        'Number of decision records in the file. The oldest records are deleted first.',
         min=1,
     )
     decisions_size: int = option(
         'novasched',
         100,
-        'MiB of the file of decision records at the most; before it grows larger, the'
-        ' oldest records go.',
+        'Maximum size of the file of decision records in MiB. The oldest records are '
+        'deleted first.',
         min=1,
     )
     decisions_hash_ids: bool = option(
         'novasched',
         False,
-        'Show a keyed hash in place of the ids of projects and users in decision'
-        ' records. The key is made when novasched starts, unless decisions_hash_key is'
-        ' set.',
+        'Replace the ids of projects and users in decision records by keyed hashes. '
+        'The key is random and changes at each start, unless decisions_hash_key is '
+        'set.',
     )
     decisions_hash_key: str | None = option(
         'novasched',
         None,
-        'Key of the hashes of decisions_hash_ids: with the same key, the same id has'
-        ' the same hash after a restart and on other controllers.',
+        'Key for decisions_hash_ids. With the same key, an id has the same hash after '
+        'a restart and on other controllers.',
         secret=True,
         repr=False,
     )
     decisions_questions: int = option(
         'novasched',
         20,
-        'How often Placement is asked after a request was refused, about one constraint'
-        ' each time, to find out what the hosts lack that it did not offer; 0 asks'
-        ' never. No request waits for that.',
+        'Maximum number of queries to Placement after a request was refused, to find '
+        'the constraints that excluded hosts. No request waits for these queries. 0 '
+        'disables the queries.',
         min=0,
     )
     fault_detail: str = option(
         'novasched',
         'none',
-        "What NoValidHost tells users: none: what nova's does; counts: also how many"
-        ' hosts dropped out for which reason.',
-        choices=['none', 'counts'],
+        'Details in the NoValidHost fault, which users see.',
+        choices=[
+            ('none', 'The text of nova-scheduler.'),
+            ('counts', 'Also the number of rejected hosts by reason.'),
+        ],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host, by name or number, and a TCP port."""
+    """A host name or IP address, and a TCP port."""
 
     host: str
     port: int
@@ -468,7 +536,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class SocketFile:
-    """A Unix socket, by the path of its file."""
+    """The path of a Unix socket."""
 
     path: str
 
@@ -477,101 +545,106 @@ class SocketFile:
 
 
 DEFAULT_HEALTH_BIND = SocketFile('/var/lib/nova/novasched/health.sock')
+"""The default of ``health_bind`` with the default of ``state_path``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """The options that configure the process; no decision depends on them."""
+    """The options that configure the process; decisions do not depend on them."""
 
     host: str = option(
         'DEFAULT',
         '',
-        'Name under which this scheduler listens and appears in the services table.',
+        'Name of this scheduler in the services table and in the message queue. Empty '
+        'uses the host name.',
         sample_default='<current hostname>',
     )
 
     workers: int = option(
         'scheduler',
         1,
-        'Worker processes. Requests run in threads of each worker, so that one is'
-        ' enough for most clouds; 0 means one too.',
+        'Number of worker processes. A worker handles requests in many threads, so 1 '
+        'is enough for most clouds. 0 means 1.',
         min=0,
     )
 
     notification_format: str = option(
         'notifications',
         'unversioned',
-        'Format of the notifications, for which [oslo_messaging_notifications] driver'
-        ' must name a driver.',
-        choices=('unversioned', 'versioned', 'both'),
+        'Format of the notifications. Notifications are sent only if '
+        '[oslo_messaging_notifications] driver is set.',
+        choices=[
+            ('unversioned', 'Notifications in the legacy format.'),
+            ('versioned', 'Notifications in the versioned format.'),
+            ('both', 'Notifications in both formats.'),
+        ],
         deprecated_group='DEFAULT',
     )
     versioned_notifications_topics: tuple[str, ...] = option(
         'notifications',
         ('versioned_notifications',),
-        'Topics of the notifications in the versioned format.',
+        'Topics of versioned notifications.',
     )
 
     share_pending_claims: bool = option(
         'novasched',
         True,
-        'Tell other schedulers of the cloud, over RabbitMQ, which hosts were chosen for'
-        ' servers that no host shows yet, and listen to theirs, so that they do not'
-        ' collide on NUMA cells, devices and hosts of a server group. Worker processes'
-        ' of one host are several, too.',
+        'Share pending claims with the other schedulers of the cloud over RabbitMQ: '
+        'claims whose server no host reports yet. Without sharing, schedulers and '
+        'workers can choose the same NUMA cells or PCI devices, or hosts against a '
+        'server group policy.',
     )
 
     http_retries: int = option(
-        'neutron', 3, 'How often a connection to Neutron is tried again.', min=0
+        'neutron', 3, 'Number of retries of a failed connection to Neutron.', min=0
     )
 
     max_answer_size: int = option(
         'novasched',
         64,
-        'MiB of the largest answer of Placement or Neutron that is read. A larger one'
-        ' counts as a failure of the service. Placement sends some 0.6 KiB for each'
-        ' candidate.',
+        'Maximum size of an answer of Placement or Neutron in MiB. A larger answer '
+        'counts as a failure of the service. Placement sends about 0.6 KiB for each '
+        'allocation candidate.',
         min=1,
     )
     decisions_file: str | None = option(
         'novasched',
         DECISIONS_FILE,
-        'SQLite file in which decision records are kept for novaschedctl explain, on a'
-        ' local file system; the folder that it is in is made. Empty for no file.',
+        'SQLite file with decision records for novaschedctl explain, on a local file '
+        'system. Its folder is created. Empty disables the file.',
     )
     tracing_endpoint: str | None = option(
         'novasched',
         None,
-        'Where traces of decisions go: the URL of a collector that speaks OTLP over'
-        ' HTTP, such as http://localhost:4318; without a path, /v1/traces. Nothing is'
-        ' traced unless this is set; novasched[tracing] must be installed.',
+        'URL of a collector for traces that speaks OTLP over HTTP, such as '
+        'http://localhost:4318. The default path is /v1/traces. Unset disables '
+        'tracing. Needs the extra novasched[tracing].',
     )
     health_bind: Address | SocketFile | None = option(  # noqa: RUF009  (it makes a field)
         'novasched',
-        DEFAULT_HEALTH_BIND,  # with the default of state_path
-        'Where probes ask for health by HTTP, without a login: unix:/PATH,'
-        ' HOST:PORT or [::1]:PORT. Nothing is served if it is empty, or if the'
-        ' default cannot be used.',
+        DEFAULT_HEALTH_BIND,
+        'Where health is served over HTTP without a login: unix:/PATH, HOST:PORT or '
+        '[::1]:PORT. Empty disables health checks. If the default cannot be used, '
+        'health is not served.',
         written='unix:$state_path/novasched/health.sock',
     )
     metrics_bind: Address | None = option(  # noqa: RUF009  (it makes a field)
         'novasched',
         None,
-        'Where metrics for Prometheus are served by HTTP: HOST:PORT or [::1]:PORT.'
-        ' Nothing is measured or served unless this is set; novasched[metrics] must be'
-        ' installed.',
+        'Where metrics for Prometheus are served over HTTP: HOST:PORT or [::1]:PORT. '
+        'Unset disables metrics. Needs the extra novasched[metrics].',
     )
     page: bool = option(
         'novasched',
         False,
-        'Show hosts and decisions as a page, to be read in a browser, where'
-        ' metrics_bind says; novasched[page] must be installed.',
+        'Serve a web page with hosts and decisions at metrics_bind. Needs the extra '
+        'novasched[page].',
     )
     page_remote: bool = option(
         'novasched',
         False,
-        'Show the page to whoever reaches metrics_bind, without a login. Otherwise it'
-        ' is shown on this machine alone, and through a proxy there.',
+        'Show the page to all clients that reach metrics_bind, without a login. If '
+        'false, only to clients on this machine, such as a reverse proxy.',
     )
 
 
@@ -579,8 +652,10 @@ Ratios = tuple[tuple[str, float], ...]
 
 
 def parse_ratios(setting: Iterable[str]) -> tuple[Ratios, tuple[str, ...]]:
-    """The pairs of an option that lists ``name=ratio``, such as ``[metrics]
-    weight_setting``, in their order, and its elements that are no such pair."""
+    """Parse an option that lists ``name=ratio``, such as ``[metrics] weight_setting``.
+
+    :returns: the pairs in order, and the invalid elements.
+    """
     pairs: list[tuple[str, float]] = []
     bad: list[str] = []
     for element in setting:

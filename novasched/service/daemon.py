@@ -212,7 +212,6 @@ def _start_sampling(metrics: WorkerMetrics, running: RunningScheduler) -> Any:
         application.main_database,
         application.notifier,
         application.records,
-        application.refusals,
         running.server,
     )
 
