@@ -69,7 +69,7 @@ class Neutron:
     def subnet_aggregates(self, uuid: str) -> frozenset[str]:
         subnets = self._subnets({'id': [uuid]})
         if not subnets:
-            raise NetworkUnavailable(f'there is no subnet {uuid}')
+            raise NetworkUnavailable(f'subnet {uuid} does not exist')
         return self._aggregates(subnets)
 
     def _subnets(self, filters: Mapping[str, Iterable[str]]) -> list[_Subnet]:
@@ -107,7 +107,7 @@ class Neutron:
             raise NetworkUnavailable(f'Neutron: {hide(error)}') from None
         if response.status_code != 200:
             raise NetworkUnavailable(
-                f'Neutron answers {response.status_code} for its {resource}'
+                f'Neutron answered GET {resource} with {response.status_code}'
             )
 
         try:
@@ -115,5 +115,5 @@ class Neutron:
             return msgspec.json.decode(answer.get(resource, b''), type=list[shape])  # type: ignore[valid-type]
         except msgspec.DecodeError as error:
             raise NetworkUnavailable(
-                f'Neutron sends what is not understood: {error}'
+                f'Neutron sent an invalid answer: {error}'
             ) from None

@@ -55,9 +55,7 @@ BAD_REFERENCE = (
     cfg.TemplateSubstitutionError,
     RecursionError,
 )
-WHY_DOLLAR = (
-    'a $ in it names no option or leads back; a $ that is meant as such is written $$'
-)
+WHY_DOLLAR = 'a $ in the value must refer to another option; write $$ for a literal $'
 MAX_INTEGER = 2**31 - 1
 """Limit of whole numbers; as seconds, 68 years."""
 LOG = logging.getLogger('nova.scheduler.utils')
@@ -151,7 +149,7 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
     except UnicodeDecodeError as error:
         files = ', '.join(_files(args, prog))
         raise ConfigError(
-            '--config-file', files, f'it is no UTF-8: {error.reason}'
+            '--config-file', files, f'not UTF-8: {error.reason}'
         ) from None
     except RecursionError:
         raise _bad_reference(merged(map(parsed, _files(args, prog)))) from None
@@ -228,8 +226,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if down_time <= interval:
         values['service_down_time'] = int(2.5 * interval)
         LOG.warning(
-            'service_down_time (%d s) must be more than report_interval (%d s); taking'
-            ' %d s for it',
+            'service_down_time (%d s) must exceed report_interval (%d s), using %d s',
             down_time,
             interval,
             values['service_down_time'],
@@ -275,15 +272,17 @@ def _values(
             raise ConfigError(shown, _text(conf, group, option), why) from None
 
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(shown, value, 'is no finite number')
+            raise ConfigError(shown, value, 'not a finite number')
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise ConfigError(shown, value, f'is not within {MAX_INTEGER}')
+            raise ConfigError(
+                shown, value, f'not between -{MAX_INTEGER} and {MAX_INTEGER}'
+            )
 
         if value is None and kind is ServiceSettings:
             continue
         # oslo.config reads an empty text as None where a number is expected.
         if value is None and option.default is not None:
-            raise ConfigError(shown, '', 'it is empty')
+            raise ConfigError(shown, '', 'must not be empty')
 
         if isinstance(value, list):
             value = tuple(value)

@@ -187,4 +187,5 @@ def _log_thread_error(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is SystemExit:
         return
     error = args.exc_value or args.exc_type()
-    LOG.critical('A thread ends', exc_info=(args.exc_type, error, args.exc_traceback))
+    exc_info = (args.exc_type, error, args.exc_traceback)
+    LOG.critical('Unhandled error in a thread', exc_info=exc_info)

@@ -66,7 +66,7 @@ def parse_address(text: str) -> Address:
             name = _NAME(host)
         return Address(name, int(_PORT(port) or 0))
     except ValueError:
-        raise ValueError('HOST:PORT or [::1]:PORT is wanted') from None
+        raise ValueError('expected HOST:PORT or [::1]:PORT') from None
 
 
 def parse_bind(text: str) -> Address | SocketFile:
@@ -80,7 +80,7 @@ def parse_bind(text: str) -> Address | SocketFile:
     try:
         return parse_address(text)
     except ValueError:
-        raise ValueError('unix:/PATH, HOST:PORT or [::1]:PORT is wanted') from None
+        raise ValueError('expected unix:/PATH, HOST:PORT or [::1]:PORT') from None
 
 
 def parse_collector(text: str) -> str:
@@ -96,7 +96,7 @@ def parse_collector(text: str) -> str:
         is_usable = False
     if not is_usable:
         # The error quotes no part of the URL, which may contain a secret.
-        raise ValueError('http[s]://HOST[:PORT][/PATH] is wanted')
+        raise ValueError('expected http[s]://HOST[:PORT][/PATH]')
 
     if not parts.path.strip('/'):
         parts = parts._replace(path=TRACES_PATH)

@@ -44,7 +44,7 @@ def check_files(files: Mapping[str, str | None]) -> None:
         try:
             context.load_verify_locations(authority)
         except ssl.SSLError:
-            why = 'it holds no certificate (PEM)'
+            why = 'no certificate in PEM format'
             raise ConfigError(authority_option, authority, why) from None
 
     if certificate:
@@ -52,5 +52,5 @@ def check_files(files: Mapping[str, str | None]) -> None:
             # Without a password, OpenSSL would ask at the terminal.
             context.load_cert_chain(certificate, key or None, password='')
         except (ssl.SSLError, ValueError):
-            why = f'it holds no certificate (PEM), or none for the key of {key_option}'
+            why = f'no certificate in PEM format for the key of {key_option}'
             raise ConfigError(certificate_option, certificate, why) from None

@@ -244,9 +244,9 @@ def preflight(
 
     if why := application.records.open():
         LOG.warning(
-            'Decision records are kept in memory alone, where novaschedctl explain does'
-            ' not see them: %s; set [novasched] decisions_file to a file that can be'
-            ' written, or to nothing',
+            'Decision records are kept only in memory, without novaschedctl explain: '
+            '%s; set [novasched] decisions_file to a writable file, or to an empty '
+            'value to disable the file',
             why,
         )
     application.close()
@@ -257,7 +257,7 @@ def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     url = conf[group].connection
     option = f'[{group}] connection'
     if not url:
-        raise ConfigError(option, 'not set', 'the URL of a database is needed')
+        raise ConfigError(option, 'not set', 'a database URL is required')
     return connect(conf[group], url, option, wait=True, patience=patience)
 
 
@@ -274,8 +274,8 @@ def _neutron(
             level = logging.WARNING
         LOG.log(
             level,
-            'Neutron is not asked about routed networks and remote-managed ports, since'
-            ' [neutron] auth_type is not set.',
+            'Neutron is not queried for routed networks and remote-managed ports, '
+            'because [neutron] auth_type is not set.',
         )
         return None
 

@@ -234,7 +234,9 @@ def reload_options(conf: cfg.ConfigOpts) -> None:
         conf.mutate_config_files()
     except (cfg.Error, OSError, ValueError, TypeError) as error:
         # ValueError and TypeError: oslo.log sets up the log anew, see cmd/novasched.py.
-        LOG.error('SIGHUP: options stay as they were: %s', hide(error))
+        LOG.error(
+            'SIGHUP: options not reloaded, keeping the current values: %s', hide(error)
+        )
     # The handlers may be new.
     hide_secrets()
 

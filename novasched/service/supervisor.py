@@ -41,6 +41,7 @@ BEAT_INTERVAL_S = 1.0
 """Seconds between two signs of life of a process."""
 START_TIMEOUT_S = 2.0
 """Seconds that a stopping process waits for its start to complete."""
+RELOAD_FAILED = 'SIGHUP: reload failed, keeping the current configuration'
 EXIT_OK = 0
 EXIT_FAILED = 1
 
@@ -150,11 +151,11 @@ class Supervisor:
     def _stop(self, signals: Signals) -> int:
         seconds = self._timeout()
         deadline = math.inf
-        allowance = 'time'
         if seconds:
             deadline = time.monotonic() + seconds
-            allowance = f'{seconds} s'
-        LOG.info('Stopping: requests in progress have %s', allowance)
+            LOG.info('Stopping: waiting %d s for requests in progress', seconds)
+        else:
+            LOG.info('Stopping: waiting for requests in progress')
 
         self._failed = False
         self._send(signal.SIGTERM)
@@ -166,7 +167,9 @@ class Supervisor:
             for _ in self._reap():
                 pass
             if self._running and (received & STOP_SIGNALS or remaining == 0.0):
-                LOG.warning('Not all requests in progress are finished; ending at once')
+                LOG.warning(
+                    'Requests in progress are not finished, killing all processes'
+                )
                 self._send(signal.SIGKILL)
                 return EXIT_FAILED
 
@@ -187,7 +190,7 @@ class Supervisor:
                 continue
 
             code = os.waitstatus_to_exitcode(status)
-            LOG.info('%s %d ended with status %d', job.title.capitalize(), pid, code)
+            LOG.info('%s %d exited with status %d', job.title.capitalize(), pid, code)
             self._failed |= job.vital and code != EXIT_OK
             del self._running[pid]
             if job.ended:
@@ -217,7 +220,7 @@ class Supervisor:
         except NovaschedError as error:
             LOG.critical('%s', error)
         except BaseException:  # no caller above would log the error
-            LOG.exception('A process fails: %s', job.title)
+            LOG.exception('Unhandled error in process: %s', job.title)
 
         # os._exit() does not wait for threads that hang, for instance on a database.
         sys.stdout.flush()
@@ -226,7 +229,7 @@ class Supervisor:
 
     def _end_with_master(self) -> None:
         os.read(self._pipe_of_master, 1)
-        LOG.error('The master process has died; ending')
+        LOG.error('The master process has died, exiting')
         os.kill(os.getpid(), signal.SIGTERM)
         if seconds := self._timeout():
             time.sleep(seconds)
@@ -277,7 +280,7 @@ def _reload(service: ProcessService) -> None:
     try:
         service.reload()
     except NovaschedError as error:
-        LOG.error('SIGHUP: all stays as it was: %s', error)
+        LOG.error(RELOAD_FAILED + ': %s', error)
     except Exception:
         # A bug must not end the worker.
-        LOG.exception('SIGHUP: all stays as it was')
+        LOG.exception(RELOAD_FAILED)

@@ -271,9 +271,7 @@ def test_a_file_that_cannot_be_written(cloud, client, capsys):
         for _ in range(4):
             client.select_destinations(new_uuids(), SMALL)
         assert daemon.stop() == 0
-        warnings = [
-            x for x in daemon.text().splitlines() if 'kept in memory alone' in x
-        ]
+        warnings = [x for x in daemon.text().splitlines() if 'kept only in memory' in x]
     assert len(warnings) == 1
     assert ' WARNING ' in warnings[0]
     assert '/nowhere/novasched' in warnings[0]

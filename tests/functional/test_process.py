@@ -107,10 +107,11 @@ class TestReload:
         whole = daemon.config.read_text()
         daemon.config.write_text(whole + 'nonsense\n')
         reload(daemon)
-        assert 'SIGHUP: options stay as they were' in daemon.text()
+        assert 'SIGHUP: options not reloaded' in daemon.text()
         hosts.api.rename('cell_mappings', 'lost')
         try:
-            reload(daemon, 'SIGHUP: all stays as it was: [api_database] connection')
+            failed = 'SIGHUP: reload failed, keeping the current configuration'
+            reload(daemon, f'{failed}: [api_database] connection')
             assert caller.place(server=daemon.host).error is None
         finally:
             hosts.api.rename('lost', 'cell_mappings')

@@ -163,7 +163,7 @@ def test_what_comes_by_sighup(small_cloud, client):
             reload(daemon)
             assert len(client.select_destinations(new_uuids(), Flavor())) == 1
         daemon.config.write_text(f'{MARK}\n{daemon.config.read_text()}')
-        reload(daemon, 'SIGHUP: options stay as they were')
+        reload(daemon, 'SIGHUP: options not reloaded')
         assert told(daemon) == []
     small_cloud.restore_cells()
 

@@ -23,7 +23,7 @@ from tests.fuzz.mutation import EFFORT, NUMBERS, WORDS, one_input
 pytestmark = pytest.mark.filterwarnings(
     'ignore::DeprecationWarning'
 )  # eventlet's, of forks
-GOOD = 'novasched: [database] connection = not set: the URL of a database is needed'
+GOOD = 'novasched: [database] connection = not set: a database URL is required'
 QUIET = re.compile(r' (DEBUG|INFO|WARNING) ')
 """Lines of the log that need nobody's attention."""
 REFERENCES = (
@@ -119,7 +119,7 @@ def folder(tmp_path_factory):
 KEPT = {
     'A file in another encoding': (
         b'[DEFAULT]\nhost = caf\xe9\n',
-        'nova.conf: it is no UTF-8',
+        'nova.conf: not UTF-8',
     ),
     'A time that is no number': (
         b'[novasched]\ncell_timeout = nan\n',
@@ -163,11 +163,11 @@ KEPT = {
     ),
     'A number that is left out': (
         b'[DEFAULT]\nservice_down_time =\n',
-        'service_down_time = : it is empty',
+        'service_down_time = : must not be empty',
     ),
     'A reference to itself': (
         b'[scheduler]\nworkers = $scheduler.workers\n',
-        '[scheduler] workers = (not shown): a $ in it',
+        '[scheduler] workers = (not shown): a $ in the value',
     ),
     'References in a circle': (
         b'[DEFAULT]\nhost = $log_file\nlog_file = ${host}\n',

@@ -128,7 +128,7 @@ def test_aggregates(neutron, kind, uuid, aggregates):
 @pytest.mark.parametrize(
     ('kind', 'uuid', 'why'),
     [
-        ('subnet', 'unknown', 'there is no subnet unknown'),
+        ('subnet', 'unknown', 'subnet unknown does not exist'),
         ('subnet', 's5', 'segment seg-without-aggregate has no'),
         ('network', 'gone', 'segment seg-without-provider has no'),
     ],
@@ -142,10 +142,10 @@ def test_networks_that_are_set_up_wrongly(neutron, kind, uuid, why):
 @pytest.mark.parametrize(
     ('broken', 'why'),
     [
-        ((503, 'busy'), 'Neutron answers 503 for its ports'),
-        ((403, '{}'), 'Neutron answers 403'),
-        ((200, '<html>'), 'is not understood'),
-        ((200, '{"ports": [{}]}'), 'is not understood'),
+        ((503, 'busy'), 'Neutron answered GET ports with 503'),
+        ((403, '{}'), 'Neutron answered GET ports with 403'),
+        ((200, '<html>'), 'sent an invalid answer'),
+        ((200, '{"ports": [{}]}'), 'sent an invalid answer'),
     ],
 )
 def test_neutron_that_fails(server, neutron, broken, why):

@@ -174,7 +174,9 @@ def test_a_thread_that_ends(said):
     thread = threading.Thread(target=fail)
     thread.start()
     thread.join()
-    assert said.getvalue().startswith('novasched: A thread ends\nTraceback')
+    assert said.getvalue().startswith(
+        'novasched: Unhandled error in a thread\nTraceback'
+    )
     assert said.getvalue().endswith('ValueError: ***\n')
 
 

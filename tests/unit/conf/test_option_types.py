@@ -14,9 +14,9 @@ BIND = 'metrics_bind'
 HEALTH = 'health_bind'
 ENDPOINT = 'tracing_endpoint'
 WHY = {
-    BIND: 'HOST:PORT or [::1]:PORT is wanted',
-    HEALTH: 'unix:/PATH, HOST:PORT or [::1]:PORT is wanted',
-    ENDPOINT: 'http[s]://HOST[:PORT][/PATH] is wanted',
+    BIND: 'expected HOST:PORT or [::1]:PORT',
+    HEALTH: 'expected unix:/PATH, HOST:PORT or [::1]:PORT',
+    ENDPOINT: 'expected http[s]://HOST[:PORT][/PATH]',
 }
 
 

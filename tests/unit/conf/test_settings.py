@@ -109,7 +109,7 @@ def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
     """The operator hears of the value that is taken instead."""
     read('[DEFAULT]\nservice_down_time = 10')
     assert caplog.messages == [
-        'service_down_time (10 s) must be more than report_interval (10 s); taking 25 s for it'
+        'service_down_time (10 s) must exceed report_interval (10 s), using 25 s'
     ]
 
 

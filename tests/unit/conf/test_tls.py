@@ -35,13 +35,13 @@ def files(tmp_path):
     ('ca', 'one.cert', 'one.key', None),
     (None, 'one.both', None, None),
     ('gone', None, None, 'ca = {}: No such file or directory'),
-    ('text', None, None, 'ca = {}: it holds no certificate (PEM)'),
+    ('text', None, None, 'ca = {}: no certificate in PEM format'),
     ('ca', 'gone', 'one.key', 'cert = {}: No such file or directory'),
     ('ca', 'one.cert', 'gone', 'key = {}: No such file or directory'),
     ('ca', '', 'one.key', 'cert = {}: Is a directory'),
-    (None, 'text', 'one.key', 'cert = {}: it holds no certificate'),
-    (None, 'one.cert', 'two.key', 'cert = {}: it holds no certificate'),
-    (None, 'one.cert', None, 'cert = {}: it holds no certificate'),
+    (None, 'text', 'one.key', 'cert = {}: no certificate in PEM format'),
+    (None, 'one.cert', 'two.key', 'cert = {}: no certificate in PEM format'),
+    (None, 'one.cert', None, 'cert = {}: no certificate in PEM format'),
 ])  # fmt: skip
 def test_files(files, authority, certificate, key, wrong):
     """What cannot be used is named with its option; what is not named is left."""
