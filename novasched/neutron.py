@@ -112,7 +112,8 @@ class Neutron:
 
         try:
             answer = msgspec.json.decode(response.content, type=dict[str, msgspec.Raw])
-            return msgspec.json.decode(answer.get(resource, b''), type=list[shape])  # type: ignore[valid-type]
+            list_of_shape = list[shape]  # type: ignore[valid-type]
+            return msgspec.json.decode(answer.get(resource, b''), type=list_of_shape)
         except msgspec.DecodeError as error:
             raise NetworkUnavailable(
                 f'Neutron sent an invalid answer: {error}'

@@ -54,7 +54,8 @@ class Hiding(logging.Formatter):
         record.__dict__.update(attributes)
         return _redacted(line, _current_error_line(record))
 
-    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 (logging's name)
+    # The name is the name in logging.
+    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802
         return redact(self.inner.formatException(_error_without_secrets(ei)))
 
 

@@ -49,7 +49,8 @@ _USERINFO = re.compile(r'(?<![^\s\'"])([\w+]+://)?[^\s\'"]+@')
 _RUN_BEFORE_AT = re.compile(r'(?<![^\s\'"])[^\s\'"]+@')
 _SCHEME = re.compile(r'(?<![\w+.-])[A-Za-z][\w+.-]*://')
 _HEADER = re.compile(
-    r'((?<![\w-])(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))'
+    r'((?<![\w-])'
+    r'(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))'
     r'[\'"]?\s*[:=]\s*[\'"]?)[^\'"\r\n]+',
     re.IGNORECASE,
 )

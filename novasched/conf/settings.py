@@ -620,7 +620,7 @@ class ServiceSettings:
         'http://localhost:4318. The default path is /v1/traces. Unset disables '
         'tracing. Needs the extra novasched[tracing].',
     )
-    health_bind: Address | SocketFile | None = option(  # noqa: RUF009  (it makes a field)
+    health_bind: Address | SocketFile | None = option(  # noqa: RUF009
         'novasched',
         DEFAULT_HEALTH_BIND,
         'Where health is served over HTTP without a login: unix:/PATH, HOST:PORT or '
@@ -628,7 +628,7 @@ class ServiceSettings:
         'health is not served.',
         written='unix:$state_path/novasched/health.sock',
     )
-    metrics_bind: Address | None = option(  # noqa: RUF009  (it makes a field)
+    metrics_bind: Address | None = option(  # noqa: RUF009
         'novasched',
         None,
         'Where metrics for Prometheus are served over HTTP: HOST:PORT or [::1]:PORT. '

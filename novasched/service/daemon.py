@@ -84,9 +84,12 @@ class SchedulerService:
         runtime.tune_malloc()
         runtime.tune_gc()
 
-        metrics = self.metrics
-        counters = metrics.decisions if metrics else None
-        application = compose(self.conf, self.settings, self.service, counters)
+        decision_counters = None
+        message_counts = None
+        if self.metrics:
+            decision_counters = self.metrics.decisions
+            message_counts = self.metrics.messages
+        application = compose(self.conf, self.settings, self.service, decision_counters)
         # preflight() has logged a failure before the workers were started.
         application.records.open()
         application.hosts.prefetch(time.monotonic())
@@ -94,10 +97,7 @@ class SchedulerService:
 
         transport = make_transport(self.conf)
         server = make_server(
-            transport,
-            self.service.host,
-            application.driver,
-            counts=metrics.messages if metrics else None,
+            transport, self.service.host, application.driver, message_counts
         )
         exchange = self._start_exchange(transport, application.hosts.pending_claims)
         # The server is started last, so that the first request finds all parts.
@@ -105,8 +105,8 @@ class SchedulerService:
         running = RunningScheduler(application, transport, server, exchange, tasks)
         self._running = running
 
-        if metrics:
-            tasks.append(_start_sampling(metrics, running))
+        if self.metrics:
+            tasks.append(_start_sampling(self.metrics, running))
         if self.vitals:
             longest = longest_request_s(self.conf, self.settings)
             self.vitals.work = running.work(longest)
