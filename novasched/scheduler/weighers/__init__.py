@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighers: which of the remaining hosts is best. This is their contract."""
+"""The contract of weighers, which choose the best of the hosts that passed the filters.
+
+``doc/source/weigher.rst`` introduces it. The modules of this package are examples.
+"""
 
 from collections.abc import Sequence
 
@@ -13,73 +16,82 @@ __all__ = ['Scope', 'Weigher', 'host_alone']
 
 
 class Weigher(Plugin):
-    """Gives each host a number, as all of :class:`novasched.scheduler.plugin.Plugin`
-    says; the pipeline normalises them and adds them up.
+    """Gives each host a raw weight. The pipeline normalises the raw weights of all
+    hosts to the range 0 to 1, multiplies each by :meth:`scale`, and adds up the
+    weighers.
 
-    Few weighers need more than this. One that looks for certain instances has
-    ``needed_instances(request)`` name them, one that reads their images ``reads_images
-    = True``, and one of another package that several requests may ask at once
-    ``thread_safe = True``. One that looks at the host alone has ``request_key =
-    host_alone``: its numbers are kept, and it is asked again about the hosts that have
-    changed.
+    Few weighers need more than ``multiplier``, ``scope`` and :meth:`weigh`. A weigher
+    that looks for certain instances names them in ``needed_instances(request)``. A
+    weigher of another package that is thread-safe sets ``thread_safe = True``.
     """
 
     multiplier: str
-    """The option that scales the weigher, and the aggregate metadata key that
-    overrides it for a host."""
+    """The option that scales the weigher, and the aggregate metadata key that overrides
+    the option for the hosts of an aggregate."""
 
     sign = 1.0
-    """-1 turns the meaning of the option and of the metadata round."""
+    """Set to -1 for an option whose positive values prefer hosts of low raw weight. The
+    sign applies to aggregate metadata too."""
 
     minval: float | None = None
-    """The value that normalises to 0, instead of the least of all hosts."""
+    """The raw weight that is normalised to 0. ``None``: the least of all hosts."""
 
     maxval: float | None = None
-    """The value that normalises to 1, instead of the greatest of all hosts."""
+    """The raw weight that is normalised to 1. ``None``: the greatest of all hosts."""
 
     reads_images = False
+    """The weigher reads ``image_properties`` of the instances on a host."""
 
     @property
     def default_scale(self) -> float:
-        """The factor where no aggregate says anything: the option's, or 1 without
-        one."""
+        """The scale on hosts without aggregate metadata: the value of the option, or
+        1.0 for a weigher without an option."""
         return self.sign * float(getattr(self.settings, self.multiplier, 1.0))
 
     def scale(self, host: Host) -> float:
-        """The factor on a host: the least number of its aggregates, or the default.
+        """The scale on a host.
 
-        :raises ValueError: an aggregate has a text that is no number.
+        If several aggregates of the host set the metadata key, the least value counts,
+        as in nova's ``get_weight_multiplier``.
+
+        :raises ValueError: the metadata is not a number.
         """
-        values = host.metadata(self.multiplier) if host.aggregates else None
+        values = None
+        if host.aggregates:
+            values = host.metadata(self.multiplier)
         if values:
             return self.sign * min(map(float, values))
         return float(self.default_scale)
 
     def weigh(self, host: Host, request: Request) -> float:
-        """The host's raw weight; more is better where the multiplier is positive."""
+        """The raw weight of a host. With a positive scale, more is better."""
         raise NotImplementedError
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The raw weights of hosts, in their order, between ``minval`` and
-        ``maxval``."""
+        """The raw weights of hosts, in the order of the hosts, cut to the range from
+        ``minval`` to ``maxval``."""
         raw = [self.weigh(host, request) for host in hosts]
         if plugin.CHECK_SCOPES:
             plugin.check_scope(self.scope, hosts, raw, request, self.weigh)
-        if raw and (low := self.minval) is not None and min(raw) < low:
-            raw = [low if value < low else value for value in raw]
-        if raw and (high := self.maxval) is not None and max(raw) > high:
-            raw = [high if value > high else value for value in raw]
+
+        # The weight is the first argument of max() and min(), so that NaN stays NaN.
+        low = self.minval
+        if raw and low is not None and min(raw) < low:
+            raw = [max(weight, low) for weight in raw]
+        high = self.maxval
+        if raw and high is not None and max(raw) > high:
+            raw = [min(weight, high) for weight in raw]
         return raw
 
 
 class CandidatesWeigher(Weigher):
-    """Weighs hosts by what Placement says of them along with its candidates."""
+    """Weighs hosts by the answer of Placement, such as the traits of providers."""
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> list[float]:
-        """The raw weights of hosts, in their order; Placement was not asked where there
-        are no candidates."""
+        """The raw weights of hosts, in the order of the hosts. ``candidates`` is
+        ``None`` for a request that does not ask Placement."""
         raise NotImplementedError
 
     def weigh(self, host: Host, request: Request) -> float:
@@ -87,15 +99,15 @@ class CandidatesWeigher(Weigher):
 
 
 class BatchWeigher(Weigher):
-    """Weighs all hosts in one call, and knows by itself by what each is scaled."""
+    """Weighs all hosts in one call, and has its own rule for the scale of a host."""
 
     multiplier = ''
 
     def scale(self, host: Host) -> float:
-        """The factor for a host's weight."""
+        """The scale on a host."""
         raise NotImplementedError
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The raw weights of all hosts, in their order, between ``minval`` and
-        ``maxval``."""
+        """The raw weights of all hosts, in the order of the hosts, within the range
+        from ``minval`` to ``maxval``."""
         raise NotImplementedError

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a group had better stay together, or keep apart."""
+"""The soft policies of server groups: members together, or on different hosts.
+
+The policies soft-affinity and soft-anti-affinity exist since compute API 2.15.
+"""
 
 from collections.abc import Collection
 
@@ -9,7 +12,7 @@ from novasched.scheduler.weighers import Scope, Weigher
 
 
 class ServerGroupSoftAffinityWeigher(Weigher):
-    """Weigh hosts by the number of members of the request's group that they have."""
+    """Weigh a host by the number of group members on the host."""
 
     multiplier = 'soft_affinity_weight_multiplier'
     scope = Scope.HOST
@@ -32,8 +35,7 @@ class ServerGroupSoftAffinityWeigher(Weigher):
 
 
 class ServerGroupSoftAntiAffinityWeigher(ServerGroupSoftAffinityWeigher):
-    """Weigh hosts down by the number of members of the request's group that they
-    have."""
+    """Weigh a host down by the number of group members on the host."""
 
     multiplier = 'soft_anti_affinity_weight_multiplier'
     policy = 'soft-anti-affinity'

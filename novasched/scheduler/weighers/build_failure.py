@@ -5,12 +5,12 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class BuildFailureWeigher(Weigher):
-    """Weigh hosts by their failed builds since the last good one; the option counts
-    down."""
+    """Weigh a host down by its failed builds since the last successful build."""
 
     multiplier = 'build_failure_weight_multiplier'
     scope = Scope.HOST
     request_key = host_alone
+    # As in nova, a positive value of the option keeps instances off failing hosts.
     sign = -1.0
 
     def weigh(self, host: Host, request: Request) -> float:

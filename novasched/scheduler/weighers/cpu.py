@@ -5,7 +5,7 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class CPUWeigher(Weigher):
-    """Weigh hosts by the vCPUs that their allocation ratio leaves free."""
+    """Weigh a host by its free vCPUs, overcommit included."""
 
     multiplier = 'cpu_weight_multiplier'
     scope = Scope.HOST

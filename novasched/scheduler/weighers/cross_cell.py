@@ -5,8 +5,10 @@ from novasched.scheduler.weighers import Scope, Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """Weigh 1 for hosts of the cell that a moving instance is in and may leave, else
-    -1."""
+    """Prefer hosts in the cell of an instance that moves and may leave the cell.
+
+    Hosts in the cell weigh 1, all hosts outside -1. Other requests are not weighed.
+    """
 
     multiplier = 'cross_cell_move_weight_multiplier'
     scope = Scope.HOST

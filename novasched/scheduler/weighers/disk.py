@@ -5,7 +5,7 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class DiskWeigher(Weigher):
-    """Weigh hosts by their free disk, in MiB."""
+    """Weigh a host by its free disk in MiB."""
 
     multiplier = 'disk_weight_multiplier'
     scope = Scope.HOST

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a group had better share a failure domain, or not."""
+"""FailureDomainWeigher: group members in the same failure domain, or in different ones.
+
+``[novasched] failure_domain_key`` names the aggregate metadata key of failure domains.
+"""
 
 from collections.abc import Sequence
 
@@ -13,15 +16,15 @@ SIGNS = {
     'anti-affinity': -1,
     'soft-anti-affinity': -1,
 }
+"""By group policy: 1 prefers the failure domains of members, -1 avoids them."""
 
 
 class FailureDomainWeigher(Weigher):
-    """Weigh hosts by the number of members of the request's group that are in their
-    failure domain: the more the better for affinity, the fewer for anti-affinity, be
-    these hard or soft.
+    """Weigh a host by the number of group members in the failure domain of the host.
 
-    Hosts in no domain are in one together. An option of 0 stops the weigher whatever
-    aggregates say.
+    More members weigh more for affinity and soft affinity, and less for anti-affinity
+    and soft anti-affinity. All hosts outside of failure domains count as one domain. An
+    option of 0 disables the weigher, regardless of aggregate metadata.
     """
 
     locates_members = True
@@ -39,6 +42,11 @@ class FailureDomainWeigher(Weigher):
         return float(SIGNS[group.policy or ''] * near)
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        one_of_each = {id(host.aggregates): host for host in hosts}
-        known = {key: self.weigh(host, request) for key, host in one_of_each.items()}
-        return [known[id(host.aggregates)] for host in hosts]
+        # Hosts in the same aggregates share one tuple of aggregates, so that members
+        # are counted once for each tuple and not for each host.
+        weights: dict[int, float] = {}
+        for host in hosts:
+            identity = id(host.aggregates)
+            if identity not in weights:
+                weights[identity] = self.weigh(host, request)
+        return [weights[id(host.aggregates)] for host in hosts]

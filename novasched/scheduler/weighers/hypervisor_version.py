@@ -5,8 +5,8 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class HypervisorVersionWeigher(Weigher):
-    """Weigh hosts by the version of their hypervisor, one number; an unknown one is
-    0."""
+    """Weigh a host by the version of its hypervisor, as nova encodes the version in a
+    number. A host without a version weighs 0."""
 
     multiplier = 'hypervisor_version_weight_multiplier'
     scope = Scope.HOST

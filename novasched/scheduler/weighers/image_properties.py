@@ -8,11 +8,11 @@ from novasched.scheduler.weighers import Scope, Weigher
 
 
 class ImagePropertiesWeigher(Weigher):
-    """Weigh hosts by how often images of their instances share a property with the
-    request's.
+    """Weigh a host by the image properties that its instances share with the request.
 
-    Each property counts by its ratio of ``image_props_weight_setting``; all count alike
-    where that is empty. An option of 0 stops the weigher whatever aggregates say.
+    ``[filter_scheduler] image_props_weight_setting`` gives the properties that count,
+    with a factor for each; all properties count 1 if the option is empty. A multiplier
+    option of 0 disables the weigher, regardless of aggregate metadata.
     """
 
     multiplier = 'image_props_weight_multiplier'
@@ -22,24 +22,27 @@ class ImagePropertiesWeigher(Weigher):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        good, _ = parse_ratios(settings.image_props_weight_setting)
-        self.ratios = dict(good)
+        ratios, _ = parse_ratios(settings.image_props_weight_setting)
+        self.ratios = dict(ratios)
 
     def applies(self, request: Request) -> bool:
+        # The images of all instances take long to read: 0 must not cause that.
+        if self.default_scale == 0.0:
+            return False
         properties = request.requirements.properties
-        counted = self.ratios.keys() & properties.keys() if self.ratios else properties
-        return self.default_scale != 0.0 and bool(counted)
+        if not self.ratios:
+            return bool(properties)
+        return not self.ratios.keys().isdisjoint(properties)
 
     def weigh(self, host: Host, request: Request) -> float:
         properties = request.requirements.properties
-        shared = Counter(
-            name
-            for instance in host.instances.values()
-            for name, value in instance.image_properties.items()
-            if name in properties and properties[name] == value
-        )
+        shared: Counter[str] = Counter()
+        for instance in host.instances.values():
+            for name, value in instance.image_properties.items():
+                if name in properties and properties[name] == value:
+                    shared[name] += 1
+
         if not self.ratios:
             return shared.total()
-        return sum(
-            (self.ratios.get(name, 0.0) * n for name, n in shared.items()), start=0.0
-        )
+        weights = [self.ratios.get(name, 0.0) * n for name, n in shared.items()]
+        return sum(weights, start=0.0)

@@ -5,8 +5,7 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class IoOpsWeigher(Weigher):
-    """Weigh hosts by their instances in build, resize, snapshot, migration or
-    rescue."""
+    """Weigh a host by its instances in build, resize, snapshot, migration or rescue."""
 
     multiplier = 'io_ops_weight_multiplier'
     scope = Scope.HOST

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsWeigher: measurements of the monitors of nova-compute."""
+"""MetricsWeigher: measurements by the monitors of nova-compute."""
 
 from novasched.conf.settings import Settings, parse_ratios
 from novasched.scheduler.errors import MetricMissing
@@ -11,14 +11,15 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 FRACTIONS = frozenset(
     f'cpu.{kind}percent' for kind in ('', 'user.', 'kernel.', 'idle.', 'iowait.')
 )
-"""Metrics that are kept as fractions of 1 and weighed as whole percents."""
+"""Metrics that nova-compute reports as fractions of 1, and nova weighs as percents."""
 
 
 class MetricsWeigher(Weigher):
-    """Weigh hosts by their metrics, each times its ratio of ``[metrics]
+    """Weigh a host by the sum of its metrics, each times its ratio of ``[metrics]
     weight_setting``.
 
-    A host that lacks one weighs ``weight_of_unavailable`` unless nothing hangs on it.
+    A host without a metric weighs ``[metrics] weight_of_unavailable``, unless the ratio
+    or the scale of the host is 0.
     """
 
     multiplier = 'metrics_weight_multiplier'
@@ -35,7 +36,8 @@ class MetricsWeigher(Weigher):
     def weigh(self, host: Host, request: Request) -> float:
         """See :class:`novasched.scheduler.weighers.Weigher`.
 
-        :raises MetricMissing: the host lacks one, and ``[metrics] required`` is set.
+        :raises MetricMissing: the host lacks a metric, and ``[metrics] required`` is
+            set.
         """
         values = _values(host)
         total = 0.0
@@ -44,11 +46,12 @@ class MetricsWeigher(Weigher):
                 total += values[name] * ratio
             elif self.settings.metrics_required:
                 raise MetricMissing(name, host.host, host.nodename)
-            elif ratio * self._own_scale(host) != 0:
+            elif ratio * self._valid_scale(host) != 0:
                 return self.settings.metrics_weight_of_unavailable
         return total
 
-    def _own_scale(self, host: Host) -> float:
+    def _valid_scale(self, host: Host) -> float:
+        """The scale on a host; the default where aggregate metadata is not a number."""
         try:
             return self.scale(host)
         except ValueError:
@@ -56,15 +59,16 @@ class MetricsWeigher(Weigher):
 
 
 def _values(host: Host) -> dict[str, int]:
-    """A host's metrics by name, as whole numbers; those that are none are left out."""
+    """The metrics of a host by name, as whole numbers. Values of another type are left
+    out."""
     values = {}
     for metric in host.metrics:
         name = str(metric.get('name'))
         value = metric.get('value', '')
         try:
-            values[name] = amount(
-                name, int(value * 100 if name in FRACTIONS else value)
-            )
+            if name in FRACTIONS:
+                value = value * 100
+            values[name] = amount(name, int(value))
         except (TypeError, ValueError, OverflowError):
             continue
     return values

@@ -5,7 +5,7 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class NumInstancesWeigher(Weigher):
-    """Weigh hosts by the number of their instances."""
+    """Weigh a host by the number of instances on the host."""
 
     multiplier = 'num_instances_weight_multiplier'
     scope = Scope.HOST

@@ -4,12 +4,15 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 MAX_COUNTED_DEVICES = 100
-"""Hosts with that many free devices, or more, weigh alike."""
+"""Hosts with 99 free devices and hosts with more weigh alike, as in nova."""
 
 
 class PCIWeigher(Weigher):
-    """Weigh hosts by their free PCI devices, the fewer the more: instances without need
-    of any leave these hosts alone, the others fill one host after the other."""
+    """Weigh a host up the fewer free PCI devices it has.
+
+    Instances without PCI devices then avoid hosts with devices, and instances with PCI
+    devices fill one host after another.
+    """
 
     multiplier = 'pci_weight_multiplier'
     scope = Scope.HOST

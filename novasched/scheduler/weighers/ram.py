@@ -5,7 +5,7 @@ from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class RAMWeigher(Weigher):
-    """Weigh hosts by their free memory, in MiB."""
+    """Weigh a host by its free memory in MiB."""
 
     multiplier = 'ram_weight_multiplier'
     scope = Scope.HOST

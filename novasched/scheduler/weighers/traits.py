@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traits that hosts had better have, or lack: a flavor's, and those of ``[novasched]
-avoided_traits``."""
+"""TraitsWeigher: preferred and avoided traits of flavors, and the traits of
+``[novasched] avoided_traits``."""
 
 from collections.abc import Sequence
 
@@ -12,41 +12,46 @@ from novasched.scheduler.weighers import CandidatesWeigher, Scope
 
 
 class TraitsWeigher(CandidatesWeigher):
-    """Weigh hosts by the number of preferred traits of their compute node's resource
-    provider, less that of avoided ones.
+    """Weigh a host by the preferred traits of its compute node's resource provider,
+    less the avoided traits.
 
-    A flavor has ``trait:X=preferred`` or ``trait:X=avoided``. It overrides the option:
-    a trait that a flavor prefers, or that flavor or image require, is not avoided for
-    it.
+    A flavor has ``trait:X=preferred`` or ``trait:X=avoided``, and overrides the option:
+    a trait of ``avoided_traits`` is not avoided if the flavor prefers the trait, or if
+    flavor or image require it.
     """
 
     multiplier = 'traits_weight_multiplier'
     scope = Scope.HOST
 
     def applies(self, request: Request) -> bool:
-        wishes = request.requirements.flavor_groups
-        return bool(
-            wishes.preferred or wishes.avoided or self._avoided(request.requirements)
-        )
+        groups = request.requirements.flavor_groups
+        if groups.preferred or groups.avoided:
+            return True
+        return bool(self._avoided(request.requirements))
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> list[float]:
+        # Without an answer of Placement nothing is known of traits.
         if candidates is None:
             return [0.0] * len(hosts)
+
         preferred = request.requirements.flavor_groups.preferred
         avoided = self._avoided(request.requirements)
-        found = [candidates.traits(host.uuid) for host in hosts]
-        return [
-            float(len(preferred.intersection(each)) - len(avoided.intersection(each)))
-            for each in found
-        ]
+        weights = []
+        for host in hosts:
+            traits = candidates.traits(host.uuid)
+            preferred_count = len(preferred.intersection(traits))
+            avoided_count = len(avoided.intersection(traits))
+            weights.append(float(preferred_count - avoided_count))
+        return weights
 
     def _avoided(self, requirements: Requirements) -> frozenset[str]:
-        of_flavor = requirements.flavor_groups
+        flavor_groups = requirements.flavor_groups
         options = self.settings.avoided_traits
         if not options:
-            return of_flavor.avoided
-        tolerated = of_flavor.preferred | of_flavor.groups[''].required_traits
-        of_image = requirements.properties.get('traits_required', ())
-        return of_flavor.avoided.union(options) - tolerated.union(of_image)
+            return flavor_groups.avoided
+
+        tolerated = flavor_groups.preferred | flavor_groups.groups[''].required_traits
+        image_traits = requirements.properties.get('traits_required', ())
+        return flavor_groups.avoided.union(options) - tolerated.union(image_traits)
