@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters: which hosts can take an instance. This is their contract."""
+"""The contract of filters, which decide on which hosts an instance may be placed.
+
+``doc/source/filter.rst`` introduces it. The modules of this package are examples.
+"""
 
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -9,29 +12,29 @@ __all__ = ['Filter', 'Scope', 'host_alone']
 
 
 class Filter(Plugin):
-    """Judges one host at a time, as all of :class:`novasched.scheduler.plugin.Plugin`
-    says. An exception is a bug and fails the request; it never means no.
+    """Judges one host at a time. An exception is a bug and fails the request; it never
+    rejects a host.
 
-    Few filters need more than this. One that looks in ``host.instances`` for certain
-    instances has ``needed_instances(request)`` name them. One that wants nova-compute
-    to check something again has ``limits(host, request)``, with names of
-    SchedulerLimits (``vcpu``, ``memory_mb``, ``disk_gb``, ``numa_topology``) and their
-    values for a chosen host. One of another package that several requests may ask at
-    once has a class attribute ``thread_safe = True``. One that looks at the host alone
-    has ``request_key = host_alone``, and one that looks at little of the request a
-    method that answers this: verdicts are kept for later requests with an equal key.
-    ``filters/shared.py`` has filters that judge many hosts at once, or one allocation
-    candidate of a host.
+    Few filters need more than ``scope``, ``phrase``, :meth:`applies` and
+    :meth:`reject`. A filter that looks in ``host.instances`` for certain instances
+    names them in ``needed_instances(request)``. A filter that makes nova-compute check
+    a limit again defines ``limits(host, request)``: the names of nova's SchedulerLimits
+    (``vcpu``, ``memory_mb``, ``disk_gb``, ``numa_topology``) with the values for a
+    chosen host. A filter of another package that is thread-safe sets ``thread_safe =
+    True``. Verdicts are kept for later requests with an equal ``request_key``.
+
+    ``filters/shared.py`` has base classes for filters that judge many hosts at once, or
+    single allocation candidates of a host.
     """
 
     on_rebuild = False
-    """The filter also runs when an instance is rebuilt on the host that it is on."""
+    """The filter also runs when an instance is rebuilt on its host."""
 
     phrase = ''
     """The reason in a few words that follow a number of hosts, as in "3,120 lack free
     memory"."""
 
     def reject(self, host: Host, request: Request) -> str | None:
-        """The reason why the host cannot take the instance, in one line; None if it
-        can."""
+        """The reason why the host cannot take the instance, in one line; ``None`` if
+        the host can."""
         raise NotImplementedError

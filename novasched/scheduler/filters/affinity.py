@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with or without certain instances, or near an address. nova has these in one
-file, too."""
+"""Filters for hosts with or without certain instances, or near an address.
+
+nova keeps these filters in one module of this name.
+"""
 
 import reprlib
 from collections.abc import Collection
@@ -18,11 +20,11 @@ NEAR_HOST_IP = 'build_near_host_ip'
 """Scheduler hints."""
 MAX_SERVER_PER_HOST = 'max_server_per_host'
 MAX_NETWORK_CHARACTERS = 128
-"""Maximum length of a network, twice that of the longest address with a netmask."""
+"""Maximum length of a network: twice the longest address with a netmask."""
 
 
 class DifferentHostFilter(Filter):
-    """Reject hosts that have one of the instances that the hint names."""
+    """Reject hosts with instances of the scheduler hint ``different_host``."""
 
     scope = Scope.REQUEST
     phrase = 'have a server to keep away from'
@@ -41,7 +43,7 @@ class DifferentHostFilter(Filter):
 
 
 class SameHostFilter(Filter):
-    """Reject hosts that have none of the instances that the hint names."""
+    """Reject hosts without a single instance of the scheduler hint ``same_host``."""
 
     scope = Scope.REQUEST
     phrase = 'lack a server to be with'
@@ -61,13 +63,13 @@ class SameHostFilter(Filter):
 
 @lru_cache(maxsize=16)
 def _instances_to_be_with(uuids: tuple[str, ...]) -> tuple[frozenset[str], str]:
-    """The instances that a hint names, and the reason against every host without
-    them."""
+    """The instances of a hint, and the reason against every host without them."""
+    # Cached: a hint may name thousands of instances, and every host is asked about.
     return frozenset(uuids), f'has none of {some(uuids)}'
 
 
 class ServerGroupAffinityFilter(Filter):
-    """Reject hosts without the group's instances, once it has any."""
+    """Reject hosts without members of the server group, once the group has members."""
 
     phrase = 'outside of the server group'
 
@@ -84,15 +86,15 @@ class ServerGroupAffinityFilter(Filter):
 
 @lru_cache(maxsize=16)
 def _away_from_group(hosts: frozenset[str]) -> str:
-    """The reason against all hosts without members of the group."""
+    """The reason against every host without members of the group."""
     return f'the group is on {some(sorted(hosts))}'
 
 
 class ServerGroupAntiAffinityFilter(Filter):
-    """Reject hosts that hold as many members of the group as its rule allows.
+    """Reject hosts that have as many members of the server group as its rule allows.
 
     The rule is ``max_server_per_host`` (compute API 2.64), by default 1. An instance
-    that moves may stay on its own host.
+    may be placed on its current host again.
     """
 
     phrase = 'have a server of the group'
@@ -102,14 +104,16 @@ class ServerGroupAntiAffinityFilter(Filter):
         return group is not None and group.policy == 'anti-affinity'
 
     def needed_instances(self, request: Request) -> Collection[str]:
-        group = request.instance_group
-        own = (request.instance_uuid, *(request.instance_uuids or ()))
-        return {*filter(None, own), *(group.members if group else ())}
+        needed = {request.instance_uuid, *(request.instance_uuids or ())}
+        if request.instance_group:
+            needed |= request.instance_group.members
+        return set(filter(None, needed))
 
     def reject(self, host: Host, request: Request) -> str | None:
         group = request.instance_group
         if group is None or request.instance_uuid in host.instances:
             return None
+
         present = len(host.instances.keys() & group.members)
         try:
             limit = max_server_per_host(group)
@@ -121,24 +125,26 @@ class ServerGroupAntiAffinityFilter(Filter):
 
 
 def max_server_per_host(group: InstanceGroup) -> int:
-    """The rule of an anti-affinity group.
+    """The number of members of an anti-affinity group that may share a host.
 
-    :raises ValueError: it is no whole number.
+    :raises ValueError: the rule is not a whole number.
     """
-    wanted = group.rules.get(MAX_SERVER_PER_HOST, 1)
+    rule = group.rules.get(MAX_SERVER_PER_HOST, 1)
     try:
-        return int(wanted)
+        return int(rule)
     except (ValueError, TypeError):
-        limit = f'{reprlib.repr(wanted)} for {MAX_SERVER_PER_HOST}'
+        # The reason quotes a rule of any length in a few characters.
+        limit = f'{reprlib.repr(rule)} for {MAX_SERVER_PER_HOST}'
         text = f'the group has {limit}, which is no whole number'
         raise ValueError(text) from None
 
 
 class SimpleCIDRAffinityFilter(Filter):
-    """Reject hosts whose own address is not in the network that the hints describe.
+    """Reject hosts whose address (``host_ip``) is outside a network.
 
-    The hint ``build_near_host_ip`` is an address, ``cidr`` the size of the network
-    around it: ``/24`` if it is not given, a length or a netmask with a slash in front.
+    The scheduler hint ``build_near_host_ip`` is an address in the network. The hint
+    ``cidr`` is the size of the network, as a slash and a prefix length or a netmask; by
+    default ``/24``.
     """
 
     scope = Scope.REQUEST
@@ -149,9 +155,8 @@ class SimpleCIDRAffinityFilter(Filter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         try:
-            network = _network(
-                request.single_hint(NEAR_HOST_IP) + request.single_hint('cidr', '/24')
-            )
+            address = request.single_hint(NEAR_HOST_IP)
+            network = _network(address + request.single_hint('cidr', '/24'))
             inside = ip_address(host.host_ip or '') in network
         except ValueError as error:
             return f'cannot tell whether it is near: {error}'
@@ -162,18 +167,19 @@ class SimpleCIDRAffinityFilter(Filter):
 
 @lru_cache(maxsize=64)
 def _network(text: str) -> IPv4Network | IPv6Network:
-    """The network around an address, its size a length or a netmask.
+    """The network around an address, from ``ADDRESS/LENGTH`` or ``ADDRESS/NETMASK``.
 
-    :raises ValueError: it cannot be read.
+    :raises ValueError: the text is not a network.
     """
     if len(text) > MAX_NETWORK_CHARACTERS:
         raise ValueError(f'{reprlib.repr(text)} is no network')
+
     address, _, mask = text.partition('/')
-    if (
-        ':' in address and ':' in mask
-    ):  # a netmask of IPv6, which ip_network does not read
+    if ':' in address and ':' in mask:
+        # ip_network() reads netmasks of IPv4, but only prefix lengths of IPv6.
         ones = f'{int(IPv6Address(mask)):0128b}'.rstrip('0')
         if '0' in ones:
             raise ValueError(f'{mask!r} is no netmask')
         text = f'{address}/{len(ones)}'
+
     return ip_network(text, strict=False)

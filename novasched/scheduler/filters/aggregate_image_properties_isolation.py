@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Hashable, Iterator
 
-from novasched.scheduler.filters.shared import AggregatesFilter, parts
+from novasched.scheduler.filters.shared import AggregatesFilter, split_values
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
 
 class AggregateImagePropertiesIsolation(AggregatesFilter):
-    """Reject hosts whose aggregates give other values to a property of the image.
+    """Reject hosts in aggregates for images with a different value of a property.
 
-    Metadata of the property's own name lists the values, as text, with commas between.
-    With ``aggregate_image_properties_isolation_namespace`` only properties whose names
-    start with that and ``_separator`` are looked at.
+    The metadata key is the name of the property; the metadata value lists the allowed
+    values, separated by commas. ``[filter_scheduler]
+    aggregate_image_properties_isolation_namespace`` limits the filter to properties
+    with a prefix: the namespace and ``..._separator``.
     """
 
     on_rebuild = True
@@ -27,20 +28,20 @@ class AggregateImagePropertiesIsolation(AggregatesFilter):
         if not host.aggregates:
             return None
         for name, value in self._properties(request):
-            allowed = parts(host.metadata(name))
+            allowed = split_values(host.metadata(name))
             if allowed and value not in allowed:
-                return (
-                    f"'{name}' is '{value}' in the image, not"
-                    f' {", ".join(sorted(allowed))}'
-                )
+                values = ', '.join(sorted(allowed))
+                return f"'{name}' is '{value}' in the image, not {values}"
         return None
 
     def _properties(self, request: Request) -> Iterator[tuple[str, str]]:
-        """The image's properties to look at; those that are false or empty are not."""
+        """The names and values of the properties to check. False and empty values are
+        skipped, as in nova."""
         settings = self.settings
         prefix = settings.aggregate_image_properties_isolation_namespace or ''
         if prefix:
             prefix += settings.aggregate_image_properties_isolation_separator
+
         for name, value in request.requirements.properties.items():
             if value and name.startswith(prefix):
                 yield name, str(value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Hashable
 
-from novasched.scheduler.filters.shared import AggregatesFilter, parts
+from novasched.scheduler.filters.shared import AggregatesFilter, split_values
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
@@ -9,10 +9,11 @@ PREFIX = 'filter_tenant_id'
 
 
 class AggregateMultiTenancyIsolation(AggregatesFilter):
-    """Reject hosts in aggregates that name projects, none of them the request's.
+    """Reject hosts in aggregates reserved for other projects.
 
-    Every metadata key that starts with ``filter_tenant_id`` names some, with commas
-    between; a host takes the projects that any of its aggregates names.
+    The value of each metadata key with the prefix ``filter_tenant_id`` lists projects,
+    separated by commas. A host is reserved for the projects of all its aggregates; a
+    host without such metadata takes every project.
     """
 
     phrase = 'for other projects'
@@ -21,12 +22,13 @@ class AggregateMultiTenancyIsolation(AggregatesFilter):
         return request.project_id
 
     def reject(self, host: Host, request: Request) -> str | None:
-        tenants = parts(
-            value
-            for aggregate in host.aggregates
-            for key, value in aggregate.metadata.items()
-            if key.startswith(PREFIX)
-        )
+        values = []
+        for aggregate in host.aggregates:
+            for key, value in aggregate.metadata.items():
+                if key.startswith(PREFIX):
+                    values.append(value)
+
+        tenants = split_values(values)
         if tenants and request.project_id not in tenants:
             return 'for other projects'
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vCPUs, memory and disk: what a host has free against what a flavor takes.
+"""Filters that compare the free vCPUs, memory or disk of a host with the flavor.
 
-nova left these to Placement, and had CoreFilter, RamFilter and DiskFilter until Stein
-(19), those with Aggregate in their names until Ussuri (21), and those with Exact until
-Queens (17).
+Today nova leaves these checks to Placement. nova had CoreFilter, RamFilter and
+DiskFilter until Stein (19), the Aggregate filters until Ussuri (21), and the Exact
+filters until Queens (17).
 """
 
 import math
@@ -17,14 +17,15 @@ from novasched.scheduler.model.request import Request
 
 
 class _Overcommitted(Filter):
-    """Let hosts give away a resource as often as their allocation ratio of that name
-    says."""
+    """A filter for a resource that hosts overcommit by an allocation ratio."""
 
     scope = Scope.HOST
     ratio_name: str
+    """The attribute of a host, and the aggregate metadata key, with the ratio."""
 
     def ratio(self, host: Host) -> float:
-        """The amount that may be given away for each unit of the host."""
+        """The allocation ratio: the amount that may be allocated for each unit of the
+        host."""
         ratio: float = getattr(host, self.ratio_name)
         return ratio
 
@@ -35,10 +36,10 @@ class _AggregateRatio(_Overcommitted):
 
 
 class CoreFilter(_Overcommitted):
-    """Reject hosts without enough vCPUs, which may be overcommitted.
+    """Reject hosts without enough free vCPUs, overcommit included.
 
-    An instance may not be bigger than the host is before overcommit. A host that
-    reports no vCPUs is accepted: its nova-compute does not count them.
+    An instance may not have more vCPUs than the host has before overcommit. A host that
+    reports no vCPUs is accepted, since such a nova-compute does not count vCPUs.
     """
 
     phrase = 'lack free vCPUs'
@@ -51,6 +52,7 @@ class CoreFilter(_Overcommitted):
         vcpus = request.flavor.vcpus
         if not host.vcpus_total:
             return None
+
         limit = host.vcpus_total * self.ratio(host)
         if limit > 0 and vcpus > host.vcpus_total:
             return f'{host.vcpus_total} vCPUs before overcommit, {vcpus} wanted'
@@ -67,11 +69,11 @@ class CoreFilter(_Overcommitted):
 
 
 class AggregateCoreFilter(_AggregateRatio, CoreFilter):
-    """Let aggregate metadata override the host's ``cpu_allocation_ratio``."""
+    """CoreFilter with aggregate metadata that overrides ``cpu_allocation_ratio``."""
 
 
 class ExactCoreFilter(Filter):
-    """Reject hosts that have more or fewer free vCPUs than the flavor takes."""
+    """Reject hosts whose free vCPUs are not exactly the vCPUs of the flavor."""
 
     scope = Scope.HOST
     phrase = 'have other vCPUs free'
@@ -90,7 +92,7 @@ class ExactCoreFilter(Filter):
 
 
 class RamFilter(_Overcommitted):
-    """Reject hosts without enough memory, which may be overcommitted."""
+    """Reject hosts without enough free memory, overcommit included."""
 
     phrase = 'lack free memory'
     ratio_name = 'ram_allocation_ratio'
@@ -111,11 +113,11 @@ class RamFilter(_Overcommitted):
 
 
 class AggregateRamFilter(_AggregateRatio, RamFilter):
-    """Let aggregate metadata override the host's ``ram_allocation_ratio``."""
+    """RamFilter with aggregate metadata that overrides ``ram_allocation_ratio``."""
 
 
 class ExactRamFilter(Filter):
-    """Reject hosts that have more or less free memory than the flavor takes."""
+    """Reject hosts whose free memory is not exactly the memory of the flavor."""
 
     scope = Scope.HOST
     phrase = 'have other memory free'
@@ -135,7 +137,7 @@ class ExactRamFilter(Filter):
 
 
 class DiskFilter(_Overcommitted):
-    """Reject hosts without enough disk, which may be overcommitted."""
+    """Reject hosts without enough free disk, overcommit included."""
 
     phrase = 'lack free disk'
     ratio_name = 'disk_allocation_ratio'
@@ -156,11 +158,11 @@ class DiskFilter(_Overcommitted):
 
 
 class AggregateDiskFilter(_AggregateRatio, DiskFilter):
-    """Let aggregate metadata override the host's ``disk_allocation_ratio``."""
+    """DiskFilter with aggregate metadata that overrides ``disk_allocation_ratio``."""
 
 
 class ExactDiskFilter(Filter):
-    """Reject hosts that have more or less free disk than the flavor takes."""
+    """Reject hosts whose free disk is not exactly the disk of the flavor."""
 
     scope = Scope.HOST
     phrase = 'have other disk free'
@@ -180,20 +182,23 @@ class ExactDiskFilter(Filter):
 
 
 def _disk_mb(flavor: Flavor) -> int:
-    """The disk that a flavor takes in MiB, wherever its root disk is."""
+    """The disk of a flavor in MiB: root, ephemeral and swap."""
+    # As in nova's DiskFilter, the root disk of a volume-backed instance counts too.
     return (flavor.root_gb + flavor.ephemeral_gb) * 1024 + flavor.swap
 
 
 def _shortage(
     amount: int, total: int, free: int, ratio: float, resource: str
 ) -> str | None:
-    """The reason why a host lacks an amount in MiB; None if it does not.
+    """The reason why a host lacks an amount in MiB; ``None`` if the host has it.
 
-    ``ratio`` times the total may be given away, but never more than the total to one
-    instance. ``free`` is what the total leaves, below 0 on an overcommitted host.
+    All instances together may use ``ratio`` times the total, a single instance no more
+    than the total. ``free`` is the total less the use, below 0 on an overcommitted
+    host.
     """
     if amount > total:
         return f'{total} MiB of {resource} before overcommit, {amount} wanted'
+
     remaining = total * ratio - (total - free)
     if remaining >= amount:
         return None

@@ -5,7 +5,7 @@ from novasched.scheduler.model.request import Request
 
 
 class ComputeFilter(Filter):
-    """Reject hosts whose compute service is disabled or silent."""
+    """Reject hosts whose nova-compute service is disabled or down."""
 
     scope = Scope.REQUEST
     request_key = host_alone

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeCapabilitiesFilter: flavor extra specs against what a host can do.
+"""ComputeCapabilitiesFilter: flavor extra specs against capabilities of a host.
 
-Keys are ``capabilities:NAME[:NAME...]``, a path into the host's attributes and
-statistics, or a bare NAME. A bare one that the host does not know is for another
-filter and is passed over; keys in other scopes are not looked at.
+The extra spec ``capabilities:NAME[:NAME...]`` is a path into the attributes and the
+statistics of a host. The extra spec ``NAME``, without a scope, is checked if the host
+has an attribute or a statistic of the name, and belongs to another filter otherwise.
+Extra specs in a different scope are skipped.
 """
 
 import json
@@ -19,11 +20,12 @@ from novasched.scheduler.model.request import Request
 
 SCOPE = 'capabilities'
 PHYSICAL_ADDRESS_BITS = 'hw:maxphysaddr_bits'
+ADDRESS_BITS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
 ABSENT = object()
 
 
 class ComputeCapabilitiesFilter(KeyedFilter):
-    """Reject hosts that do not meet the flavor's capability extra specs."""
+    """Reject hosts that do not meet the capability extra specs of the flavor."""
 
     scope = Scope.REQUEST
     phrase = 'lack a capability'
@@ -51,14 +53,13 @@ class ComputeCapabilitiesFilter(KeyedFilter):
 
 
 def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
-    """The extra specs to check: path, True for one without a scope, requirement."""
+    """The extra specs to check: the path, True for an extra spec without a scope, and
+    the requirement."""
     requirements = []
     for key, requirement in request.flavor.extra_specs.items():
         scope, *path = key.split(':')
         if key == PHYSICAL_ADDRESS_BITS:
-            requirements.append(
-                (['cpu_info', 'maxphysaddr', 'bits'], False, f'>= {requirement}')
-            )
+            requirements.append((ADDRESS_BITS_PATH, False, f'>= {requirement}'))
         elif not path:
             requirements.append(([scope], True, requirement))
         elif scope == SCOPE:
@@ -67,15 +68,20 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
 
 
 def _named(host: Host, name: str, default: Any = None) -> Any:
-    """A host's attribute, or else its statistic, of that name."""
-    value = getattr(host, name, None) if name in ATTRIBUTES else None
+    """The attribute of a host with a name, or else the statistic with the name."""
+    value = None
+    if name in ATTRIBUTES:
+        value = getattr(host, name, None)
     if value is None:
         return host.stats.get(name, default)
     return value
 
 
 def _capability(host: Host, path: list[str]) -> Any:
-    """The value at a path; None where it leads nowhere. Text is read as JSON."""
+    """The value at a path, ``None`` for a path that does not exist.
+
+    A text within the path, such as ``cpu_info``, is decoded as JSON.
+    """
     name, *rest = path
     value = _named(host, name)
     for name in rest:
@@ -87,8 +93,11 @@ def _capability(host: Host, path: list[str]) -> Any:
         if not isinstance(value, dict):
             return None
         value = value.get(name)
-    if isinstance(
-        value, tuple
-    ):  # of tuples: what is compared is the text of nova's lists
-        return [list(each) if isinstance(each, tuple) else each for each in value]
+
+    # nova's HostState has lists here, and the text of a list is compared.
+    if isinstance(value, tuple):
+        items = []
+        for item in value:
+            items.append(list(item) if isinstance(item, tuple) else item)
+        return items
     return value

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of a group in one failure domain, or each in one of its own: a rack, a row,
-whatever an aggregate's metadata ``[novasched] failure_domain_key`` names."""
+"""FailureDomainFilter: server groups within a failure domain, or across domains.
+
+A failure domain is a rack, a row or a room: the hosts of aggregates with the same value
+of the metadata key ``[novasched] failure_domain_key``.
+"""
 
 from itertools import chain
 
 from novasched.scheduler.filters.affinity import max_server_per_host
 from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.model.values import some
 
 
 class FailureDomainFilter(KeyedFilter):
-    """Reject hosts by the failure domains in which the members of a server group are.
+    """Reject hosts by the failure domains of the members of a server group.
 
-    With the policy anti-affinity a domain takes as many as the group's rule allows on a
-    host, by default 1. With affinity all go to a domain that has one already. Hosts in
-    no domain take none: nobody knows what they fail with. The instance itself does not
-    count where it moves.
+    Anti-affinity: a domain takes as many members as the rule ``max_server_per_host``
+    allows on a host, by default 1. Affinity: all members go to a domain that has a
+    member already. A host outside of failure domains takes no members, since the
+    failure of such a host may affect any domain. An instance that moves does not count
+    as a member.
     """
 
     locates_members = True
@@ -32,20 +36,22 @@ class FailureDomainFilter(KeyedFilter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         group = request.instance_group
-        key = self.settings.failure_domain_key
         if group is None:
             return None
+
+        key = self.settings.failure_domain_key
         domains = host.metadata(key)
         if not domains:
             return f'no aggregate gives it a {key}'
+
         within = f'{key} {some(sorted(domains))}'
         present = group.members_near(host, key)
         if group.policy == 'affinity':
-            hosts = chain.from_iterable(group.located.values())
-            taken = frozenset[str]().union(*(each.metadata(key) for each in hosts))
-            if present or not taken:
+            member_domains = _member_domains(group, key)
+            if present or not member_domains:
                 return None
-            return f'in {within}, the group is in {some(sorted(taken))}'
+            return f'in {within}, the group is in {some(sorted(member_domains))}'
+
         try:
             limit = max_server_per_host(group)
         except ValueError as error:
@@ -53,3 +59,11 @@ class FailureDomainFilter(KeyedFilter):
         if present < limit:
             return None
         return f'{present} servers of the group in {within}, limit {limit}'
+
+
+def _member_domains(group: InstanceGroup, key: str) -> set[str]:
+    """The failure domains of the members that have hosts."""
+    domains: set[str] = set()
+    for host in chain.from_iterable(group.located.values()):
+        domains |= host.metadata(key)
+    return domains

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ImagePropertiesFilter: the host's hypervisor can run the image.
+"""ImagePropertiesFilter: hypervisors that can run the image.
 
-An image may name an architecture, a hypervisor type and a virtual machine mode; the
-host lists the triples that it supports. It may also ask for a hypervisor version
-(``img_hv_requested_version``, such as ``'>=6.0,<7'``) and a physical address width.
+An image may name an architecture, a hypervisor type and a virtual machine mode. A host
+reports the combinations of the three that the hypervisor supports. The image may also
+require a hypervisor version (``img_hv_requested_version``, such as ``'>=6.0,<7'``) and
+a physical address width (``hw_maxphysaddr_bits``).
 """
 
 import json
 import operator
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from packaging.version import Version
@@ -24,13 +25,13 @@ from novasched.scheduler.model.request import Request
 VERSION = 'img_hv_requested_version'
 ADDRESS_BITS = 'hw_maxphysaddr_bits'
 PROPERTIES = (*SUPPORTED_TRIPLE, VERSION, ADDRESS_BITS)
-"""The properties of an image that the filter looks at."""
+"""The properties of an image that the filter reads."""
 
 MAX_VERSION_CHARACTERS = 255
-"""Maximum length of a required version. No host meets a longer requirement: 30,000
-predicates would take a quarter of a second."""
+"""Maximum length of ``img_hv_requested_version``. No host meets a longer requirement:
+30,000 predicates would take a quarter of a second."""
 
-_COMPARISONS = {
+_COMPARISONS: Mapping[str, Callable[[Version, Version], bool]] = {
     '<': operator.lt,
     '<=': operator.le,
     '==': operator.eq,
@@ -42,7 +43,7 @@ _PREDICATE = re.compile(r'\A\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*$')
 
 
 class ImagePropertiesFilter(KeyedFilter):
-    """Reject hosts that support no combination of what the image asks for."""
+    """Reject hosts whose hypervisor does not support the properties of the image."""
 
     scope = Scope.REQUEST
     on_rebuild = True
@@ -67,50 +68,67 @@ class ImagePropertiesFilter(KeyedFilter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         properties = request.requirements.properties
-        asked = map(properties.get, SUPPORTED_TRIPLE, self._defaults)
-        required = {
-            canonical(kind, str(value))
-            for kind, value in zip(SUPPORTED_TRIPLE, asked, strict=True)
-            if value
-        }
-        if not any(required <= set(triple) for triple in host.supported_instances):
-            return f'image wants {", ".join(sorted(required))}, host supports ' + (
-                ', '.join('/'.join(triple) for triple in host.supported_instances)
-                or 'nothing'
-            )
-        return _version_mismatch(host, properties) or _address_mismatch(
-            host, properties
-        )
+        required = set()
+        for kind, default in zip(SUPPORTED_TRIPLE, self._defaults, strict=True):
+            value = properties.get(kind, default)
+            if value:
+                required.add(canonical(kind, str(value)))
+
+        supported = host.supported_instances
+        if not any(required.issubset(triple) for triple in supported):
+            wanted = ', '.join(sorted(required))
+            triples = ', '.join(map('/'.join, supported)) or 'nothing'
+            return f'image wants {wanted}, host supports {triples}'
+
+        reason = _version_mismatch(host, properties)
+        return reason or _address_mismatch(host, properties)
 
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    """The reason against the hypervisor version of a host; ``None`` if the version
+    matches, or if the host reports no version, as in nova."""
     required = properties.get(VERSION)
     number = host.hypervisor_version or 0
     if not required or number <= 0:
         return None
-    have = _version(number)
+
+    version = _version(number)
     text = str(required)
     if len(text) > MAX_VERSION_CHARACTERS:
-        return f'hypervisor version {have}, image wants too much to be read'
+        return f'hypervisor version {version}, image wants too much to be read'
+
     for predicate in text.split(','):
-        match = _PREDICATE.match(predicate)
-        try:
-            met = match is not None and _COMPARISONS[match[1]](have, Version(match[2]))
-        except ValueError:  # InvalidVersion is one, and so is a number without end
-            met = False
-        if not met:
-            return f'hypervisor version {have}, image wants {required}'
+        if not _meets(version, predicate):
+            return f'hypervisor version {version}, image wants {required}'
     return None
 
 
+def _meets(version: Version, predicate: str) -> bool:
+    """True if a version meets a predicate such as ``>=6.0``; False on a predicate that
+    cannot be parsed."""
+    match = _PREDICATE.match(predicate)
+    if match is None:
+        return False
+    try:
+        return _COMPARISONS[match[1]](version, Version(match[2]))
+    except ValueError:
+        # InvalidVersion is a ValueError, and so is the error of int() on a number of
+        # too many digits.
+        return False
+
+
 def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    """The reason against the physical address width of a host; ``None`` if the width is
+    sufficient or not reported."""
     required = properties.get(ADDRESS_BITS)
     if not required:
         return None
+
     try:
         bits = json.loads(host.cpu_info or '{}').get('maxphysaddr', {}).get('bits')
     except (ValueError, AttributeError, TypeError, RecursionError):
         return None
+
     try:
         enough = not bits or int(bits) >= int(required)
     except (ValueError, TypeError):
@@ -121,7 +139,7 @@ def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
 
 
 def _version(number: int) -> Version:
-    """nova stores a version as one number above 0, three decimal digits a part."""
+    """The version that nova stores as a number, three decimal digits for each part."""
     parts: list[str] = []
     while number:
         number, part = divmod(number, 1000)

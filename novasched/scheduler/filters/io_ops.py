@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""I/O in progress, with one limit for all hosts or one of each aggregate's own."""
+"""Filters by I/O in progress, with a limit for all hosts or for each aggregate."""
 
 from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.filters.shared import smallest
@@ -22,12 +22,12 @@ class IoOpsFilter(Filter):
         return None
 
     def limit(self, host: Host) -> int:
-        """The least number of operations that is too many."""
+        """The number of I/O operations at which a host takes no further instance."""
         return self.settings.max_io_ops_per_host
 
 
 class AggregateIoOpsFilter(IoOpsFilter):
-    """Let aggregate metadata override ``max_io_ops_per_host``."""
+    """IoOpsFilter with aggregate metadata that overrides ``max_io_ops_per_host``."""
 
     def limit(self, host: Host) -> int:
         return smallest(host, 'max_io_ops_per_host', super().limit(host), int)

@@ -7,10 +7,11 @@ from novasched.scheduler.model.request import Request
 
 
 class IsolatedHostsFilter(Filter):
-    """Keep isolated images on isolated hosts, and other images off them.
+    """Keep isolated images on isolated hosts, and all remaining images off such hosts.
 
-    ``isolated_images`` and ``isolated_hosts`` name them; without
-    ``restrict_isolated_hosts_to_isolated_images`` other images may go anywhere.
+    ``[filter_scheduler] isolated_images`` and ``isolated_hosts`` list images and hosts.
+    With ``restrict_isolated_hosts_to_isolated_images = False``, images that are not
+    isolated may go to every host.
     """
 
     scope = Scope.REQUEST
@@ -28,13 +29,14 @@ class IsolatedHostsFilter(Filter):
     def reject(self, host: Host, request: Request) -> str | None:
         settings = self.settings
         isolated_host = host.host in settings.isolated_hosts
-        image = request.image.id if request.image else None
-        isolated_image = image in settings.isolated_images
+        isolated_image = False
+        if request.image:
+            isolated_image = request.image.id in settings.isolated_images
+
         if isolated_image == isolated_host:
             return None
         if isolated_image:
             return 'the image is for isolated hosts'
-        restricted = settings.restrict_isolated_hosts_to_isolated_images
-        if restricted:
+        if settings.restrict_isolated_hosts_to_isolated_images:
             return 'the host is for isolated images'
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JsonFilter: the hint ``query`` is a condition on the host, written in JSON.
+"""JsonFilter: the scheduler hint ``query`` is a condition on the host, as JSON.
 
-A query is a list: an operator, then its terms. A term is a query, a value, or a text;
-``"$free_ram_mb"`` and ``"$stats.gpus"`` are texts that stand for what the host has
-there. Empty texts, nulls and what is not there are left out of the terms.
+A query is a list of an operator and its terms. A term is a query or a value. A text
+with a dollar sign, such as ``"$free_ram_mb"`` or ``"$stats.gpus"``, stands for an
+attribute of the host. Empty texts, nulls and attributes that do not exist are left out
+of the terms.
 """
 
 import json
@@ -28,7 +29,7 @@ takes about 1 µs for each host, and nova's API accepts queries of 50,000 terms.
 
 
 class JsonFilter(Filter):
-    """Reject hosts for which the query is not true."""
+    """Reject hosts that do not meet the query of the request."""
 
     scope = Scope.HOST
     phrase = 'do not meet the query'
@@ -40,7 +41,7 @@ class JsonFilter(Filter):
         try:
             query = _query(request.single_hint(HINT))
         except (ValueError, RecursionError):
-            return ()  # no host has an answer to that
+            return ()  # every host is rejected, regardless of instances
         if _names(query, INSTANCES):
             return None
         return ()
@@ -50,8 +51,10 @@ class JsonFilter(Filter):
             answer = _answer(_query(request.single_hint(HINT)), host)
         except (ValueError, TypeError, RecursionError) as error:
             return f'the query cannot be answered: {error}'
-        holds = any(answer) if isinstance(answer, list) else answer
-        if holds:
+        # The operator "not" answers a list with a value for each term.
+        if isinstance(answer, list):
+            answer = any(answer)
+        if answer:
             return None
         return 'the query is not true'
 
@@ -60,13 +63,16 @@ class JsonFilter(Filter):
 def _query(text: str) -> Any:
     """Parse a query.
 
-    :raises ValueError: the text is no JSON, or the query is too long.
+    :raises ValueError: the text is not JSON, or the query is too long.
     """
     if len(text) > MAX_QUERY_CHARACTERS:
         raise ValueError(f'it has more than {MAX_QUERY_CHARACTERS} characters')
 
     query = json.loads(text)
-    terms = [*query] if isinstance(query, str) else [query]
+    # As in nova, a text in place of a query is a list of letters.
+    terms = [query]
+    if isinstance(query, str):
+        terms = [*query]
     for term in terms:
         if isinstance(term, list):
             terms.extend(term)  # the loop continues with the nested terms
@@ -76,10 +82,13 @@ def _query(text: str) -> Any:
 
 
 def _compare(test: Callable[[Any, Any], bool], terms: Sequence[Any]) -> bool:
-    """True if the first term stands in a relation to each other one."""
-    return len(terms) > 1 and False not in [
-        test(terms[0], other) for other in terms[1:]
-    ]
+    """True if the first term passes the test with every further term."""
+    if len(terms) < 2:
+        return False
+    # A list, and not a generator: terms of different types are an error even if an
+    # earlier comparison is false.
+    first = terms[0]
+    return False not in [test(first, term) for term in terms[1:]]
 
 
 _OPERATORS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
@@ -96,29 +105,36 @@ _OPERATORS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 
 
 def _answer(query: Any, host: Host) -> Any:
-    """Result of a query: a list of booleans from ``not``, else one; true if empty.
-    Like nova's, a text in place of a query is a list of its letters.
+    """The result of a query: a list of booleans for the operator ``not``, a boolean for
+    every other operator, True for an empty query.
 
-    :raises ValueError: it is no query.
-    :raises TypeError: values of unlike types are compared.
+    As in nova, a text in place of a query is a list of letters.
+
+    :raises ValueError: the value is not a query.
+    :raises TypeError: values of different types are compared.
     """
     if not query:
         return True
+
     if not isinstance(query, list | str) or not isinstance(query[0], str):
         raise ValueError(f'{reprlib.repr(query)} does not start with an operator')
     if query[0] not in _OPERATORS:
         raise ValueError(f'{reprlib.repr(query[0])} is no operator')
+
     terms = []
     for term in query[1:]:
-        value = _answer(term, host) if isinstance(term, list) else _value(term, host)
+        if isinstance(term, list):
+            value = _answer(term, host)
+        else:
+            value = _value(term, host)
         if value is not None:
             terms.append(value)
     return _OPERATORS[query[0]](terms)
 
 
 def _names(query: Any, start: str) -> bool:
-    """True if a text in a query begins like that; queries are nested as deep as one
-    likes."""
+    """True if a text in a query begins with ``start``."""
+    # A stack in place of a recursion, since queries may be nested deeply.
     terms = [query]
     while terms:
         term = terms.pop()
@@ -130,7 +146,7 @@ def _names(query: Any, start: str) -> bool:
 
 
 def _value(term: Any, host: Host) -> Any:
-    """Value of a term that is no query; None if it is to be left out."""
+    """The value of a term that is not a query; ``None`` for a term to leave out."""
     if not isinstance(term, str):
         return term
     if not term.startswith('$'):
@@ -144,14 +160,20 @@ def _value(term: Any, host: Host) -> Any:
 
 
 def _member(value: Any, name: str) -> Any:
-    """Attribute of that name of a dict, a host, its service or its instance, or
-    None."""
+    """The member of a dict, a host, a service or an instance with a name, or ``None``.
+
+    :raises ValueError: the value has no members.
+    """
     if isinstance(value, Mapping):
         return value.get(name)
     fields = getattr(type(value), '__dataclass_fields__', None)
     if fields is None:
         raise ValueError(f'there is no {reprlib.repr(name)} in {reprlib.repr(value)}')
-    found = getattr(value, name) if name in fields else None
-    if callable(found):
+    if name not in fields:
         return None
-    return found
+
+    member = getattr(value, name)
+    # The fields ``numa`` and ``pci`` of a host are functions, and not data.
+    if callable(member):
+        return None
+    return member

@@ -17,14 +17,19 @@ class MetricsFilter(Filter):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         weighed, _ = parse_ratios(settings.metrics_weight_setting)
-        self._wanted = {name for name, _ in weighed}
+        self._required = {name for name, _ in weighed}
 
     def applies(self, request: Request) -> bool:
-        return bool(self._wanted)
+        return bool(self._required)
 
     def reject(self, host: Host, request: Request) -> str | None:
-        there = [each.get('name') for each in host.metrics if isinstance(each, Mapping)]
-        lacking = sorted(name for name in self._wanted if name not in there)
-        if lacking:
-            return f'has no metric {", ".join(lacking)}'
+        # A list, since the name may be a value of any type that JSON has.
+        present = []
+        for metric in host.metrics:
+            if isinstance(metric, Mapping):
+                present.append(metric.get('name'))
+
+        missing = [name for name in sorted(self._required) if name not in present]
+        if missing:
+            return f'has no metric {", ".join(missing)}'
         return None

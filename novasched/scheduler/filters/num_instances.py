@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Number of instances, with one limit for all hosts or one of each aggregate's own."""
+"""Filters by number of instances, with a limit for all hosts or for each aggregate."""
 
 from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.filters.shared import smallest
@@ -8,7 +8,7 @@ from novasched.scheduler.model.request import Request
 
 
 class NumInstancesFilter(Filter):
-    """Reject hosts that have as many instances as they may."""
+    """Reject hosts with ``max_instances_per_host`` instances or more."""
 
     scope = Scope.HOST
     request_key = host_alone
@@ -21,12 +21,13 @@ class NumInstancesFilter(Filter):
         return None
 
     def limit(self, host: Host) -> int:
-        """The number of instances that the host may have."""
+        """The maximum number of instances on a host."""
         return self.settings.max_instances_per_host
 
 
 class AggregateNumInstancesFilter(NumInstancesFilter):
-    """Let aggregate metadata override ``max_instances_per_host``."""
+    """NumInstancesFilter with aggregate metadata that overrides
+    ``max_instances_per_host``."""
 
     def limit(self, host: Host) -> int:
         return smallest(host, 'max_instances_per_host', super().limit(host), int)

@@ -13,40 +13,50 @@ from novasched.scheduler.pci.pools import Mappings
 
 
 class NUMATopologyFilter(CandidateFilter):
-    """Reject hosts on which the guest's NUMA topology does not fit, as far as the
-    host's allocation ratios go, or without the threads that are required."""
+    """Reject hosts that the NUMA topology of the guest does not fit.
+
+    Limits are the allocation ratios of the host. The filter also rejects hosts without
+    SMT where the thread policy ``require`` asks for hardware threads.
+    """
 
     phrase = 'do not fit the NUMA topology'
 
     def applies(self, request: Request) -> bool:
-        topology = request.numa_topology
-        return bool(topology and topology.cells) or request.requirements.needs_threads
+        return _has_cells(request) or request.requirements.needs_threads
 
     def key(self, request: Request) -> Key:
-        ratios = 'cpu_allocation_ratio', 'ram_allocation_ratio'
-        return attributes('numa_topology', 'pci_stats', *ratios)
+        return attributes(
+            'numa_topology',
+            'pci_stats',
+            'cpu_allocation_ratio',
+            'ram_allocation_ratio',
+        )
 
     def request_key(self, request: Request) -> Hashable | None:
+        # With PCI requests the verdict also depends on the allocation candidates.
         if request.pci_requests:
             return None
-        threads = request.requirements.needs_threads
-        return request.numa_topology, request.physnets, request.tunneled, threads
+        return (
+            request.numa_topology,
+            request.physnets,
+            request.tunneled,
+            request.requirements.needs_threads,
+        )
 
     def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
         guest = request.numa_topology
-        near = request.pci_requests or request.physnets or request.tunneled
-        if (
-            guest is None
-            or near
-            or request.requirements.needs_threads
-            or not has_no_wishes(guest)
-        ):
+        if guest is None or not has_no_wishes(guest):
             return None
+        if request.requirements.needs_threads:
+            return None
+        # Devices and networks restrict the cells.
+        if request.pci_requests or request.physnets or request.tunneled:
+            return None
+
         cpu_ratios = np.array([host.cpu_allocation_ratio for host in hosts])
         ram_ratios = np.array([host.ram_allocation_ratio for host in hosts])
-        return fits_plainly(
-            [host.numa_topology for host in hosts], guest, cpu_ratios, ram_ratios
-        )
+        topologies = [host.numa_topology for host in hosts]
+        return fits_plainly(topologies, guest, cpu_ratios, ram_ratios)
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None
@@ -56,9 +66,9 @@ class NUMATopologyFilter(CandidateFilter):
             return 'it has no threads, which are required'
         if not _has_cells(request):
             return None
-        return unfitted(
-            host, request, mappings, limits_of(host, request), self.settings
-        )
+
+        limits = limits_of(host, request)
+        return unfitted(host, request, mappings, limits, self.settings)
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         if _has_cells(request):

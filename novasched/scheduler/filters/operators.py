@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of flavor extra specs: ``'>= 4'``, ``'<in> avx2'``, ``'<or> a <or>
-b'``.
+"""The operators of flavor extra specs, such as ``'>= 4'``, ``'<in> avx2'`` and
+``'<or> a <or> b'``.
 
-A value that starts with none of them is compared as text. Like nova's, ``=`` means
-at least, and words after the operand are ignored.
+A requirement without an operator is compared as text. As in nova, ``=`` means at least,
+and words after the operand are ignored.
 """
 
 import operator
@@ -28,9 +28,9 @@ _TEXTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def satisfies(value: str, requirement: str) -> bool:
-    """True if a host's value meets a requirement.
+    """True if the value of a host meets a requirement.
 
-    :raises ValueError: an operator on numbers is given something else.
+    :raises ValueError: value or operand of a numeric operator is not a number.
     """
     op, *operands = requirement.split() or ['']
     if op == '<or>':
@@ -45,7 +45,8 @@ def satisfies(value: str, requirement: str) -> bool:
 
 
 def meets(value: str, requirement: str) -> bool:
-    """The same, where a value or an operand that is no number meets nothing."""
+    """True if the value of a host meets a requirement; False on an operand or a value
+    that should be a number."""
     try:
         return satisfies(value, requirement)
     except ValueError:

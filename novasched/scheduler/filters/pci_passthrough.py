@@ -6,8 +6,11 @@ from novasched.scheduler.pci.pools import Mappings, consume
 
 
 class PciPassthroughFilter(CandidateFilter):
-    """Reject hosts that lack PCI devices, wherever on the host these are; whether they
-    are near the guest's cells is for NUMATopologyFilter to say."""
+    """Reject hosts that lack PCI devices.
+
+    Devices on every NUMA node count. NUMATopologyFilter checks the NUMA affinity of
+    devices and guest cells.
+    """
 
     phrase = 'lack PCI devices'
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RetryFilter: hosts that the build failed on. nova had it until Ussuri (21)."""
+"""RetryFilter, which nova had until Ussuri (21).
+
+Since Queens (17) conductors retry on the alternates of the first decision instead.
+"""
 
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
@@ -7,7 +10,7 @@ from novasched.scheduler.model.request import Request
 
 
 class RetryFilter(Filter):
-    """Reject the nodes that were tried before."""
+    """Reject nodes on which the build of the instance failed before."""
 
     scope = Scope.HOST
     phrase = 'tried before'

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that judge one host for all that are alike, allocation candidates, or all
-hosts at once; the values that aggregates give to a metadata key; and :func:`judge`, by
-which the pipeline asks any filter about many hosts.
+"""Base classes for filters of many hosts, helpers for aggregate metadata, and
+:func:`judge`, with which the pipeline asks a filter about hosts.
+
+The base classes: a :class:`KeyedFilter` judges one host for all equivalent hosts, a
+:class:`CandidateFilter` judges allocation candidates, and a :class:`BatchFilter` judges
+all hosts in one call.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -29,29 +31,30 @@ NOTHING_OFFERED = 'Placement offers nothing on it'
 Number = TypeVar('Number', int, float)
 
 Plainly: TypeAlias = NDArray[np.bool_] | None
-"""For each host True if it passes; False says nothing."""
+"""For each host, True if the host passes. False decides nothing."""
 
 
 def attributes(*names: str) -> Key:
-    """The key of a filter that depends on these attributes of a host."""
+    """The key of a filter whose verdict depends on attributes of a host."""
     return tuple(map(attrgetter, names))
 
 
 class KeyedFilter(Filter):
-    """Judges one host for all those of which it sees the same."""
+    """Judges one host for all hosts with an equal key."""
 
     def key(self, request: Request) -> Key:
-        """Functions of a host that give all of it that the verdict depends on."""
+        """Functions of a host. The verdict depends on no more of a host than the values
+        of these functions."""
         raise NotImplementedError
 
     def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
-        """The hosts that pass by a cheap look at all of them at once; the others are
-        judged. None where there is none for the request."""
+        """The hosts that a cheap check of all hosts at once passes; :meth:`reject`
+        judges the rest. ``None``: there is no such check for the request."""
         return None
 
 
 class AggregatesFilter(KeyedFilter):
-    """Sees nothing of a host but the aggregates that it is in."""
+    """A filter whose verdict depends only on the aggregates of a host."""
 
     scope = Scope.REQUEST
 
@@ -59,28 +62,41 @@ class AggregatesFilter(KeyedFilter):
         return attributes('aggregates')
 
 
-def parts(values: Iterable[str]) -> frozenset[str]:
-    """The elements of values that are lists with commas."""
-    return frozenset(part.strip() for value in values for part in value.split(','))
+def split_values(values: Iterable[str]) -> frozenset[str]:
+    """The elements of metadata values that are lists separated by commas."""
+    elements: set[str] = set()
+    for value in values:
+        elements.update(map(str.strip, value.split(',')))
+    return frozenset(elements)
 
 
 def smallest(
     host: Host, key: str, option: Number, kind: Callable[[str], Number]
 ) -> Number:
-    """The least of the numbers that the host's aggregates give to a key; the option
-    where there is none, or where one of them is no number."""
-    values = [each.metadata[key] for each in host.aggregates if key in each.metadata]
+    """The least number that the aggregates of a host give to a metadata key.
+
+    :param option: the answer if the key is not set, or a value is not a number; nova
+        then falls back to the option, too.
+    """
+    values = []
+    for aggregate in host.aggregates:
+        if key in aggregate.metadata:
+            values.append(aggregate.metadata[key])
+
     if not values:
         return option
     try:
-        return min(kind(value) for value in values)
+        return min(map(kind, values))
     except ValueError:
         return option
 
 
 class CandidateFilter(KeyedFilter):
-    """Drops the allocation candidates that do not fit. A host that has none left is
-    rejected, for the reason that the first of them does not fit."""
+    """Drops the allocation candidates that do not fit.
+
+    A host without a fitting candidate is rejected, with the reason against the first
+    candidate. A request without PCI devices has its hosts judged by :meth:`reject`.
+    """
 
     scope = Scope.HOST
 
@@ -90,30 +106,37 @@ class CandidateFilter(KeyedFilter):
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None
     ) -> str | None:
-        """The reason why candidates with these mappings do not fit; None if they do."""
+        """The reason why candidates with these provider mappings do not fit; ``None``
+        if the candidates fit."""
         raise NotImplementedError
 
 
 class Verdicts(NamedTuple):
-    """For each host None or the reason against it, and the candidates that are left of
-    those that Placement offers; None where it was not asked."""
+    """Verdicts on a list of hosts.
+
+    ``reasons`` has the reason against each host, or ``None``. ``candidates`` are the
+    remaining allocation candidates, or ``None`` for a request that does not ask
+    Placement.
+    """
 
     reasons: Sequence[str | None]
     candidates: Candidates | None = None
 
 
 class BatchFilter(Filter):
-    """Judges all hosts in one call, since they are compared with each other."""
+    """Judges all hosts in one call, for filters that compare hosts with each other."""
 
     def judge(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> Verdicts:
-        """The verdict on each host, in their order."""
+        """The verdicts on the hosts, in the order of the hosts."""
         raise NotImplementedError
 
     def runs_for(self, index: int) -> bool:
-        """Tell whether the filter runs for that instance of a request (0 is the
-        first)."""
+        """Tell whether the filter runs for an instance of a request.
+
+        :param index: the number of the instance; 0 is the first.
+        """
         return True
 
     def reject(self, host: Host, request: Request) -> str | None:
@@ -127,10 +150,11 @@ def judge(
     request: Request,
     candidates: Candidates | None,
 ) -> Verdicts:
-    """The verdicts of a filter, in the order of the hosts, and the candidates that
-    remain. Reasons are cut to the length that records can show: a filter may quote a
-    user's text."""
-    reasons: list[str | None] = [None] * len(hosts)
+    """Ask a filter about hosts.
+
+    :param candidates: Placement's allocation candidates as earlier filters left them;
+        ``None`` for a request that does not ask Placement.
+    """
     if isinstance(plugin, BatchFilter):
         verdicts = plugin.judge(hosts, request, candidates)
     elif (
@@ -141,19 +165,15 @@ def judge(
         verdicts = _judge_candidates(plugin, hosts, request, candidates)
     else:
         if isinstance(plugin, KeyedFilter):
-            plainly = plugin.passes_plainly(hosts, request)
-            left: Sequence[int] = range(len(hosts))
-            if plainly is not None:
-                left = np.flatnonzero(~plainly).tolist()
-            alike = _judge_alike(plugin, [hosts[i] for i in left], request)
-            for i, reason in zip(left, alike, strict=True):
-                reasons[i] = reason
+            reasons = _judge_by_key(plugin, hosts, request)
         else:
             reasons = [plugin.reject(host, request) for host in hosts]
         if plugins.CHECK_SCOPES:
             plugins.check_scope(plugin.scope, hosts, reasons, request, plugin.reject)
         verdicts = Verdicts(reasons, candidates)
 
+    # A filter may quote a text of any length that a user sent, and records show no more
+    # than MAX_SEARCHED_CHARACTERS of a reason.
     longest = max(map(len, filter(None, verdicts.reasons)), default=0)
     if longest > MAX_SEARCHED_CHARACTERS:
         verdicts = _with_short_reasons(verdicts)
@@ -161,7 +181,7 @@ def judge(
 
 
 def _with_short_reasons(verdicts: Verdicts) -> Verdicts:
-    """The verdicts with reasons that are cut. Equal reasons become one object."""
+    """The verdicts with cut reasons. Equal reasons become one object."""
     short: dict[str, str] = {}
     for reason in filter(None, verdicts.reasons):
         if reason not in short:
@@ -170,16 +190,35 @@ def _with_short_reasons(verdicts: Verdicts) -> Verdicts:
     return Verdicts(reasons, verdicts.candidates)
 
 
-def _judge_alike(
+def _judge_by_key(
     plugin: KeyedFilter, hosts: Sequence[Host], request: Request
-) -> Iterable[str | None]:
-    """The verdict on each host; alike ones share it."""
-    keys = equivalence_classes(
-        [list(map(value, hosts)) for value in plugin.key(request)]
-    )
-    one_of_each = dict(zip(keys, hosts, strict=True))
-    known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
-    return map(known.__getitem__, keys)
+) -> list[str | None]:
+    """The reasons of a filter against hosts, after the cheap check of all hosts."""
+    passing = plugin.passes_plainly(hosts, request)
+    if passing is None:
+        return _judge_representatives(plugin, hosts, request)
+
+    reasons: list[str | None] = [None] * len(hosts)
+    undecided = np.flatnonzero(~passing).tolist()
+    judged = _judge_representatives(plugin, [hosts[i] for i in undecided], request)
+    for i, reason in zip(undecided, judged, strict=True):
+        reasons[i] = reason
+    return reasons
+
+
+def _judge_representatives(
+    plugin: KeyedFilter, hosts: Sequence[Host], request: Request
+) -> list[str | None]:
+    """The reasons of a filter against hosts. Hosts with equal keys share a reason, and
+    the filter is asked about one host of each key."""
+    columns = [list(map(value, hosts)) for value in plugin.key(request)]
+    keys = equivalence_classes(columns)
+    representatives = dict(zip(keys, hosts, strict=True))
+
+    reasons: dict[Hashable, str | None] = {}
+    for key, host in representatives.items():
+        reasons[key] = plugin.reject(host, request)
+    return list(map(reasons.__getitem__, keys))
 
 
 def _judge_candidates(
@@ -188,26 +227,41 @@ def _judge_candidates(
     request: Request,
     candidates: Candidates,
 ) -> Verdicts:
-    """Judge each candidate of each host; alike ones of alike hosts share their
-    verdict."""
+    """Judge the candidates of hosts. Candidates with devices of the same providers on
+    hosts with equal keys share a verdict."""
     columns = [list(map(value, hosts)) for value in plugin.key(request)]
-    known: dict[Hashable, str | None] = {}
+    verdict_of: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
-    left: dict[str, Sequence[Candidate]] = {}
-    for host, kind in zip(hosts, equivalence_classes(columns), strict=True):
+    remaining: dict[str, Sequence[Candidate]] = {}
+
+    for host, host_key in zip(hosts, equivalence_classes(columns), strict=True):
         verdicts = []
         offered = candidates.get(host.uuid, ())
         for candidate in offered:
             mappings = mappings_of(request, candidate)
-            key = kind, *[providers_of(each, mappings) for each in request.pci_requests]
-            if key not in known:
-                known[key] = plugin.reject_candidate(host, request, mappings)
-            verdicts.append(known[key])
-        if None in verdicts:
+            providers = [providers_of(pci, mappings) for pci in request.pci_requests]
+            key = (host_key, *providers)
+            if key not in verdict_of:
+                verdict_of[key] = plugin.reject_candidate(host, request, mappings)
+            verdicts.append(verdict_of[key])
+
+        if not verdicts:
+            reasons.append(NOTHING_OFFERED)
+        elif None not in verdicts:
+            reasons.append(verdicts[0])
+        else:
             reasons.append(None)
             if any(verdicts):
-                passes = [reason is None for reason in verdicts]
-                left[host.uuid] = [*compress(offered, passes)]
-        else:
-            reasons.append(verdicts[0] if verdicts else NOTHING_OFFERED)
-    return Verdicts(reasons, candidates.narrowed(left))
+                remaining[host.uuid] = _fitting(offered, verdicts)
+
+    return Verdicts(reasons, candidates.narrowed(remaining))
+
+
+def _fitting(
+    candidates: Sequence[Candidate], verdicts: Sequence[str | None]
+) -> list[Candidate]:
+    fitting = []
+    for candidate, reason in zip(candidates, verdicts, strict=True):
+        if reason is None:
+            fitting.append(candidate)
+    return fitting

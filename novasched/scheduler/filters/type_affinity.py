@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors
-alone."""
+"""Filters for hosts of one flavor, and for aggregates of a list of flavors.
+
+nova had TypeAffinityFilter until Pike (16).
+"""
 
 from collections.abc import Hashable
 
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.shared import AggregatesFilter, parts
+from novasched.scheduler.filters.shared import AggregatesFilter, split_values
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
 
 class TypeAffinityFilter(Filter):
-    """Reject hosts with instances of another flavor, told by the flavor's id."""
+    """Reject hosts with instances of another flavor, by flavor ID."""
 
     scope = Scope.HOST
     reads_flavors = True
@@ -21,17 +23,18 @@ class TypeAffinityFilter(Filter):
         return request.flavor.id
 
     def reject(self, host: Host, request: Request) -> str | None:
-        others = {each.instance_type_id for each in host.instances.values()} - {
-            request.flavor.id
-        }
-        if others:
-            return f'has servers of {len(others)} other flavors'
+        flavors = {instance.instance_type_id for instance in host.instances.values()}
+        flavors.discard(request.flavor.id)
+        if flavors:
+            return f'has servers of {len(flavors)} other flavors'
         return None
 
 
 class AggregateTypeAffinityFilter(AggregatesFilter):
-    """Reject hosts whose aggregates name flavors under ``instance_type``, but not
-    ours."""
+    """Reject hosts in aggregates for other flavors.
+
+    The metadata key ``instance_type`` lists the names of flavors, separated by commas.
+    """
 
     phrase = 'in aggregates for other flavors'
 
@@ -39,7 +42,10 @@ class AggregateTypeAffinityFilter(AggregatesFilter):
         return request.flavor.name
 
     def reject(self, host: Host, request: Request) -> str | None:
-        flavors = parts(host.metadata('instance_type')) if host.aggregates else None
+        # Most hosts of most clouds are in no such aggregate.
+        if not host.aggregates:
+            return None
+        flavors = split_values(host.metadata('instance_type'))
         if flavors and request.flavor.name not in flavors:
             return f'for flavors {", ".join(sorted(flavors))}'
         return None
