@@ -22,7 +22,8 @@ class NUMATopologyFilter(CandidateFilter):
     phrase = 'do not fit the NUMA topology'
 
     def applies(self, request: Request) -> bool:
-        return _has_cells(request) or request.requirements.needs_threads
+        topology = request.numa_topology
+        return bool(topology and topology.cells) or request.requirements.needs_threads
 
     def key(self, request: Request) -> Key:
         return attributes(

@@ -193,32 +193,25 @@ def _with_short_reasons(verdicts: Verdicts) -> Verdicts:
 def _judge_by_key(
     plugin: KeyedFilter, hosts: Sequence[Host], request: Request
 ) -> list[str | None]:
-    """The reasons of a filter against hosts, after the cheap check of all hosts."""
-    passing = plugin.passes_plainly(hosts, request)
-    if passing is None:
-        return _judge_representatives(plugin, hosts, request)
-
+    """The reasons of a filter against hosts. The filter is asked about one host of each
+    key, and hosts with equal keys share the reason."""
     reasons: list[str | None] = [None] * len(hosts)
-    undecided = np.flatnonzero(~passing).tolist()
-    judged = _judge_representatives(plugin, [hosts[i] for i in undecided], request)
-    for i, reason in zip(undecided, judged, strict=True):
-        reasons[i] = reason
-    return reasons
+    undecided: Sequence[int] = range(len(hosts))
+    passing = plugin.passes_plainly(hosts, request)
+    if passing is not None:
+        undecided = np.flatnonzero(~passing).tolist()
 
-
-def _judge_representatives(
-    plugin: KeyedFilter, hosts: Sequence[Host], request: Request
-) -> list[str | None]:
-    """The reasons of a filter against hosts. Hosts with equal keys share a reason, and
-    the filter is asked about one host of each key."""
-    columns = [list(map(value, hosts)) for value in plugin.key(request)]
+    judged = [hosts[i] for i in undecided]
+    columns = [list(map(value, judged)) for value in plugin.key(request)]
     keys = equivalence_classes(columns)
-    representatives = dict(zip(keys, hosts, strict=True))
-
-    reasons: dict[Hashable, str | None] = {}
+    representatives = dict(zip(keys, judged, strict=True))
+    reason_of: dict[Hashable, str | None] = {}
     for key, host in representatives.items():
-        reasons[key] = plugin.reject(host, request)
-    return list(map(reasons.__getitem__, keys))
+        reason_of[key] = plugin.reject(host, request)
+
+    for i, key in zip(undecided, keys, strict=True):
+        reasons[i] = reason_of[key]
+    return reasons
 
 
 def _judge_candidates(
