@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefilters make a request more precise before Placement is asked.
+"""The contract of prefilters, which restrict a request before Placement is asked.
 
-They look things up through the ports below. None runs for a rebuild in place. Each logs
-what it adds.
+Prefilters read aggregates and networks through the protocols of this module. A rebuild
+on the same host skips all prefilters.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
 from typing import Protocol
 
 import os_traits
@@ -22,16 +21,16 @@ LOG = logging.getLogger('nova.scheduler.request_filter')
 
 
 class Aggregates(Protocol):
-    """Host aggregates (``cells/aggregates.py``), as they were at the moment ``since``
-    (monotonic seconds) or later."""
+    """Host aggregates (``cells/aggregates.py``)."""
 
     def all(self, since: float) -> Sequence[Aggregate]:
-        """Every aggregate."""
+        """All aggregates, as read at the moment ``since`` (monotonic seconds) or
+        later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of a network; ``subnet_id`` is that of its first fixed address, if any."""
+    """A port of Neutron; ``subnet_id`` is the subnet of the first fixed address."""
 
     network_id: str
     subnet_id: str | None = None
@@ -39,45 +38,50 @@ class Port:
 
 
 class Network(Protocol):
-    """Neutron's knowledge of networks (``neutron.py``).
+    """The networks of Neutron (``neutron.py``).
 
-    :raises NetworkUnavailable: it does not answer, or contradicts Placement.
+    :raises NetworkUnavailable: Neutron does not answer, or contradicts Placement.
     """
 
     def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
-        """The ports that exist, by UUID."""
+        """The ports with these UUIDs, by UUID. Ports that do not exist are missing."""
 
     def network_aggregates(self, uuid: str) -> frozenset[str]:
-        """The aggregates of all segments of a network; none if it is not routed."""
+        """The aggregates of all segments of a network; empty if the network is not
+        routed."""
 
     def subnet_aggregates(self, uuid: str) -> frozenset[str]:
-        """The aggregates of the segment of a subnet; none if its network is not
-        routed."""
+        """The aggregates of the segment of a subnet; empty if the network of the subnet
+        is not routed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of prefilters; without ``[neutron]`` there is no network."""
+    """The sources of data for prefilters.
+
+    :ivar network: ``None`` without a section ``[neutron]``.
+    """
 
     aggregates: Aggregates
     network: Network | None = None
 
 
 class Prefilter:
-    """Takes a request and returns it, or a narrower one.
+    """A function of a request that returns the request, or a more restricted request.
 
-    The basis tells how fresh the data must be that a prefilter reads, and the lowest
-    version of nova-compute.
+    The basis tells how fresh the data must be that the prefilter reads, and the lowest
+    version that a nova-compute service has reported.
 
     :raises NoValidHost: the request can be refused without asking Placement.
     """
 
     option: str | None = None
-    """The field of the settings that switches the prefilter on, if there is one."""
+    """The field of :class:`Settings` that enables the prefilter. ``None``: the
+    prefilter is always enabled."""
 
     keys: frozenset[str] = frozenset()
-    """Extra specs and image properties: only a request that has one of them is of
-    concern; every request where none is named."""
+    """The flavor extra specs and image properties that concern the prefilter. Requests
+    without any of the keys skip the prefilter. Empty: all requests concern it."""
 
     def __init__(self, settings: Settings, sources: Sources) -> None:
         self.settings = settings
@@ -86,14 +90,17 @@ class Prefilter:
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         raise NotImplementedError
 
-    def requiring(self, request: Request, *traits: str) -> Request:
-        """The request, for hosts whose own provider has these traits too."""
+    def with_required_traits(self, request: Request, *traits: str) -> Request:
+        """The request with further traits required of the compute node's provider."""
         self._log('required traits', traits)
         return replace(request, root_required=request.root_required.union(traits))
 
-    def requiring_known(self, request: Request, *traits: str) -> Request:
-        """The same for names that were made; unchanged if os-traits does not have one
-        of them."""
+    def with_computed_traits(self, request: Request, *traits: str) -> Request:
+        """The request with further traits required, if os-traits has all of the names.
+
+        The caller computed the names from a value of the user, so that a name may not
+        exist. nova then logs an error and requires no trait.
+        """
         for trait in traits:
             if not hasattr(os_traits, trait):
                 LOG.error(
@@ -102,49 +109,56 @@ class Prefilter:
                 )
                 return request
         if traits:
-            return self.requiring(request, *traits)
+            return self.with_required_traits(request, *traits)
         return request
 
-    def forbidding(self, request: Request, *traits: str) -> Request:
-        """The request, for hosts whose own provider has none of these traits."""
+    def with_forbidden_traits(self, request: Request, *traits: str) -> Request:
+        """The request with further traits forbidden on the compute node's provider."""
         self._log('forbidden traits', traits)
         return replace(request, root_forbidden=request.root_forbidden.union(traits))
 
-    def aggregates_with(
+    def matching_aggregates(
         self, test: Callable[[str, str], bool], basis: Basis
     ) -> set[str]:
-        """The aggregates (UUIDs) of which a metadata key and its value pass the test.
+        """The UUIDs of the aggregates with a metadata key and value that pass a test.
 
-        If no aggregate passes among those that were read shortly before the try began,
-        the aggregates are read again: a zone may have been made in between.
+        The aggregates may be as old as ``basis.read_since``. If no aggregate passes,
+        aggregates that were read before the try began are read again, since the
+        operator may have created the availability zone in the meantime.
         """
-        uuids = self._aggregates_with(test, basis.read_since)
+        uuids = self._matching_aggregates(test, basis.read_since)
         if not uuids and basis.read_since < basis.began:
-            uuids = self._aggregates_with(test, basis.began)
+            uuids = self._matching_aggregates(test, basis.began)
         return uuids
 
-    def _aggregates_with(
-        self,
-        test: Callable[[str, str], bool],
-        since: float,
+    def _matching_aggregates(
+        self, test: Callable[[str, str], bool], since: float
     ) -> set[str]:
-        return {
-            aggregate.uuid
-            for aggregate in self.sources.aggregates.all(since)
-            if aggregate.uuid and any(starmap(test, aggregate.metadata.items()))
-        }
+        uuids = set()
+        for aggregate in self.sources.aggregates.all(since):
+            # Placement knows aggregates by UUID only.
+            if not aggregate.uuid:
+                continue
+            for key, value in aggregate.metadata.items():
+                if test(key, value):
+                    uuids.add(aggregate.uuid)
+                    break
+        return uuids
 
-    def within(self, request: Request, aggregates: Collection[str]) -> Request:
-        """The request, for hosts that are also in one of these aggregates (UUIDs)."""
+    def within_aggregates(
+        self, request: Request, aggregates: Collection[str]
+    ) -> Request:
+        """The request restricted to hosts that are in at least one of the aggregates
+        (UUIDs), in addition to earlier restrictions."""
         self._log('aggregates', aggregates)
         destination = request.requested_destination or Destination()
-        return request.wanting(
-            aggregates=(*destination.aggregates, frozenset(aggregates))
-        )
+        alternatives = (*destination.aggregates, frozenset(aggregates))
+        return request.wanting(aggregates=alternatives)
 
-    def outside(self, request: Request, aggregates: Collection[str]) -> Request:
-        """The request, for hosts that are in none of these aggregates (UUIDs)
-        either."""
+    def outside_aggregates(
+        self, request: Request, aggregates: Collection[str]
+    ) -> Request:
+        """The request restricted to hosts outside of all of the aggregates (UUIDs)."""
         self._log('forbidden aggregates', aggregates)
         destination = request.requested_destination or Destination()
         forbidden = destination.forbidden_aggregates.union(aggregates)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All prefilters, in the order in which they run. nova has its own in one file of this
-name."""
+"""All prefilters, in the order in which they run.
+
+nova keeps the functions of the same purpose in one module of this name.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,26 +27,31 @@ TPM_SECRET_SECURITY = {
     'deployment': os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT,
 }
 OWNER_NOVA_VERSION = 73
-"""The version of nova-compute (2026.2) that marks its providers."""
+"""The service version of nova-compute (2026.2) from which on nova-compute sets the
+trait OWNER_NOVA on its providers."""
 
 
 class TenantAggregatePrefilter(Prefilter):
-    """Ask only for hosts in the aggregates that name the request's project.
+    """Restrict a request to the aggregates reserved for its project.
 
-    The name is the whole value of a metadata key that begins with ``filter_tenant_id``.
-    ``[scheduler] limit_tenants_to_placement_aggregate`` switches the rule on;
-    ``placement_aggregate_required_for_tenants`` refuses projects that have none.
+    An aggregate is reserved if the value of a metadata key with the prefix
+    ``filter_tenant_id`` is the project. ``[scheduler]
+    limit_tenants_to_placement_aggregate`` enables the prefilter. With
+    ``placement_aggregate_required_for_tenants``, requests of projects without an
+    aggregate are refused.
     """
 
     option = 'limit_tenants_to_placement_aggregate'
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         project = request.project_id
-        uuids = self.aggregates_with(
-            lambda key, value: key.startswith(TENANT_KEY) and value == project, basis
-        )
+
+        def names_project(key: str, value: str) -> bool:
+            return key.startswith(TENANT_KEY) and value == project
+
+        uuids = self.matching_aggregates(names_project, basis)
         if uuids:
-            return self.within(request, uuids)
+            return self.within_aggregates(request, uuids)
         if self.settings.placement_aggregate_required_for_tenants:
             LOG.warning('Tenant %s has no available aggregates', project)
             raise NoValidHost('Scheduling failed: No hosts available for tenant')
@@ -52,11 +59,12 @@ class TenantAggregatePrefilter(Prefilter):
 
 
 class AvailabilityZonePrefilter(Prefilter):
-    """Ask only for providers in the zone's aggregates.
+    """Restrict a request to the aggregates of its availability zone.
 
-    A zone that no aggregate bears is left alone: it is the default zone, whose hosts
-    are those that are in no other. ``[scheduler]
-    query_placement_for_availability_zone`` of older releases switches the rule off.
+    A zone without aggregates does not restrict the request: the zone is the default
+    zone, which consists of the hosts outside of all zones. ``[scheduler]
+    query_placement_for_availability_zone`` of releases before Antelope (27) disables
+    the prefilter.
     """
 
     option = 'query_placement_for_availability_zone'
@@ -65,117 +73,126 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone:
             return request
-        uuids = self.aggregates_with(
-            lambda *pair: pair == (AVAILABILITY_ZONE, zone), basis
-        )
+
+        def names_zone(key: str, value: str) -> bool:
+            return key == AVAILABILITY_ZONE and value == zone
+
+        uuids = self.matching_aggregates(names_zone, basis)
         if uuids:
-            return self.within(request, uuids)
+            return self.within_aggregates(request, uuids)
         return request
 
 
 class ImageTypeSupportPrefilter(Prefilter):
-    """Require the trait of the image's disk format, unless the instance has a root
-    volume.
+    """Require the trait of the disk format of the image.
 
-    ``[scheduler] query_placement_for_image_type_support`` switches the rule on.
+    A volume-backed instance has no such requirement, since nova-compute does not
+    download the image. ``[scheduler] query_placement_for_image_type_support`` enables
+    the prefilter.
     """
 
     option = 'query_placement_for_image_type_support'
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        disk_format = request.image.disk_format if request.image else None
-        if not disk_format or request.is_bfv:
+        image = request.image
+        if image is None or not image.disk_format or request.is_bfv:
             return request
-        return self.requiring_known(
-            request, f'COMPUTE_IMAGE_TYPE_{disk_format.upper()}'
-        )
+        trait = f'COMPUTE_IMAGE_TYPE_{image.disk_format.upper()}'
+        return self.with_computed_traits(request, trait)
 
 
 class ComputeStatusPrefilter(Prefilter):
-    """Forbid the trait that nova-compute sets on the provider of a disabled service."""
+    """Forbid the trait COMPUTE_STATUS_DISABLED.
+
+    nova-compute sets the trait on its providers while the service is disabled.
+    """
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        return self.forbidding(request, os_traits.COMPUTE_STATUS_DISABLED)
+        return self.with_forbidden_traits(request, os_traits.COMPUTE_STATUS_DISABLED)
 
 
 class IsolatedAggregatesPrefilter(Prefilter):
-    """Forbid the aggregates whose metadata requires a trait that the request does not.
+    """Keep requests off the aggregates reserved for traits.
 
-    Such metadata is ``trait:<name>`` = ``required``. The traits of the request are
-    those that flavor, image and ports require of any provider. ``[scheduler]
-    enable_isolated_aggregate_filtering`` switches the rule on.
+    The metadata ``trait:<name> = required`` reserves an aggregate for requests that
+    require the trait, on whichever provider, by flavor, image or port. ``[scheduler]
+    enable_isolated_aggregate_filtering`` enables the prefilter.
     """
 
     option = 'enable_isolated_aggregate_filtering'
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        groups = request.request_groups().values()
-        keys = {
-            TRAIT_KEY + trait for group in groups for trait in group.required_traits
-        }
-        uuids = self.aggregates_with(
-            lambda key, value: (
-                key.startswith(TRAIT_KEY) and value == 'required' and key not in keys
-            ),
-            basis,
-        )
+        traits: set[str] = set()
+        for group in request.request_groups().values():
+            traits |= group.required_traits
+
+        def requires_missing_trait(key: str, value: str) -> bool:
+            if not key.startswith(TRAIT_KEY) or value != 'required':
+                return False
+            return key.removeprefix(TRAIT_KEY) not in traits
+
+        uuids = self.matching_aggregates(requires_missing_trait, basis)
         if uuids:
-            return self.outside(request, uuids)
+            return self.outside_aggregates(request, uuids)
         return request
 
 
 class ImageMetadataPrefilter(Prefilter):
-    """Require a trait for each device that the image names; none if one has no trait.
+    """Require the traits of the device models in the image properties.
 
-    ``[scheduler] image_metadata_prefilter`` switches the rule on.
+    If os-traits lacks the trait of a model, no trait is required. ``[scheduler]
+    image_metadata_prefilter`` enables the prefilter.
     """
 
     option = 'image_metadata_prefilter'
     keys = frozenset(DEVICES)
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        return self.requiring_known(request, *request.requirements.device_traits)
+        return self.with_computed_traits(request, *request.requirements.device_traits)
 
 
 class AcceleratorsPrefilter(Prefilter):
-    """Require the trait where the flavor has a device profile
-    (``accel:device_profile``)."""
+    """Require the trait COMPUTE_ACCELERATORS for a flavor with a device profile of
+    Cyborg."""
 
     keys = frozenset({'accel:device_profile'})
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        asked = request.requirements.device_profile
-        if asked:
-            return self.requiring(request, os_traits.COMPUTE_ACCELERATORS)
+        if request.requirements.device_profile:
+            return self.with_required_traits(request, os_traits.COMPUTE_ACCELERATORS)
         return request
 
 
 class PackedVirtqueuePrefilter(Prefilter):
-    """Require the trait where flavor or image ask for it (``virtio_packed_ring``)."""
+    """Require the trait COMPUTE_NET_VIRTIO_PACKED if flavor or image ask for packed
+    virtqueues."""
 
     keys = frozenset({'hw:virtio_packed_ring', 'hw_virtio_packed_ring'})
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
-        asked = request.requirements.packed_virtqueue
-        if asked:
-            return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED)
-        return request
+        if not request.requirements.packed_virtqueue:
+            return request
+        return self.with_required_traits(request, os_traits.COMPUTE_NET_VIRTIO_PACKED)
 
 
 def requested_ports(request: Request, network: Network) -> Mapping[str, Port]:
-    """The ports that the request names, by UUID; Neutron is asked only if there are
-    any.
+    """The requested ports by UUID. Neutron is not asked if the request has no ports.
 
-    :raises NoValidHost: one does not exist, or Neutron does not answer.
+    :raises NoValidHost: a port does not exist, or Neutron does not answer.
     """
-    uuids = [x.port_id for x in request.requested_networks if x.port_id]
+    uuids = []
+    for requested in request.requested_networks:
+        if requested.port_id:
+            uuids.append(requested.port_id)
     if not uuids:
         return {}
+
     try:
         ports = network.ports(uuids)
     except NetworkUnavailable as error:
         LOG.error('Failed to access ports: %s', error)
         raise NoValidHost(f'Failed to access ports {", ".join(uuids)}.') from error
+
     for uuid in uuids:
         if uuid not in ports:
             raise NoValidHost(f'Port {uuid} could not be found.')
@@ -183,11 +200,11 @@ def requested_ports(request: Request, network: Network) -> Mapping[str, Port]:
 
 
 class RoutedNetworksPrefilter(Prefilter):
-    """Ask only for hosts in the aggregates of a segment of each network.
+    """Restrict a request to the aggregates of the segments of its networks.
 
-    A port with an address is bound to its subnet's segment; other ports, and networks,
-    may be served by any segment of theirs.
-    ``[scheduler] query_placement_for_routed_network_aggregates`` switches the rule on.
+    A port with a fixed address is bound to the segment of the subnet. Ports without an
+    address, and networks, may use all segments of the network. ``[scheduler]
+    query_placement_for_routed_network_aggregates`` enables the prefilter.
     """
 
     option = 'query_placement_for_routed_network_aggregates'
@@ -196,20 +213,34 @@ class RoutedNetworksPrefilter(Prefilter):
         network = self.sources.network
         if network is None:
             return request
+
         ports = requested_ports(request, network)
         for requested in request.requested_networks:
             aggregates = _aggregates(requested, ports, network)
             if aggregates:
-                request = self.within(request, aggregates)
+                request = self.within_aggregates(request, aggregates)
         return request
 
 
 def _aggregates(
     requested: RequestedNetwork, ports: Mapping[str, Port], network: Network
 ) -> frozenset[str]:
-    port = ports[requested.port_id] if requested.port_id else None
-    subnet_id = port.subnet_id if port else None
-    network_id = port.network_id if port else requested.network_id
+    """The aggregates of the segments that can serve a requested network or port; empty
+    if the network is not routed.
+
+    :raises NoValidHost: Neutron does not answer, or contradicts Placement.
+    """
+    subnet_id = None
+    network_id = requested.network_id
+    if requested.port_id:
+        port = ports[requested.port_id]
+        subnet_id = port.subnet_id
+        network_id = port.network_id
+
+    if subnet_id:
+        name = f'subnet {subnet_id}'
+    else:
+        name = f'network {network_id}'
     try:
         if subnet_id:
             return network.subnet_aggregates(subnet_id)
@@ -218,70 +249,75 @@ def _aggregates(
         return frozenset()
     except NetworkUnavailable as error:
         LOG.error('Routed network: %s', error)
-        name = f'subnet {subnet_id}' if subnet_id else f'network {network_id}'
-        raise NoValidHost(
-            f'Scheduling failed: Aggregates not found for the {name}'
-        ) from error
+        why = f'Scheduling failed: Aggregates not found for the {name}'
+        raise NoValidHost(why) from error
 
 
 class RemoteManagedPortsPrefilter(Prefilter):
-    """Require the trait where a requested port has the VNIC type ``remote-managed``."""
+    """Require the trait COMPUTE_REMOTE_MANAGED_PORTS for a port with the VNIC type
+    ``remote-managed``."""
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         network = self.sources.network
         if network is None:
             return request
+
         ports = requested_ports(request, network).values()
         if all(port.vnic_type != REMOTE_MANAGED for port in ports):
             return request
-        return self.requiring(request, os_traits.COMPUTE_REMOTE_MANAGED_PORTS)
+        trait = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
+        return self.with_required_traits(request, trait)
 
 
 class EphemeralEncryptionPrefilter(Prefilter):
-    """Require the traits of encryption, and of its format if flavor or image name
-    one."""
+    """Require the trait of ephemeral encryption, and the trait of the encryption format
+    if flavor or image name a format."""
 
     keys = frozenset({'hw:ephemeral_encryption', 'hw_ephemeral_encryption'})
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         traits = request.requirements.encryption_traits
         if traits:
-            return self.requiring(request, *traits)
+            return self.with_required_traits(request, *traits)
         return request
 
 
 class VirtioSoundPrefilter(Prefilter):
-    """Require the trait where flavor or image choose that device (``sound_model``)."""
+    """Require the trait of the virtio sound device if flavor or image choose the
+    model."""
 
     keys = frozenset({'hw:sound_model', 'hw_sound_model'})
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         trait = request.requirements.sound_trait
         if trait:
-            return self.requiring(request, trait)
+            return self.with_required_traits(request, trait)
         return request
 
 
 class TpmSecretSecurityPrefilter(Prefilter):
     """Require the trait of ``hw:tpm_secret_security``, by default ``user``, for an
-    instance with a TPM."""
+    instance with an emulated TPM."""
 
     keys = frozenset({'hw:tpm_version', 'hw_tpm_version'})
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         if not request.requirements.has_tpm:
             return request
+
         security = request.requirements.tpm_secret_security
         if security not in TPM_SECRET_SECURITY:
             why = f"TPM secret security '{security}' is not supported."
             LOG.warning('%s', why)
             raise NoValidHost(f'Scheduling failed: {why}')
-        return self.requiring(request, TPM_SECRET_SECURITY[security])
+        return self.with_required_traits(request, TPM_SECRET_SECURITY[security])
 
 
 class OwnerNovaPrefilter(Prefilter):
-    """Require nova's mark on the host's own provider and on those of PCI devices, once
-    every nova-compute of every cell sets it."""
+    """Require the trait OWNER_NOVA on the providers of compute nodes and PCI devices.
+
+    The prefilter starts once all nova-compute services of all cells set the trait.
+    """
 
     def __init__(self, settings: Settings, sources: Sources) -> None:
         super().__init__(settings, sources)
@@ -290,9 +326,11 @@ class OwnerNovaPrefilter(Prefilter):
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         if os_traits.OWNER_NOVA in request.root_required:
             return request
+
         version = basis.minimum_version or 0
         if version < OWNER_NOVA_VERSION:
-            if version != self._logged:  # it holds for every request of an older cloud
+            # Logged once for a version: the warning applies to all requests.
+            if version != self._logged:
                 self._logged = version
                 LOG.warning(
                     'OWNER_NOVA trait not added to scheduling requests: not all'
@@ -301,28 +339,29 @@ class OwnerNovaPrefilter(Prefilter):
                     OWNER_NOVA_VERSION,
                 )
             return request
-        of_devices = {
-            x.request_id for x in request.pci_requests if x.alias_name and x.request_id
-        }
-        groups = tuple(
-            (
-                replace(
-                    group,
-                    required_traits=group.required_traits | {os_traits.OWNER_NOVA},
-                )
-                if _request_id(group) in of_devices
-                else group
-            )
-            for group in request.requested_resources
-        )
-        return self.requiring(
-            replace(request, requested_resources=groups), os_traits.OWNER_NOVA
-        )
+
+        # Devices of a flavor alias. The devices of ports belong to Neutron.
+        alias_requests = set()
+        for pci_request in request.pci_requests:
+            if pci_request.alias_name and pci_request.request_id:
+                alias_requests.add(pci_request.request_id)
+
+        groups = []
+        for group in request.requested_resources:
+            if _request_id(group) in alias_requests:
+                traits = group.required_traits | {os_traits.OWNER_NOVA}
+                group = replace(group, required_traits=traits)
+            groups.append(group)
+
+        request = replace(request, requested_resources=tuple(groups))
+        return self.with_required_traits(request, os_traits.OWNER_NOVA)
 
 
 def _request_id(group: RequestGroup) -> str | None:
-    """The PCI request that a group was made for: its name without the device's
-    number."""
+    """The PCI request of a request group, ``None`` for other groups.
+
+    nova names the group of a device ``<request_id>-<number>``.
+    """
     if group.requester_id:
         return group.requester_id.rsplit('-', 1)[0]
     return None
@@ -347,8 +386,9 @@ PREFILTERS: tuple[type[Prefilter], ...] = (
 
 
 def enabled_prefilters(settings: Settings, sources: Sources) -> list[Prefilter]:
-    """The prefilters that no option switches off, in order."""
-    kinds = [
-        kind for kind in PREFILTERS if not kind.option or getattr(settings, kind.option)
-    ]
-    return [kind(settings, sources) for kind in kinds]
+    """The enabled prefilters, in order."""
+    prefilters = []
+    for prefilter in PREFILTERS:
+        if not prefilter.option or getattr(settings, prefilter.option):
+            prefilters.append(prefilter(settings, sources))
+    return prefilters
