@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers by entry point or import path, those written for nova among
-them."""
+"""Filters, weighers and drivers by entry point or import path, including plugins that
+were written for nova."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters, weighers and drivers by name: entry points, and import paths.
+"""Load filters, weighers and drivers by entry point or import path.
 
-Entry points are found by stevedore, and loaded when an option names them. A path leads
-to a class, or to a function that returns classes. A filter or weigher is one of ours,
-or was written for nova.
+stevedore lists the entry points; an entry point is imported when an option names it. An
+import path leads to a class, or to a function that returns classes. A filter or weigher
+is a class of novasched, or a class written for nova.
 """
 
 import inspect
@@ -31,30 +31,32 @@ from novasched.scheduler.plugin import name_of
 from novasched.scheduler.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
-GONE = {
+REMOVED_PLUGINS = {
     'TrustedFilter': 'it needs an attestation server that no longer exists; remove it',
     'fake_scheduler': "it was there for nova's own tests; remove it",
 }
 
-PLUGIN_PATIENCE_S = 30.0
-"""Seconds for which one call of a plugin may keep other requests from it. Whoever needs
-a plugin that has not answered for longer is refused at once."""
+PLUGIN_TIMEOUT_S = 30.0
+"""How long a call of a plugin may block further requests, in seconds. After that time,
+requests that need the plugin are refused immediately."""
 
 Prepare = Callable[[], None]
-"""Called before anything that is not built in is imported."""
+"""Called before the import of a plugin that is not built in."""
 P = TypeVar('P', Filter, Weigher)
 
 
 @dataclass(eq=False)
 class OneAtATime:
-    """A lock on a plugin that is not known to be thread-safe. One that hangs refuses
-    requests instead of taking every thread of the daemon.
+    """A lock for a plugin that is not known to be thread-safe.
 
-    :param patience: seconds that one call may take while others wait.
+    A call that hangs makes further requests fail with :exc:`BadPlugin`, so that not all
+    threads of the daemon wait for the lock.
+
+    :ivar timeout: how long a call may take while further requests wait, in seconds.
     """
 
     name: str
-    patience: float = PLUGIN_PATIENCE_S
+    timeout: float = PLUGIN_TIMEOUT_S
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -62,26 +64,35 @@ class OneAtATime:
         self._began = self.clock()
 
     def __enter__(self) -> None:
-        """:raises BadPlugin: it has been busy with another request for too long."""
-        while not self._lock.acquire(timeout=max(0.0, self._left())):
-            if self._left() <= 0:  # and no other call has begun meanwhile
+        """:raises BadPlugin: the current call exceeds the timeout."""
+        while not self._lock.acquire(timeout=max(0.0, self._remaining())):
+            # If another call began in the meantime, time remains to wait for its end.
+            if self._remaining() <= 0:
                 raise BadPlugin(
                     f'{self.name} has not answered another request for'
-                    f' {self.patience:g} s'
+                    f' {self.timeout:g} s'
                 )
         self._began = self.clock()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def _left(self) -> float:
-        return self._began + self.patience - self.clock()
+    def _remaining(self) -> float:
+        """The time until the current call exceeds the timeout, in seconds."""
+        return self._began + self.timeout - self.clock()
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[P]):
-    """Filters or weighers: where they are found, and how a class of them is
-    recognised."""
+class PluginType(Generic[P]):
+    """Filters or weighers: the entry points, and how a class of the type is recognised.
+
+    :ivar namespace: the group of entry points.
+    :ivar option: the option that names entry points and import paths.
+    :ivar everything: the value of the option that stands for all entry points.
+    :ivar contract: the base class of plugins for novasched.
+    :ivar method: the method that nova calls on plugins written for nova.
+    :ivar adapter: makes a plugin for novasched from a plugin written for nova.
+    """
 
     noun: str
     namespace: str
@@ -91,35 +102,40 @@ class Kind(Generic[P]):
     method: str
     adapter: Callable[[Settings, Any], P]
 
-    def check(self, found: Any, option: str, value: str) -> None:
-        """See that something is a class of this kind: ours, or by the method nova
-        calls.
+    def check(self, plugin: Any, option: str, value: str) -> None:
+        """Check that an object is a class of this type.
 
-        :raises ConfigError: it is not.
+        :raises ConfigError: the object is not such a class.
         """
-        is_class = isinstance(found, type)
-        if not (
-            is_class
-            and (issubclass(found, self.contract) or hasattr(found, self.method))
+        if isinstance(plugin, type) and (
+            issubclass(plugin, self.contract) or hasattr(plugin, self.method)
         ):
-            what = getattr(found, '__name__', found)
-            why = (
-                f'{what} is no {self.noun}: no subclass of ours, and without'
-                f' {self.method}()'
-            )
-            raise ConfigError(option, value, why)
+            return
 
-    def make(self, found: type[Any], settings: Settings) -> P:
-        """Make a filter or weigher of ours. A class of another package that does not
-        say that it is ``thread_safe`` is asked by one request at a time."""
-        ours = issubclass(found, self.contract)
-        made: P = found(settings) if ours else self.adapter(settings, found())
-        if not (_is_built_in(found) or getattr(found, 'thread_safe', False)):
-            made.asking_lock = OneAtATime(name_of(made))
-        return made
+        name = getattr(plugin, '__name__', plugin)
+        contract = f'novasched.scheduler.{self.noun}s.{self.contract.__name__}'
+        why = (
+            f'{name} is not a {self.noun}: not a subclass of {contract},'
+            f' and without a method {self.method}()'
+        )
+        raise ConfigError(option, value, why)
+
+    def make(self, plugin_class: type[Any], settings: Settings) -> P:
+        """Make a filter or weigher of a class."""
+        if issubclass(plugin_class, self.contract):
+            plugin: P = plugin_class(settings)
+        else:
+            plugin = self.adapter(settings, plugin_class())
+
+        # nova-scheduler runs plugins in one thread. A plugin of another package may
+        # rely on that, unless the class declares that it is thread-safe.
+        thread_safe = getattr(plugin_class, 'thread_safe', False)
+        if not thread_safe and not _is_built_in(plugin_class):
+            plugin.asking_lock = OneAtATime(name_of(plugin))
+        return plugin
 
 
-FILTERS: Kind[Filter] = Kind(
+FILTERS: PluginType[Filter] = PluginType(
     'filter',
     'novasched.filters',
     '[filter_scheduler] available_filters',
@@ -128,7 +144,7 @@ FILTERS: Kind[Filter] = Kind(
     method='filter_all',
     adapter=NovaFilter,
 )
-WEIGHERS: Kind[Weigher] = Kind(
+WEIGHERS: PluginType[Weigher] = PluginType(
     'weigher',
     'novasched.weighers',
     '[filter_scheduler] weight_classes',
@@ -142,163 +158,184 @@ WEIGHERS: Kind[Weigher] = Kind(
 def filters(
     settings: Settings, prepare: Prepare = import_stubs.install
 ) -> list[Filter]:
-    """The enabled filters, in the order in which the operator lists them.
+    """Load the filters of ``[filter_scheduler] enabled_filters``, in this order.
 
-    :raises ConfigError: there is no filter of such a name, or it does not load.
+    :raises ConfigError: there is no filter of a name, or a filter does not load.
     """
     option = '[filter_scheduler] enabled_filters'
     available: dict[str, Any] = {}
     for path in settings.available_filters:
-        available.update(_offered(FILTERS, path, prepare))
-    return [
-        _made(FILTERS, _find(available, name, option), settings, option, name, prepare)
-        for name in settings.enabled_filters
-    ]
+        available.update(_available(FILTERS, path, prepare))
+
+    plugins = []
+    for name in settings.enabled_filters:
+        source = _find(available, name, option)
+        plugins.append(_make(FILTERS, source, settings, option, name, prepare))
+    return plugins
 
 
 def weighers(
     settings: Settings, prepare: Prepare = import_stubs.install
 ) -> list[Weigher]:
-    """The weighers of ``[filter_scheduler] weight_classes``.
+    """Load the weighers of ``[filter_scheduler] weight_classes``.
 
-    nova's word for all of them means all that are built in; what another package offers
-    has to be named.
-
-    :raises ConfigError: there is no weigher of such a name, or it does not load.
+    :raises ConfigError: there is no weigher of a name, or a weigher does not load.
     """
-    return [
-        _made(WEIGHERS, found, settings, WEIGHERS.option, path, prepare)
-        for path in settings.weight_classes
-        for found in _offered(WEIGHERS, path, prepare).values()
-        if path != ALL_WEIGHERS or _is_built_in(found)
-    ]
+    option = WEIGHERS.option
+    plugins = []
+    for path in settings.weight_classes:
+        for source in _available(WEIGHERS, path, prepare).values():
+            # "All weighers" are the built-in weighers. The installation of a package
+            # does not enable the weighers of the package.
+            if path != ALL_WEIGHERS or _is_built_in(source):
+                plugins.append(_make(WEIGHERS, source, settings, option, path, prepare))
+    return plugins
 
 
 def driver(
     settings: Settings, prepare: Prepare = import_stubs.install
 ) -> Callable[[Parts], Driver]:
-    """The constructor of the driver that ``[scheduler] driver`` names, by entry point
-    or path.
+    """Load the driver of ``[scheduler] driver``, an entry point or an import path.
 
-    :raises ConfigError: there is no driver of that name, or it does not load.
+    :returns: the constructor of the driver.
+    :raises ConfigError: there is no driver of the name, or the driver does not load.
     """
     option = '[scheduler] driver'
     name = settings.driver
     available = _entry_points('novasched.drivers')
-    is_path = name not in available and '.' in name
-    found = name if is_path else _find(available, name, option)
-    found = _loaded(found, option, name, prepare)
-    if not hasattr(found, 'select_destinations'):
-        raise ConfigError(option, name, 'is no driver: it has no select_destinations()')
-    return _reported(option, name)(lambda parts: found(parts))
+    source: EntryPoint | str = name
+    if name in available or '.' not in name:
+        source = _find(available, name, option)
+
+    driver_class = _load(source, option, name, prepare)
+    if not hasattr(driver_class, 'select_destinations'):
+        why = 'is not a driver: it has no method select_destinations()'
+        raise ConfigError(option, name, why)
+    # The context manager, as a decorator, also reports errors of the constructor.
+    return _config_errors(option, name)(lambda parts: driver_class(parts))
 
 
-def _offered(kind: Kind[Any], path: str, prepare: Prepare) -> dict[str, Any]:
-    """Entry points or classes that one value of an option gives, by name.
+def _available(
+    plugin_type: PluginType[Any], path: str, prepare: Prepare
+) -> dict[str, Any]:
+    """The entry points or classes that a value of an option stands for, by name."""
+    entry_points = _entry_points(plugin_type.namespace)
+    if path == plugin_type.everything:
+        return dict(entry_points)
 
-    nova's own path of a built-in class (``nova.scheduler.weights.ram.RAMWeigher``)
-    means ours of that name.
-    """
-    known = _entry_points(kind.namespace)
-    if path == kind.everything:
-        return dict(known)
-    name = path.rpartition('.')[2] if path.startswith('nova.scheduler.') else path
-    if name in known:
-        return {name: known[name]}
-    if name in GONE:
-        raise ConfigError(kind.option, path, GONE[name])
+    # nova's path of a plugin, such as nova.scheduler.weights.ram.RAMWeigher, stands for
+    # the built-in plugin of the name.
+    name = path
+    if path.startswith('nova.scheduler.'):
+        name = path.rpartition('.')[2]
+    if name in entry_points:
+        return {name: entry_points[name]}
+    if name in REMOVED_PLUGINS:
+        raise ConfigError(plugin_type.option, path, REMOVED_PLUGINS[name])
     if '.' not in path:
-        _find(known, path, kind.option)
-    found = _loaded(path, kind.option, path, prepare)
-    with _reported(kind.option, path):
-        several = list(found()) if inspect.isfunction(found) else [found]
-    for each in several:
-        kind.check(each, kind.option, path)
-    return {each.__name__: each for each in several}
+        _find(entry_points, path, plugin_type.option)
+
+    loaded = _load(path, plugin_type.option, path, prepare)
+    classes = [loaded]
+    if inspect.isfunction(loaded):
+        with _config_errors(plugin_type.option, path):
+            classes = list(loaded())
+    for plugin_class in classes:
+        plugin_type.check(plugin_class, plugin_type.option, path)
+    return {plugin_class.__name__: plugin_class for plugin_class in classes}
 
 
 def _entry_points(namespace: str) -> Mapping[str, EntryPoint]:
-    """The entry points of a namespace; nobody can take a built-in name."""
+    """The entry points of a namespace by name. No package can replace a built-in."""
     manager: stevedore.NamedExtensionManager[Any] = stevedore.NamedExtensionManager(
         namespace, []
     )
-    found: dict[str, EntryPoint] = {}
-    for each in sorted(manager.list_entry_points(), key=_is_built_in, reverse=True):
-        first = found.setdefault(each.name, each)
-        if first.value != each.value:
+    # Built-in entry points come first, and the first of a name is taken.
+    listed = sorted(manager.list_entry_points(), key=_is_built_in, reverse=True)
+    entry_points: dict[str, EntryPoint] = {}
+    for entry_point in listed:
+        first = entry_points.setdefault(entry_point.name, entry_point)
+        if first.value != entry_point.value:
             LOG.warning(
-                '%s is passed over: %s is %s', each.value, each.name, first.value
+                'Ignoring the entry point %s = %s: the name is taken by %s',
+                entry_point.name,
+                entry_point.value,
+                first.value,
             )
-    return found
+    return entry_points
 
 
-def _is_built_in(found: EntryPoint | type[Any] | str) -> bool:
-    if isinstance(found, EntryPoint):
-        module = found.value
+def _is_built_in(source: EntryPoint | type[Any] | str) -> bool:
+    """True for an entry point or a class of novasched; False for an import path."""
+    if isinstance(source, EntryPoint):
+        module = source.value
     else:
-        module = getattr(found, '__module__', '')
+        module = getattr(source, '__module__', '')
     return module.startswith('novasched.')
 
 
 def _find(available: Mapping[str, Any], name: str, option: str) -> Any:
+    """:raises ConfigError: no available plugin has the name."""
     if name not in available:
-        why = GONE.get(name, f'not found; there are {", ".join(sorted(available))}')
+        names = ', '.join(sorted(available))
+        why = REMOVED_PLUGINS.get(name, f'not found; available: {names}')
         raise ConfigError(option, name, why)
     return available[name]
 
 
-def _made(
-    kind: Kind[P],
-    found: Any,
+def _make(
+    plugin_type: PluginType[P],
+    source: Any,
     settings: Settings,
     option: str,
     value: str,
     prepare: Prepare,
 ) -> P:
-    """A filter or weigher from a class, or from the entry point that leads to one."""
-    if isinstance(found, EntryPoint):
-        found = _loaded(found, option, value, prepare)
-        kind.check(found, option, value)
-    with _reported(option, value):
-        return kind.make(found, settings)
+    """Make a filter or weigher of an entry point or a class."""
+    plugin_class = source
+    if isinstance(source, EntryPoint):
+        plugin_class = _load(source, option, value, prepare)
+        plugin_type.check(plugin_class, option, value)
+    with _config_errors(option, value):
+        return plugin_type.make(plugin_class, settings)
 
 
-def _loaded(found: EntryPoint | str, option: str, value: str, prepare: Prepare) -> Any:
-    """The object that an entry point or a path (``a.b.C``, ``a.b:C``) leads to."""
-    if not _is_built_in(found):
+def _load(source: EntryPoint | str, option: str, value: str, prepare: Prepare) -> Any:
+    """Import the object of an entry point or an import path (``a.b.C``, ``a.b:C``)."""
+    if not _is_built_in(source):
         prepare()
-    with _reported(option, value):
-        if isinstance(found, EntryPoint):
-            return found.load()
-        # With the colon, an import that fails within the module is told from a wrong
-        # name.
-        return pkgutil.resolve_name(
-            found if ':' in found else ':'.join(found.rsplit('.', 1))
-        )
+    with _config_errors(option, value):
+        if isinstance(source, EntryPoint):
+            return source.load()
+        # With a colon, resolve_name() raises the error of an import that fails within
+        # the module, and not an error about the name.
+        if ':' not in source:
+            source = ':'.join(source.rsplit('.', 1))
+        return pkgutil.resolve_name(source)
 
 
 @contextmanager
-def _reported(option: str, value: str) -> Iterator[None]:
-    """Turn whatever a plugin raises while it loads into one line for the operator."""
+def _config_errors(option: str, value: str) -> Iterator[None]:
+    """Translate the errors of a plugin that loads.
+
+    :raises ConfigError: the plugin raised an error, told in one line.
+    """
     try:
         yield
     except NovaschedError:
         raise
     except Exception as error:
         LOG.debug('%s = %s does not load', option, value, exc_info=True)
-        # Names of modules are no secrets, even if a secret is one of them.
+        # The message of an ImportError names modules, which redaction could take for
+        # secrets.
+        missing_nova = False
         if isinstance(error, ImportError):
             text = str(error)
+            missing_nova = (error.name or '').split('.')[0] == 'nova'
         else:
             text = hide(error)
+
         why = ' '.join(f'{type(error).__name__}: {text}'.split())
-        if (
-            isinstance(error, ImportError)
-            and (error.name or '').split('.')[0] == 'nova'
-        ):
-            why += (
-                ' (nova itself is not installed)'
-                if not import_stubs.nova_is_installed()
-                else ''
-            )
+        if missing_nova and not import_stubs.nova_is_installed():
+            why += ' (nova itself is not installed)'
         raise ConfigError(option, value, why) from error

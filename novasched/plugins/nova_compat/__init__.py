@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers that were written for nova, run unchanged.
+"""Run filters and weighers that were written for nova.
 
-``adapters`` makes ours of them, ``views`` is what they see, and ``import_stubs`` is the
-little of nova that they import, for where nova itself is not installed.
+``adapters`` wraps a plugin of nova into a filter or weigher of novasched. ``views`` and
+``host_state`` show requests and hosts with the attributes of nova's objects.
+``import_stubs`` has the modules of nova that plugins import, for an environment without
+nova.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers of ours that ask a plugin written for nova.
+"""Filters and weighers of novasched that ask a plugin written for nova.
 
-The plugin is one object for all requests, as in nova. The adapters of one request share
-its views; outside of a request each call has views of its own. As in nova, all
-instances on hosts are read.
+As in nova, the plugin is one object for all requests, and the instances of all hosts
+are read. The adapters of a request share one :class:`RequestViews`; a call outside of a
+request has a :class:`RequestViews` of its own.
 """
 
 import inspect
@@ -25,8 +25,11 @@ LIMIT_NAMES = ('vcpu', 'memory_mb', 'disk_gb')
 
 
 class RequestViews:
-    """A view of the request, and of each host that is shown; all plugins see the same,
-    as in nova, so that a weigher finds what a filter has left on a host."""
+    """The view of a request, and the views of the hosts that plugins saw.
+
+    As in nova, all plugins see the same objects: a weigher finds the attributes that a
+    filter has set on a host.
+    """
 
     def __init__(self) -> None:
         self._spec: RequestSpecView | None = None
@@ -34,14 +37,14 @@ class RequestViews:
         self._aggregates: dict[Aggregate, AggregateView] = {}
 
     def spec(self, request: Request) -> RequestSpecView:
-        """The request, as it is now."""
+        """The view of the request in its current state."""
         if self._spec is None:
             self._spec = RequestSpecView(request)
         self._spec.refresh(request)
         return self._spec
 
     def host(self, host: Host) -> HostState:
-        """The host, as it is now."""
+        """The view of a host in its current state."""
         if host.uuid not in self._hosts:
             self._hosts[host.uuid] = HostState(host, self.aggregate)
         state = self._hosts[host.uuid]
@@ -53,21 +56,29 @@ class RequestViews:
         hosts: Sequence[Host],
         candidates: Candidates | None,
     ) -> list[HostState]:
-        """The hosts, with Placement's candidates as the filters before have left
-        them."""
-        states = [self.host(host) for host in hosts]
-        for host, state in zip(hosts, states, strict=True):
-            state.offer(() if candidates is None else candidates.get(host.uuid, ()))
+        """The views of hosts with the allocation candidates that earlier filters
+        left."""
+        states = []
+        for host in hosts:
+            state = self.host(host)
+            host_candidates: Sequence[Candidate] = ()
+            if candidates is not None:
+                host_candidates = candidates.get(host.uuid, ())
+            state.offer(host_candidates)
+            states.append(state)
         return states
 
     def aggregate(self, aggregate: Aggregate) -> AggregateView:
+        """The view of an aggregate, shared by the hosts of the aggregate."""
         return self._aggregates.setdefault(aggregate, AggregateView(aggregate))
 
 
 class NovaFilter(BatchFilter):
-    """A subclass of nova's BaseHostFilter, or anything that has its methods."""
+    """Asks a subclass of nova's BaseHostFilter, or an object with the same methods."""
 
-    on_rebuild = True  # the plugin's own base class passes all hosts where it sits out
+    # nova asks all filters on a rebuild. BaseHostFilter passes all hosts unless the
+    # plugin sets RUN_ON_REBUILD.
+    on_rebuild = True
     reads_instances = True
 
     def __init__(
@@ -90,44 +101,50 @@ class NovaFilter(BatchFilter):
         views = self.views or RequestViews()
         states = views.offered(hosts, candidates)
         passing = self.plugin.filter_all(states, views.spec(request))
+        # filter_all() may return a generator; the filter then runs here.
         passed = {id(state) for state in passing or ()}
+
         reasons: list[str | None] = []
-        left: dict[str, Sequence[Candidate]] = {}
+        narrowed_hosts: dict[str, Sequence[Candidate]] = {}
         for host, state in zip(hosts, states, strict=True):
             if id(state) not in passed:
                 reasons.append('the plugin says no')
                 continue
+
             remaining = state.remaining_candidates()
-            lost_all = remaining is not None and not remaining
-            reasons.append(
-                'the plugin leaves no allocation candidate' if lost_all else None
-            )
-            if (
-                remaining
-                and candidates is not None
-                and remaining != candidates[host.uuid]
-            ):
-                left[host.uuid] = remaining
+            if remaining is not None and not remaining:
+                reasons.append('the plugin leaves no allocation candidate')
+            else:
+                reasons.append(None)
+            if candidates is None or not remaining:
+                continue
+            if remaining != candidates[host.uuid]:
+                narrowed_hosts[host.uuid] = remaining
+
         if candidates is None:
             return Verdicts(reasons)
-        return Verdicts(reasons, candidates.narrowed(left))
+        return Verdicts(reasons, candidates.narrowed(narrowed_hosts))
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
-        """The limits that any plugin wrote on the host's view, under nova's names."""
-        written = self.views.host(host).limits if self.views else {}
-        limits: dict[str, Any] = {
-            name: int(written[name])
-            for name in LIMIT_NAMES
-            if written.get(name) is not None
-        }
-        if (numa := written.get('numa_topology')) is not None:
-            ratios = float(numa.cpu_allocation_ratio), float(numa.ram_allocation_ratio)
-            limits['numa_topology'] = TopologyLimits(*ratios)
+        """The limits that plugins wrote into ``limits`` of the host state."""
+        if self.views is None:
+            return {}
+
+        written = self.views.host(host).limits
+        limits: dict[str, Any] = {}
+        for name in LIMIT_NAMES:
+            if written.get(name) is not None:
+                limits[name] = int(written[name])
+        numa = written.get('numa_topology')
+        if numa is not None:
+            limits['numa_topology'] = TopologyLimits(
+                float(numa.cpu_allocation_ratio), float(numa.ram_allocation_ratio)
+            )
         return limits
 
 
 class NovaWeigher(BatchWeigher):
-    """A subclass of nova's BaseHostWeigher, or anything that has its methods."""
+    """Asks a subclass of nova's BaseHostWeigher, or an object with the same methods."""
 
     reads_instances = True
 
@@ -150,29 +167,33 @@ class NovaWeigher(BatchWeigher):
         return NovaWeigher(self.settings, self.plugin, _views_of(first))
 
     def scale(self, host: Host) -> float:
-        """The plugin's ``weight_multiplier``: a number, a method of the host, or as
-        before nova 19 a method without it."""
+        """The ``weight_multiplier`` of the plugin.
+
+        In nova since Stein (19) ``weight_multiplier`` is a method with the host state
+        as its argument. Before that it is a method without arguments, and some plugins
+        have a number.
+        """
         multiplier: Any = self.plugin.weight_multiplier
-        if self._is_method:
+        if self._takes_host:
             views = self.views or RequestViews()
-            if self._takes_host:
-                multiplier = multiplier(views.host(host))
-            else:
-                multiplier = multiplier()
+            multiplier = multiplier(views.host(host))
+        elif self._is_method:
+            multiplier = multiplier()
         return float(multiplier)
 
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
-        """The plugin's weights; the bounds are its own affair, and it may set them
-        now."""
+        """The weights that the plugin gives the hosts."""
         views = self.views or RequestViews()
         weighed = [WeighedHost(views.host(host), 0.0) for host in hosts]
         weights = list(self.plugin.weigh_objects(weighed, views.spec(request)))
+        # The plugin cuts the weights itself, and may set its bounds while it weighs.
         self.minval = self.plugin.minval
         self.maxval = self.plugin.maxval
         return weights
 
 
 def _views_of(first: NovaFilter | NovaWeigher | None) -> RequestViews:
+    """The views that the first adapter of a request has, new views for the first."""
     if first is None or first.views is None:
         return RequestViews()
     return first.views

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's HostState with its NUMATopology and PciDeviceStats, as plugins see them.
+"""Views with the attributes of nova's HostState, NUMATopology and PciDeviceStats.
 
-Cells and devices are to be looked at: a plugin that pins or takes something does so for
-itself alone.
+NUMA cells and PCI devices are for reading: CPUs that a plugin pins and devices that a
+plugin takes have no effect on the decision.
 """
 
 import json
@@ -22,8 +22,7 @@ from novasched.scheduler.weighers.metrics import FRACTIONS
 
 
 class HostState(View):
-    """A host. What a plugin writes into ``limits`` goes to nova-compute if it is
-    chosen."""
+    """nova's HostState. If the host is chosen, ``limits`` is sent to nova-compute."""
 
     def __init__(
         self, host: model.Host, view_of: 'Callable[[model.Aggregate], AggregateView]'
@@ -33,61 +32,72 @@ class HostState(View):
         self._offered: Sequence[Candidate] = ()
 
     updated = None
-    """When nova read the host; ours is read for each request."""
+    """In nova the time of the last read. novasched reads hosts for each request."""
 
     @cached_property
     def limits(self) -> dict[str, Any]:
-        """Of nova's names: ``vcpu``, ``memory_mb``, ``disk_gb``, ``numa_topology``."""
+        """Limits for nova-compute: ``vcpu``, ``memory_mb``, ``disk_gb``,
+        ``numa_topology``."""
         return {}
 
     @cached_property
     def aggregates(self) -> 'list[AggregateView]':
-        """The host's aggregates; hosts share them as long as the request lasts."""
-        return [self._view_of(each) for each in self._value.aggregates]
+        """The aggregates of the host, shared by all hosts of a request."""
+        return list(map(self._view_of, self._value.aggregates))
 
     @cached_property
     def instances(self) -> dict[str, View]:
-        """The instances on the host by UUID: ``uuid``, ``project_id``,
-        ``instance_type_id``."""
-        name = self._value.host
-        return {
-            uuid: View(x).override(host=name)
-            for uuid, x in self._value.instances.items()
-        }
+        """The instances on the host by UUID, with ``uuid``, ``project_id``,
+        ``instance_type_id`` and ``host``."""
+        instances = {}
+        for uuid, instance in self._value.instances.items():
+            instances[uuid] = View(instance).override(host=self._value.host)
+        return instances
 
     @cached_property
     def allocation_candidates(self) -> list[Any]:
-        """Placement's allocation requests for the host; a plugin may replace or shorten
-        the list."""
-        return [shown for _, shown in self._shown_candidates]
+        """Placement's allocation requests for the host. A plugin may remove items or
+        replace the list."""
+        return [allocation for _, allocation in self._allocations]
 
     @cached_property
-    def _shown_candidates(self) -> list[tuple[Candidate, Any]]:
-        return [(each, json.loads(each.body())) for each in self._offered]
+    def _allocations(self) -> list[tuple[Candidate, Any]]:
+        """The offered candidates, each with its allocation request as a plugin sees
+        the request."""
+        return [(offer, json.loads(offer.body())) for offer in self._offered]
 
     def offer(self, candidates: Sequence[Candidate]) -> None:
-        """Show these candidates; if they are what the plugins have left, as they left
-        it."""
+        """Set the candidates of the host.
+
+        If the candidates are the candidates that the plugins left, the plugins keep
+        seeing the same list with the same objects.
+        """
         if candidates != self._offered:
             self._offered = candidates
-            for name in ('allocation_candidates', '_shown_candidates'):
-                vars(self).pop(name, None)
+            vars(self).pop('allocation_candidates', None)
+            vars(self).pop('_allocations', None)
 
     def remaining_candidates(self) -> Sequence[Candidate] | None:
-        """The candidates that the plugins have left, in the order in which they are
-        left; None if they have not looked, or if nothing is offered."""
+        """The candidates that the plugins left, in the order of their list; ``None`` if
+        no plugin has read the list, or if the host has no candidates."""
         if not self._offered or 'allocation_candidates' not in vars(self):
             return None
-        candidates = {
-            id(shown): candidate for candidate, shown in self._shown_candidates
-        }
-        shown = self.allocation_candidates
-        self._offered = [candidates[id(x)] for x in shown if id(x) in candidates]
-        return self._offered
+
+        # Found again by identity, since a plugin may change the allocation requests.
+        candidates = {}
+        for candidate, allocation in self._allocations:
+            candidates[id(allocation)] = candidate
+
+        remaining = []
+        for allocation in self.allocation_candidates:
+            if id(allocation) in candidates:
+                remaining.append(candidates[id(allocation)])
+        self._offered = remaining
+        return remaining
 
     @cached_property
     def numa_topology(self) -> 'NumaTopology | None':
-        """nova's NUMATopology; None where the host reports none that can be read."""
+        """nova's NUMATopology; ``None`` if the host reports no valid topology."""
         topology = self._value.numa_topology
         if topology is None:
             return None
@@ -99,59 +109,71 @@ class HostState(View):
 
     @cached_property
     def service(self) -> dict[str, Any]:
-        """The nova-compute service. Whether it was up is said in the terms by which
-        nova's servicegroup API finds out: ``forced_down`` if it was not, else seen just
-        now."""
+        """The nova-compute service of the host.
+
+        nova's servicegroup API computes the state of a service from two fields. A
+        service that is up has ``last_seen_up`` now, a service that is down has
+        ``forced_down``.
+        """
         service: model.Service = self._value.service
-        names = 'host', 'disabled', 'disabled_reason', 'version'
+        last_seen_up = None
+        if service.up:
+            last_seen_up = timeutils.utcnow()
         return {
-            **{name: getattr(service, name) for name in names},
+            'host': service.host,
+            'disabled': service.disabled,
+            'disabled_reason': service.disabled_reason,
+            'version': service.version,
             'binary': 'nova-compute',
             'topic': 'compute',
             'forced_down': not service.up,
-            'last_seen_up': timeutils.utcnow() if service.up else None,
+            'last_seen_up': last_seen_up,
         }
 
     @cached_property
     def metrics(self) -> list[SimpleNamespace]:
         """nova's MonitorMetric objects: ``name``, ``value``, ``timestamp``,
         ``source``."""
-        return [
-            SimpleNamespace(**{**mutable(each), 'value': _metric(each)})
-            for each in self._value.metrics
-            if isinstance(each, Mapping)
-        ]
+        metrics = []
+        for metric in self._value.metrics:
+            if isinstance(metric, Mapping):
+                fields = mutable(metric)
+                fields['value'] = _metric_value(metric)
+                metrics.append(SimpleNamespace(**fields))
+        return metrics
 
 
 class AggregateView(View):
-    """nova's Aggregate, but for ``hosts``."""
+    """nova's Aggregate without ``hosts``."""
 
     @cached_property
     def availability_zone(self) -> Any:
-        """The zone that the aggregate gives its hosts."""
+        """The availability zone of the hosts of the aggregate."""
         return self.metadata.get(model.AVAILABILITY_ZONE)
 
 
-def _metric(metric: Mapping[str, Any]) -> Any:
-    """A metric's value as nova has it: whole, and fractions as percents."""
+def _metric_value(metric: Mapping[str, Any]) -> Any:
+    """The value of a metric as in nova: a whole number, with fractions as percents."""
     value = metric.get('value')
     if not isinstance(value, int | float):
         return value
-    return int(value * 100 if metric.get('name') in FRACTIONS else value)
+    if metric.get('name') in FRACTIONS:
+        value = value * 100
+    return int(value)
 
 
 class NumaTopology(View):
     @cached_property
     def cells(self) -> 'list[NumaCellView]':
-        """nova's NUMACell objects, in the order in which the host reports them."""
-        return [NumaCellView(each) for each in self._value.cells]
+        """nova's NUMACell objects, in the order of the report of the host."""
+        return list(map(NumaCellView, self._value.cells))
 
     def __len__(self) -> int:
         return len(self.cells)
 
 
 class NumaCellView(View):
-    """A cell; memory is in MiB."""
+    """nova's NUMACell; memory is in MiB."""
 
     @property
     def has_threads(self) -> bool:
@@ -164,45 +186,53 @@ class NumaCellView(View):
 
     @property
     def avail_pcpus(self) -> int:
-        """Number of CPUs that can be pinned."""
+        """The number of free dedicated CPUs."""
         return len(self.free_pcpus)
 
     @property
     def avail_memory(self) -> int:
-        """Memory that no guest has."""
+        """The free memory in MiB."""
         return int(self.free_memory)
 
     @cached_property
     def mempages(self) -> list[SimpleNamespace]:
         """nova's NUMAPagesTopology objects."""
-        return [
-            SimpleNamespace(
-                **each._asdict(),
-                free=each.free,
-                free_kb=each.free * each.size_kb,
-                total_kb=each.total * each.size_kb,
+        pages = []
+        for size in self._value.mempages:
+            namespace = SimpleNamespace(
+                **size._asdict(),
+                free=size.free,
+                free_kb=size.free * size.size_kb,
+                total_kb=size.total * size.size_kb,
             )
-            for each in self._value.mempages
-        ]
+            pages.append(namespace)
+        return pages
 
     @cached_property
     def network_metadata(self) -> SimpleNamespace:
-        """nova's NetworkMetadata: the networks that are near to the cell."""
+        """nova's NetworkMetadata: the networks with NUMA affinity to the cell."""
         return SimpleNamespace(physnets=self.physnets, tunneled=self.tunneled)
 
 
 class PciStats:
+    """nova's PciDeviceStats."""
+
     def __init__(self, host: model.Host) -> None:
         self._host = host
 
     @cached_property
     def pools(self) -> list[dict[str, Any]]:
-        """The pools, their tags beside what else is known of them."""
-        names = 'product_id', 'vendor_id', 'numa_node', 'count'
-        return [
-            {**{name: getattr(pool, name) for name in names}, **pool.tags}
-            for pool in self._host.pci_stats
-        ]
+        """The pools of free devices; the tags of a pool are further keys."""
+        pools = []
+        for pool in self._host.pci_stats:
+            fields = {
+                'product_id': pool.product_id,
+                'vendor_id': pool.vendor_id,
+                'numa_node': pool.numa_node,
+                'count': pool.count,
+            }
+            pools.append({**fields, **pool.tags})
+        return pools
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.pools)
@@ -215,28 +245,36 @@ class PciStats:
     ) -> bool:
         """True if the host has the devices.
 
-        :param requests: nova's InstancePCIRequest objects, or views of ours.
-        :param provider_mapping: which providers serve which request group.
-        :param numa_cells: guest cells whose ids are those of the host cells that they
-            get.
+        :param requests: nova's InstancePCIRequest objects, or views.
+        :param provider_mapping: the resource providers of each request group.
+        :param numa_cells: guest cells with the ids of their host cells.
         """
+        sockets = {}
         topology = self._host.numa_topology
-        sockets = {cell.id: cell.socket for cell in topology.cells} if topology else {}
-        wanted = [_request(each) for each in requests]
+        if topology:
+            sockets = {cell.id: cell.socket for cell in topology.cells}
+        pci_requests = list(map(_pci_request, requests))
         cells = [cell.id for cell in numa_cells or ()]
-        left = consume(self._host.pci_stats, wanted, provider_mapping, cells, sockets)
-        return not isinstance(left, str)
+        pools = consume(
+            self._host.pci_stats, pci_requests, provider_mapping, cells, sockets
+        )
+        # A text is the reason why the host lacks the devices.
+        return not isinstance(pools, str)
 
 
-def _request(shown: Any) -> PciRequest:
-    names = ('alias_name', 'request_id', 'requester_id', 'numa_policy')
-    optional = {name: _given(shown, name) for name in names}
-    return PciRequest(count=shown.count, spec=tuple(shown.spec), **optional)
+def _pci_request(shown: Any) -> PciRequest:
+    return PciRequest(
+        count=shown.count,
+        spec=tuple(shown.spec),
+        alias_name=_optional(shown, 'alias_name'),
+        request_id=_optional(shown, 'request_id'),
+        requester_id=_optional(shown, 'requester_id'),
+        numa_policy=_optional(shown, 'numa_policy'),
+    )
 
 
-def _given(shown: Any, name: str) -> Any:
-    """An attribute; None where it is not set, which nova's objects take for an
-    error."""
+def _optional(shown: Any, name: str) -> Any:
+    """An attribute, ``None`` if unset. nova's objects raise an error in that case."""
     try:
         return getattr(shown, name)
     except (AttributeError, NotImplementedError):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stubs of the modules that a plugin imports from ``nova`` where nova is not installed.
+"""Stubs of the modules of nova that plugins import, for an environment without nova.
 
-The classes and functions that plugins build on stand here by nova's name, each lent to
-nova's module. They work on whatever has nova's attributes. The finder stands last in
-the import system's line, so that it is asked only for what nobody else has: a real
-nova, whole or in part, always goes first.
+The base classes and helpers of plugins have nova's names here, and
+:func:`stub_in` puts each of them into a module of nova. The finder is the last in
+``sys.meta_path``, so that an installed nova always takes precedence.
 """
 
 import contextlib
 import importlib
 import logging
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -30,8 +30,8 @@ LOG = logging.getLogger('nova.scheduler.utils')
 
 ROOT = 'nova'
 PRELOADED_MODULES = ('nova.conf', 'nova.scheduler.utils')
-"""Modules of a real nova that declare its options, and that its filters would import,
-for seconds, when they judge their first host."""
+"""Modules of an installed nova with its options. Without the preload, filters of nova
+would import the modules, for seconds, while they judge their first host."""
 MODULES: dict[str, dict[str, Any]] = {
     'nova': {},
     'nova.conf': {'CONF': cfg.CONF},
@@ -41,25 +41,27 @@ MODULES: dict[str, dict[str, Any]] = {
     'nova.scheduler': {},
     'nova.utils': {},
 }
-"""All of nova that there is without nova. The empty ones can be imported, and whoever
-takes something out of them learns that it takes a real nova."""
+"""The stub modules with their contents. A plugin can import an empty module; the use of
+a name of the module raises an error, which says that nova must be installed."""
 T = TypeVar('T', bound=Callable[..., Any])
 
 
-def lent_to(module: str, name: str = '') -> Callable[[T], T]:
-    """Put a class or function into one of nova's modules, by its own or another
-    name."""
+def stub_in(module: str, name: str = '') -> Callable[[T], T]:
+    """Decorator that puts a class or function into a stub module.
 
-    def lend(item: T) -> T:
+    :param name: the name in the module; by default the name of the class or function.
+    """
+
+    def register(item: T) -> T:
         MODULES.setdefault(module, {})[name or item.__name__] = item
         return item
 
-    return lend
+    return register
 
 
-@lent_to('nova.exception')
+@stub_in('nova.exception')
 class NovaException(Exception):
-    """A text with fields, or one of its own."""
+    """nova's base of errors: ``msg_fmt`` formatted with ``kwargs``, or a message."""
 
     msg_fmt = 'An unknown exception occurred.'
 
@@ -68,9 +70,9 @@ class NovaException(Exception):
         self.kwargs = kwargs
 
 
-@lent_to('nova.filters')
+@stub_in('nova.filters')
 class BaseFilter:
-    """Anything can be filtered, and everything passes."""
+    """nova's base of filters of objects. By default all objects pass."""
 
     run_filter_once_per_request = False
 
@@ -80,14 +82,16 @@ class BaseFilter:
     def filter_all(
         self, filter_obj_list: Iterable[Any], spec_obj: Any
     ) -> Iterable[Any]:
-        return (each for each in filter_obj_list if self._filter_one(each, spec_obj))
+        for obj in filter_obj_list:
+            if self._filter_one(obj, spec_obj):
+                yield obj
 
     def run_filter_for_index(self, index: int) -> bool:
-        """True if the filter runs for that instance of a request (0 is the first)."""
+        """True if the filter runs for an instance of a request; 0 is the first."""
         return index == 0 or not self.run_filter_once_per_request
 
 
-@lent_to('nova.scheduler.filters')
+@stub_in('nova.scheduler.filters')
 class BaseHostFilter(BaseFilter):
     RUN_ON_REBUILD = False
 
@@ -96,25 +100,25 @@ class BaseHostFilter(BaseFilter):
         return sits_out or self.host_passes(obj, spec_obj)
 
     def host_passes(self, host_state: Any, filter_properties: Any) -> Any:
-        """True if the host can take the instance; for a plugin to define."""
+        """True if the host can take the instance. Plugins define this method."""
         raise NotImplementedError
 
 
-@lent_to('nova.scheduler.filters')
+@stub_in('nova.scheduler.filters')
 class CandidateFilterMixin:
     def filter_candidates(
         self, host_state: Any, filter_func: Callable[[Any], Any]
     ) -> list[Any]:
-        """Leave a host those allocation candidates alone that a function accepts."""
+        """Drop the allocation candidates of a host that a function does not accept."""
         host_state.allocation_candidates = list(
             filter(filter_func, host_state.allocation_candidates)
         )
         return list(host_state.allocation_candidates)
 
 
-@lent_to('nova.weights')
+@stub_in('nova.weights')
 class WeighedObject:
-    """A host state in ``obj``, and its weight."""
+    """A host state (``obj``) with its weight."""
 
     def __init__(self, obj: Any, weight: float) -> None:
         self.obj = obj
@@ -124,20 +128,20 @@ class WeighedObject:
         return f'{type(self).__name__} [host: {self.obj}, weight: {self.weight}]'
 
 
-@lent_to('nova.scheduler.weights')
+@stub_in('nova.scheduler.weights')
 class WeighedHost(WeighedObject):
     def to_dict(self) -> dict[str, Any]:
-        """The weight, and the name of the host."""
+        """The weight and the name of the host."""
         return {'weight': self.weight, 'host': self.obj.host}
 
 
-@lent_to('nova.weights')
+@stub_in('nova.weights')
 class BaseWeigher:
     minval: float | None = None
     maxval: float | None = None
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """The factor of the weigher's weight on a host."""
+        """The multiplier of the weigher on a host."""
         return 1.0
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
@@ -146,21 +150,28 @@ class BaseWeigher:
     def weigh_objects(
         self, weighed_obj_list: Iterable[WeighedObject], weight_properties: Any
     ) -> list[float]:
-        """The raw weights, between ``minval`` and ``maxval``."""
-        low = float('-inf') if self.minval is None else self.minval
-        high = float('inf') if self.maxval is None else self.maxval
-        raw = (
-            self._weigh_object(each.obj, weight_properties) for each in weighed_obj_list
-        )
-        return [min(max(weight, low), high) for weight in raw]
+        """The raw weights, cut to the range from ``minval`` to ``maxval``."""
+        low = -math.inf
+        if self.minval is not None:
+            low = self.minval
+        high = math.inf
+        if self.maxval is not None:
+            high = self.maxval
+
+        # Comparing also reveals a plugin that returns None in place of a weight.
+        weights = []
+        for weighed in weighed_obj_list:
+            weight = self._weigh_object(weighed.obj, weight_properties)
+            weights.append(min(max(weight, low), high))
+        return weights
 
 
-@lent_to('nova.scheduler.weights')
+@stub_in('nova.scheduler.weights')
 class BaseHostWeigher(BaseWeigher):
-    """The same, for hosts."""
+    """nova's base of weighers of hosts."""
 
 
-@lent_to('nova.weights')
+@stub_in('nova.weights')
 def normalize(
     weight_list: Sequence[float],
     minval: float | None = None,
@@ -174,17 +185,17 @@ def normalize(
     return normalised
 
 
-@lent_to('nova.scheduler.utils')
+@stub_in('nova.scheduler.utils')
 def request_is_rebuild(spec_obj: Any) -> bool:
     hints = getattr(spec_obj, 'scheduler_hints', None) or {}
     return bool(hints.get('_nova_check_type') == ['rebuild'])
 
 
-@lent_to('nova.scheduler.utils')
+@stub_in('nova.scheduler.utils')
 def get_weight_multiplier(
     host_state: Any, multiplier_name: str, multiplier_config: float
 ) -> float:
-    """The least number that the host's aggregates give, or else the option's."""
+    """The least multiplier in the metadata of the host's aggregates, or the option."""
     values = aggregate_values_from_key(host_state, multiplier_name)
     try:
         return float(validate_num_values(values, multiplier_config, cast_to=float))
@@ -195,71 +206,77 @@ def get_weight_multiplier(
         return multiplier_config
 
 
-@lent_to('nova.scheduler.filters.utils')
+@stub_in('nova.scheduler.filters.utils')
 def aggregate_values_from_key(host_state: Any, key_name: str) -> set[str]:
-    metadata = [each.metadata for each in host_state.aggregates]
-    return {each[key_name] for each in metadata if key_name in each}
+    values = set()
+    for aggregate in host_state.aggregates:
+        if key_name in aggregate.metadata:
+            values.add(aggregate.metadata[key_name])
+    return values
 
 
-@lent_to('nova.scheduler.filters.utils')
+@stub_in('nova.scheduler.filters.utils')
 def aggregate_metadata_get_by_host(
     host_state: Any, key: str | None = None
 ) -> dict[str, set[str]]:
-    """All that the host's aggregates say, values split at commas; with a key, those
-    aggregates alone that have it."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for each in host_state.aggregates:
-        if key is None or key in each.metadata:
-            for name, value in each.metadata.items():
-                found[name].update(part.strip() for part in value.split(','))
-    return found
+    """The metadata of the host's aggregates, with values split at commas.
+
+    :param key: only aggregates with this metadata key are read.
+    """
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for aggregate in host_state.aggregates:
+        if key is None or key in aggregate.metadata:
+            for name, value in aggregate.metadata.items():
+                values[name].update(map(str.strip, value.split(',')))
+    return values
 
 
-@lent_to('nova.scheduler.filters.utils')
+@stub_in('nova.scheduler.filters.utils')
 def validate_num_values(
     vals: Collection[Any],
     default: Any = None,
     cast_to: Callable[[Any], Any] = int,
     based_on: Callable[[Iterable[Any]], Any] = min,
 ) -> Any:
-    """Reduce the numbers of a metadata key to one, as the function of nova does.
+    """Reduce the values of a metadata key to a number, as nova's function does.
 
-    :raises ValueError: a value is no number.
+    :raises ValueError: a value is not a number.
     """
-    if vals:
-        return based_on([cast_to(each) for each in vals])
-    return default
+    if not vals:
+        return default
+    return based_on([cast_to(value) for value in vals])
 
 
-@lent_to('nova.scheduler.filters.utils')
+@stub_in('nova.scheduler.filters.utils')
 def instance_uuids_overlap(host_state: Any, uuids: str | Iterable[str]) -> bool:
-    wanted = [uuids] if isinstance(uuids, str) else uuids
-    return any(each in host_state.instances for each in wanted)
+    if isinstance(uuids, str):
+        uuids = [uuids]
+    return any(uuid in host_state.instances for uuid in uuids)
 
 
-@lent_to('nova.scheduler.filters.extra_specs_ops')
+@stub_in('nova.scheduler.filters.extra_specs_ops')
 def match(value: str | None, req: str) -> bool:
     return value is not None and satisfies(value, req)
 
 
-@lent_to('nova.servicegroup', 'API')
+@stub_in('nova.servicegroup', 'API')
 class ServiceGroupApi:
-    """As far as the service of a host state goes."""
+    """nova's servicegroup API, for the service of a host state."""
 
     def service_is_up(self, member: Any) -> bool:
-        """True if the service was up when its host was read."""
+        """True if the service was up when novasched read the host."""
         return not member['forced_down']
 
 
 class StubModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f'{self.__name__}.{name} is not there unless nova is installed'
+            f'{self.__name__}.{name} does not exist unless nova is installed'
         )
 
 
 class StubFinder(MetaPathFinder, Loader):
-    """Finds and loads the modules of the table."""
+    """Finds and loads the modules of :data:`MODULES`."""
 
     def find_spec(
         self,
@@ -267,8 +284,10 @@ class StubFinder(MetaPathFinder, Loader):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """See :class:`importlib.abc.MetaPathFinder`; None where a real nova lacks a
-        module."""
+        """See :class:`importlib.abc.MetaPathFinder`.
+
+        A module that an installed nova lacks is not replaced by a stub.
+        """
         if fullname not in MODULES or (fullname != ROOT and nova_is_installed()):
             return None
         return ModuleSpec(fullname, self, is_package=True)
@@ -282,31 +301,31 @@ class StubFinder(MetaPathFinder, Loader):
 
 def install() -> None:
     """Let ``import nova`` succeed in this process from now on."""
-    if not any(isinstance(each, StubFinder) for each in sys.meta_path):
+    if not any(isinstance(finder, StubFinder) for finder in sys.meta_path):
         sys.meta_path.append(StubFinder())
 
 
 def nova_is_installed() -> bool:
-    """True where there is a real nova to import."""
+    """True if nova itself can be imported, and not only the stubs."""
     spec = find_spec(ROOT)
     return spec is not None and not isinstance(spec.loader, StubFinder)
 
 
 def share_options(conf: cfg.ConfigOpts) -> None:
-    """Let oslo.config's global CONF, which plugins read, have the files that ``conf``
-    has read.
+    """Give oslo.config's global CONF the configuration files that ``conf`` has read.
 
-    It knows nova's options too, as in a nova service: by a real nova, if there is one,
-    or else those declared here. They have to be there first, since some are for the
-    command line, and those cannot be added later.
+    Plugins read options from the global CONF. As in a service of nova, CONF also knows
+    nova's options: all options of an installed nova, or the options that novasched
+    declares.
     """
     install()
     cfg.CONF.clear()
+    # Options come before the files: oslo.config refuses to register options of the
+    # command line after CONF has been called.
     if nova_is_installed():
         for module in PRELOADED_MODULES:
-            with contextlib.suppress(
-                ImportError
-            ):  # then the plugin cannot import it either
+            # A plugin that needs the module then fails with the same error.
+            with contextlib.suppress(ImportError):
                 importlib.import_module(module)
     else:
         loading.register(cfg.CONF)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views for plugins written for nova: our frozen values with the manners of nova's
-objects.
+"""Views of requests and hosts with the attributes of nova's objects.
 
-A view is a mutable proxy and belongs to one request. It reads through to its value when
-it is asked, and keeps what it has read, so that whatever a plugin changes is seen by
-the plugins of that request, which share their views, and by nobody else.
+A view is a mutable proxy of a frozen value, and belongs to one request. An attribute is
+copied from the value on first use and kept on the view. Plugins of the same request
+share views, so that a plugin sees the attributes that earlier plugins have changed;
+plugins of another request do not.
 """
 
 from collections.abc import Mapping
@@ -16,53 +16,64 @@ from typing import Any
 from oslo_context.context import RequestContext
 
 NOT_READ = object()
-OF_FLAVOR = frozenset({'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap'})
-"""Attributes of the flavor that nova's RequestSpec has, too."""
+FLAVOR_ATTRIBUTES = frozenset({'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap'})
+"""The attributes of the flavor that nova's RequestSpec also has."""
 
 
 class NotKnown(AttributeError, NotImplementedError):
-    """An attribute that nova's object would have or load, and this scheduler has not
-    read. nova's own objects raise NotImplementedError for it, anything else
-    AttributeError."""
+    """An attribute that a view does not have.
+
+    nova's objects raise NotImplementedError for an attribute that nova cannot load,
+    and AttributeError for an unknown attribute. Plugins may expect either error.
+    """
 
 
 class View:
-    """A mutable proxy of a value: its attributes, and whatever else is set, as on any
-    object."""
+    """A mutable proxy of a value, with the attributes of the value."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what is not on the view yet."""
+        """Copy an attribute of the value. Python calls the method for names that are
+        not on the view yet.
+
+        :raises NotKnown: the value has no such attribute.
+        """
         if name.startswith('_'):
             raise AttributeError(name)
-        found = self._read(self._value, name)
-        if found is NOT_READ:
+        attribute = self._read(self._value, name)
+        if attribute is NOT_READ:
             raise NotKnown(f'{type(self).__name__}.{name} is not known to novasched')
-        vars(self)[name] = copied = mutable(found)
+
+        copied = mutable(attribute)
+        vars(self)[name] = copied
         return copied
 
     def _read(self, value: Any, name: str) -> Any:
         return getattr(value, name, NOT_READ)
 
     def refresh(self, value: Any) -> None:
-        """Take over a later state of the value: what has changed is read anew, what has
-        not stays as the plugins left it."""
+        """Replace the value by a later state of the value.
+
+        Attributes that differ are copied again on their next use. All remaining
+        attributes stay as the plugins left them.
+        """
         if value is self._value:
             return
+
         for name in [*vars(self)]:
             if self._read(value, name) is not self._read(self._value, name):
                 del vars(self)[name]
         self._value = value
 
     def override(self, **attributes: Any) -> 'View':
-        """Set attributes in place of those of the value; answers the view itself."""
+        """Set attributes in place of attributes of the value, and return the view."""
         vars(self).update(attributes)
         return self
 
     def obj_attr_is_set(self, attrname: str) -> bool:
-        """True if there is such an attribute, be it None."""
+        """True if the view has the attribute, even with the value ``None``."""
         return hasattr(self, attrname)
 
     def __contains__(self, name: str) -> bool:
@@ -82,7 +93,7 @@ class View:
 
 
 class Fields(View):
-    """A mapping whose keys are its attributes, as in nova's ImageMetaProps."""
+    """A view of a mapping. The keys are attributes, as in nova's ImageMetaProps."""
 
     def _read(self, value: Any, name: str) -> Any:
         return value.get(name, NOT_READ)
@@ -92,27 +103,28 @@ class Fields(View):
 
 
 def mutable(value: Any) -> Any:
-    """A mutable copy of a container, a view of a frozen value, anything else itself."""
+    """A mutable copy of a container, a view of a dataclass, or the value itself."""
     if isinstance(value, Mapping):
-        return {key: mutable(each) for key, each in value.items()}
+        return {key: mutable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [mutable(each) for each in value]
+        return list(map(mutable, value))
     if isinstance(value, set | frozenset):
-        return {mutable(each) for each in value}
+        return set(map(mutable, value))
     if is_dataclass(value):
         return View(value)
     return value
 
 
 class RequestSpecView(View):
-    """A request, with the current instance in ``instance_uuid``."""
+    """nova's RequestSpec. ``instance_uuid`` is the current instance."""
 
     def _read(self, value: Any, name: str) -> Any:
-        return super()._read(value.flavor if name in OF_FLAVOR else value, name)
+        if name in FLAVOR_ATTRIBUTES:
+            value = value.flavor
+        return super()._read(value, name)
 
     def get_scheduler_hint(self, hint_name: str, default: Any = None) -> Any:
-        """A hint: its only value, or the list of its values; the default if not
-        given."""
+        """A scheduler hint: the only value, or the list of several values."""
         values = self.scheduler_hints.get(hint_name, default)
         if isinstance(values, list) and len(values) == 1:
             return values[0]
@@ -120,47 +132,67 @@ class RequestSpecView(View):
 
     @cached_property
     def _context(self) -> RequestContext:
-        names = ('user_id', 'project_id', 'request_id', 'global_request_id')
-        return RequestContext(**{name: getattr(self._value, name) for name in names})
+        request = self._value
+        return RequestContext(
+            user_id=request.user_id,
+            project_id=request.project_id,
+            request_id=request.request_id,
+            global_request_id=request.global_request_id,
+        )
 
     @cached_property
     def image(self) -> View | None:
-        """nova's ImageMeta; its ``properties`` are attributes."""
+        """nova's ImageMeta, with ``properties`` as an object with attributes."""
         image = self._value.image
-        return image and View(image).override(properties=Fields(image.properties))
+        if image is None:
+            return None
+        return View(image).override(properties=Fields(image.properties))
 
     @cached_property
     def instance_group(self) -> View | None:
         """nova's InstanceGroup: ``hosts`` and ``members`` are lists, ``rules``
         numbers."""
         group = self._value.instance_group
-        return group and View(group).override(
+        if group is None:
+            return None
+
+        policies = []
+        if group.policy:
+            policies.append(group.policy)
+        return View(group).override(
             hosts=sorted(group.hosts),
             members=sorted(group.members),
-            policies=[group.policy] if group.policy else [],
+            policies=policies,
             rules={name: int(value) for name, value in group.rules.items()},
         )
 
     @cached_property
     def requested_destination(self) -> View | None:
-        """nova's Destination: the cell by its UUID alone, alternatives joined by
-        commas."""
-        wanted = self._value.requested_destination
-        return wanted and View(wanted).override(
-            cell=SimpleNamespace(uuid=wanted.cell_uuid) if wanted.cell_uuid else None,
-            aggregates=[','.join(sorted(each)) for each in wanted.aggregates] or None,
-        )
+        """nova's Destination. ``cell`` has only a ``uuid``; each item of
+        ``aggregates`` is a list of alternatives, separated by commas."""
+        destination = self._value.requested_destination
+        if destination is None:
+            return None
+
+        cell = None
+        if destination.cell_uuid:
+            cell = SimpleNamespace(uuid=destination.cell_uuid)
+        aggregates = []
+        for alternatives in destination.aggregates:
+            aggregates.append(','.join(sorted(alternatives)))
+        return View(destination).override(cell=cell, aggregates=aggregates or None)
 
     @cached_property
     def retry(self) -> View | None:
         """nova's SchedulerRetries: ``hosts`` are compute nodes."""
         retry = self._value.retry
-        return retry and View(retry).override(
-            hosts=[
-                SimpleNamespace(host=host, hypervisor_hostname=x)
-                for host, x in retry.hosts
-            ]
-        )
+        if retry is None:
+            return None
+
+        nodes = []
+        for host, node in retry.hosts:
+            nodes.append(SimpleNamespace(host=host, hypervisor_hostname=node))
+        return View(retry).override(hosts=nodes)
 
     @cached_property
     def pci_requests(self) -> SimpleNamespace:
@@ -168,8 +200,8 @@ class RequestSpecView(View):
 
     @cached_property
     def security_groups(self) -> list[SimpleNamespace]:
-        """nova's SecurityGroup objects, by name."""
-        return [SimpleNamespace(name=each) for each in self._value.security_groups]
+        """nova's SecurityGroup objects, with names only."""
+        return [SimpleNamespace(name=name) for name in self._value.security_groups]
 
     @cached_property
     def network_metadata(self) -> SimpleNamespace | None:
@@ -182,5 +214,8 @@ class RequestSpecView(View):
 
     @cached_property
     def request_level_params(self) -> SimpleNamespace:
-        names = ('root_required', 'root_forbidden', 'same_subtree')
-        return SimpleNamespace(**{name: getattr(self, name) for name in names})
+        return SimpleNamespace(
+            root_required=self.root_required,
+            root_forbidden=self.root_forbidden,
+            same_subtree=self.same_subtree,
+        )

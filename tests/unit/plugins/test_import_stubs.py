@@ -52,7 +52,9 @@ def test_what_is_not_there():
     """A module or a name that only nova has is missed with a hint."""
     with pytest.raises(ModuleNotFoundError):
         module('nova.virt')
-    with pytest.raises(AttributeError, match='ServiceList is not there unless nova is'):
+    with pytest.raises(
+        AttributeError, match='ServiceList does not exist unless nova is'
+    ):
         _ = module('nova.objects').ServiceList
 
 

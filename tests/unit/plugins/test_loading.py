@@ -118,7 +118,10 @@ def test_built_in_names_cannot_be_taken(caplog):
     """A package that offers a built-in name is passed over, and the log says so."""
     (found,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
     assert type(found).__module__ == 'novasched.scheduler.filters.compute'
-    assert f'{STYLE}:QuietestFilter is passed over' in caplog.text
+    assert (
+        f'Ignoring the entry point ComputeFilter = {STYLE}:QuietestFilter'
+        in caplog.text
+    )
 
 
 TRUSTED = 'nova.scheduler.filters.trusted_filter.TrustedFilter'
@@ -144,7 +147,7 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
             'BrokenFilter',
             "ModuleNotFoundError: No module named 'acme_inventory'",
         ),
-        (ENABLED, 'NoFilter', 'NameWeigher is no filter'),
+        (ENABLED, 'NoFilter', 'NameWeigher is not a filter'),
         (ENABLED, 'TrustedFilter', 'it needs an attestation server'),
         (ENABLED, 'RefusesToStart', 'RuntimeError: the inventory is not there'),
         (AVAILABLE, TRUSTED, 'it needs an attestation server'),
@@ -157,18 +160,19 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
         (
             AVAILABLE,
             f'{STYLE}.NoFilter',
-            'no filter: no subclass of ours, and without filter_all',
+            'a filter: not a subclass of novasched.scheduler.filters.Filter, and'
+            ' without a method filter_all()',
         ),
-        (AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
+        (AVAILABLE, f'{STYLE}.CONF', 'is not a filter'),
         (AVAILABLE, '.', 'ValueError'),
-        (WEIGHTS, 'NoSuch', 'not found; there are '),
-        (WEIGHTS, f'{STYLE}.weighers_and_more', 'RackFilter is no weigher'),
-        (DRIVER, 'no_such', 'not found; there are '),
+        (WEIGHTS, 'NoSuch', 'not found; available: '),
+        (WEIGHTS, f'{STYLE}.weighers_and_more', 'RackFilter is not a weigher'),
+        (DRIVER, 'no_such', 'not found; available: '),
         (DRIVER, 'fake_scheduler', "it was there for nova's own tests"),
         (
             DRIVER,
             f'{STYLE}.RackFilter',
-            'is no driver: it has no select_destinations()',
+            'is not a driver: it has no method select_destinations()',
         ),
         (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],

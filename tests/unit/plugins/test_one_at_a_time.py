@@ -102,7 +102,7 @@ def test_a_plugin_that_hangs():
     """Whoever needs a plugin that has not answered another request for long is refused,
     with the plugin's name; when it has answered after all, the next is served."""
     clock = Clock()
-    guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
+    guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     with guard:
         clock.now += 6.0
         with (
@@ -120,7 +120,7 @@ def test_a_queue_is_no_hang():
     """Requests that wait for several others in turn are served, as long as each of
     these is quick."""
     clock = Clock()
-    guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
+    guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     served = []
     waiting = threading.Semaphore(0)
 
