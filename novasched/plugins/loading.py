@@ -27,7 +27,6 @@ from novasched.plugins.nova_compat.adapters import NovaFilter, NovaWeigher
 from novasched.scheduler.drivers import Driver, Parts
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter
-from novasched.scheduler.plugin import name_of
 from novasched.scheduler.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
@@ -129,9 +128,8 @@ class PluginType(Generic[P]):
 
         # nova-scheduler runs plugins in one thread. A plugin of another package may
         # rely on that, unless the class declares that it is thread-safe.
-        thread_safe = getattr(plugin_class, 'thread_safe', False)
-        if not thread_safe and not _is_built_in(plugin_class):
-            plugin.asking_lock = OneAtATime(name_of(plugin))
+        if not plugin.thread_safe and not _is_built_in(plugin_class):
+            plugin.asking_lock = OneAtATime(plugin.name)
         return plugin
 
 

@@ -262,10 +262,12 @@ class Pipeline:
         """
         limits: dict[str, Any] = {}
         for each in self.filters:
-            ask = getattr(each.plugin, 'limits', None)
-            if ask is not None and _judges(each, request):
+            # Filters without limits of their own are not asked, nor waited for.
+            if type(each.plugin).limits is Filter.limits:
+                continue
+            if _judges(each, request):
                 with each:
-                    made = ask(host, request)
+                    made = each.plugin.limits(host, request)
                     # Limits are encoded only after the host has been claimed.
                     _check_limits(made)
                     limits.update(made)

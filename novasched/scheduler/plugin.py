@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers: what their contracts share, how the pipeline asks them, and
-hosts that are alike to them."""
+"""The contract that filters and weighers share, and the pipeline's side of it.
+
+``doc/source/filter.rst`` introduces the contract to authors of plugins.
+"""
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -16,112 +18,137 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
 CHECK_SCOPES = False
-"""Set by novasched's tests: plugins are asked again, as for other instances of their
-requests."""
+"""True in tests: every plugin is asked again, as for another instance of the request,
+and an answer that the scope of the plugin does not allow is an error."""
+
+AnyPlugin = TypeVar('AnyPlugin', bound='Plugin')
 
 
 class Scope(Enum):
-    """The things that a plugin's answer on a host may depend on.
+    """The data that the answer of a plugin about a host depends on.
 
-    Each scope includes the ones above it. A plugin that depends on more than its scope
-    allows puts instances on wrong hosts; :data:`CHECK_SCOPES` finds it out.
+    Each scope includes the scopes above. A plugin whose answer depends on more than its
+    scope places instances on wrong hosts; :data:`CHECK_SCOPES` reveals such a plugin.
     """
 
     REQUEST = 'request'
-    """The request but for its current instance, and the host as the request finds it.
-    Asked for the first instance of a request alone, as nova's
-    ``run_filter_once_per_request``."""
+    """The request without its current instance, and the host before the first instance
+    of the request is placed. The plugin is asked for the first instance only, as with
+    nova's ``run_filter_once_per_request``."""
 
     HOST = 'host'
-    """The host as it is now. Asked for each instance of a request, but only about the
-    hosts that have changed since it was asked last."""
+    """The request without its current instance, and the current state of the host. For
+    further instances, the plugin is asked about the hosts that have changed."""
 
     INSTANCE = 'instance'
-    """The current instance, and the hosts that the others of the request went to. Asked
-    for each instance about every host."""
+    """The current instance, and the hosts of the earlier instances of the request. The
+    plugin is asked about every host for every instance."""
 
 
 class Plugin:
-    """A filter or a weigher. It keeps no state between calls, does no I/O and never
-    logs."""
+    """The members that filters and weighers share.
+
+    A plugin does no I/O, keeps no state between calls, and does not log.
+    """
 
     scope = Scope.INSTANCE
-    """The things that an answer may depend on; with a smaller scope the plugin is asked
-    less."""
+    """The data that an answer depends on. With a smaller scope the plugin is asked less
+    often."""
 
     reads_instances = False
-    """The plugin looks at all of ``host.instances``, which take seconds to read in a
-    large cloud."""
+    """The plugin reads all of ``host.instances``. In a large cloud, novasched needs
+    seconds to read the instances of all hosts."""
 
     reads_flavors = False
-    """The plugin looks at nothing in ``host.instances`` but the flavors. At least one
-    instance of each flavor on the host is there."""
+    """The plugin reads only the flavors in ``host.instances``. The mapping then has at
+    least one instance of each flavor on the host; further instances may be missing."""
 
     locates_members = False
-    """The plugin looks at the hosts of the other members of a group
-    (``group.located``)."""
+    """The plugin reads ``request.instance_group.located``, the hosts of the other
+    members of the server group."""
+
+    thread_safe = False
+    """Several requests may ask the plugin at the same time. The built-in plugins are
+    thread-safe without this attribute."""
 
     asking_lock: AbstractContextManager[Any] | None = None
-    """Held while the plugin is asked, where it is not known to be thread-safe."""
+    """Set by novasched on a plugin that is not thread-safe: the lock that is held while
+    the plugin is asked."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
+    @property
+    def name(self) -> str:
+        """The name of the plugin in the log, in metrics and in decision records; the
+        name of the class by default."""
+        return type(self).__name__
+
     def applies(self, request: Request) -> bool:
-        """Tell whether the request has anything for it to do; asked once for each
-        instance."""
+        """Tell whether the plugin has to be asked about the hosts of a request.
+
+        Called once for each instance of the request.
+        """
         return True
 
     def request_key(self, request: Request) -> Hashable | None:
-        """All of the request that its answers depend on, where they are worth keeping
-        for later requests; None where they are not. Not asked with the scope
-        INSTANCE."""
+        """The parts of a request that an answer depends on.
+
+        Answers are kept for later requests with an equal key, and the plugin is asked
+        about the hosts that have changed since. ``None``: answers are not kept. The
+        scope INSTANCE ignores the key, since such answers cannot be kept.
+        """
         return None
 
     def needed_instances(self, request: Request) -> Collection[str] | None:
-        """The UUIDs of the instances that it looks for in ``host.instances``, where it
-        may find no others; None for all that are there."""
+        """The UUIDs of the instances that the plugin looks for in ``host.instances``;
+        ``None`` for all instances. Further instances may be missing."""
         if self.reads_instances:
             return None
         return ()
 
+    def for_one_request(self: AnyPlugin, first: Any) -> AnyPlugin:
+        """The plugin object for a request.
+
+        A plugin that keeps state from one instance of a request to the next returns a
+        new object here.
+
+        :param first: the new object of the first such plugin for the same request, so
+            that plugins can share state; ``None`` for the first plugin.
+        """
+        return self
+
 
 def host_alone(self: Plugin, request: Request) -> Hashable:
-    """The ``request_key`` of a plugin that looks at the host, and never at the
-    request."""
+    """The ``request_key`` of a plugin whose answers depend on the host only."""
     return ()
 
 
-AnyPlugin = TypeVar('AnyPlugin', bound=Plugin)
-OTHER_INSTANCE = '00000000-0000-0000-0000-000000000000'
-SELF_EQUAL = ({str}, {int}, {float}, {str, NoneType}, {int, NoneType})
-"""Types of values of which equal ones are the same: 1, 1.0 and True are equal, too."""
-
-
-def name_of(plugin: Plugin) -> str:
-    """The name in the log and in ``enabled_filters`` or ``weight_classes``."""
-    name: str = getattr(plugin, 'name', type(plugin).__name__)
-    return name
-
-
 class Enabled(Generic[AnyPlugin]):
-    """A plugin as the pipeline holds it. Entered while the plugin is asked, it holds
-    the lock and names the plugin in its errors."""
+    """A plugin in the pipeline.
+
+    The pipeline enters the object, as a context manager, around each call of the
+    plugin: the object holds the lock of the plugin, and adds the name of the plugin to
+    errors.
+    """
 
     def __init__(
         self, plugin: AnyPlugin, lock: AbstractContextManager[Any] | None = None
     ) -> None:
         self.plugin = plugin
-        self.name = name_of(plugin)
+        self.name = plugin.name
         self.lock = lock or plugin.asking_lock
+        # Methods that a plugin inherits are not called: a request passes 20 plugins,
+        # and a call may have to wait for the lock.
         self._always_applies = type(plugin).applies is Plugin.applies
+        self._is_stateless = type(plugin).for_one_request is Plugin.for_one_request
 
     def __enter__(self) -> None:
         if self.lock is not None:
             self.lock.__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """:raises BadPlugin: the plugin raised an error that is none of ours."""
+        """:raises BadPlugin: the plugin raised an error of a foreign class."""
         if self.lock is not None:
             self.lock.__exit__(kind, error, traceback)
         if isinstance(error, Exception) and not isinstance(error, NovaschedError):
@@ -129,7 +156,7 @@ class Enabled(Generic[AnyPlugin]):
             raise BadPlugin(why) from error
 
     def applies(self, request: Request) -> bool:
-        """Ask the plugin, unless it applies to every request."""
+        """Ask whether the plugin applies to a request."""
         if self._always_applies:
             return True
         with self:
@@ -138,32 +165,42 @@ class Enabled(Generic[AnyPlugin]):
     def for_one_request(self, first: Any) -> 'Enabled[AnyPlugin]':
         """The plugin for one request, under the same lock.
 
-        Some keep something from one instance of a request to the next. They have a
-        method ``for_one_request(first)``, which answers a plugin for one request.
-        ``first`` is the answer of the first plugin that has the method, None for that
-        one itself.
+        :param first: see :meth:`Plugin.for_one_request`.
         """
-        renew = getattr(self.plugin, 'for_one_request', None)
-        if renew is None:
+        if self._is_stateless:
             return self
-        return Enabled(renew(first), self.lock)
+        return Enabled(self.plugin.for_one_request(first), self.lock)
+
+
+OTHER_INSTANCE = '00000000-0000-0000-0000-000000000000'
+"""The UUID of the instance with which :func:`check_scope` asks again."""
+
+COMPARABLE_TYPES = ({str}, {int}, {float}, {str, NoneType}, {int, NoneType})
+"""Sets of types within which equal values are the same value. Beyond such a set, equal
+values may differ: 1, 1.0 and True are equal."""
 
 
 def equivalence_classes(columns: Sequence[Sequence[object]]) -> Sequence[Hashable]:
-    """Something for each host, equal for those that have equal values in every
-    column."""
-    keys = list(map(_numbered, columns))
+    """A key for each host. Hosts with equal values in all columns have equal keys.
+
+    :param columns: each has a value for each host, in the order of the hosts.
+    """
+    keys = list(map(_column_keys, columns))
     if len(keys) != 1:
         return list(zip(*keys, strict=True))
     return keys[0]
 
 
-def _numbered(column: Sequence[object]) -> Sequence[Hashable]:
-    """The values if they are short, else numbers of them, equal for equal ones. An
-    object that many hosts share is compared once; one that cannot be hashed equals
-    nothing but itself."""
-    if set(map(type, column)) in SELF_EQUAL:
+def _column_keys(column: Sequence[object]) -> Sequence[Hashable]:
+    """A key for each value of a column; equal values have equal keys.
+
+    The keys are the values, if the values are simple, or numbers of values.
+    """
+    if set(map(type, column)) in COMPARABLE_TYPES:
         return column
+
+    # Values are large, such as NUMA topologies, and many hosts share one object: each
+    # object is hashed and compared once.
     identities = list(map(id, column))
     objects = dict(zip(identities, column, strict=True))
     numbers: dict[Hashable, int] = {}
@@ -172,6 +209,7 @@ def _numbered(column: Sequence[object]) -> Sequence[Hashable]:
         try:
             by_object[identity] = numbers.setdefault((type(value), value), number)
         except TypeError:
+            # A value that cannot be hashed equals no other value.
             by_object[identity] = number
     return list(map(by_object.__getitem__, identities))
 
@@ -183,17 +221,18 @@ def check_scope(
     request: Request,
     ask: Callable[[Host, Request], object],
 ) -> None:
-    """Ask about some hosts again, as for another instance after this one has been
-    placed.
+    """Ask a plugin again about the first and the last host: for the same request, and
+    for another instance of the request after this instance has been placed.
 
-    :raises AssertionError: the answer is another one, which the scope does not allow.
+    :param answers: the first answers about the hosts, in the order of the hosts.
+    :raises AssertionError: an answer differs, which the scope does not allow.
     """
     if scope is Scope.INSTANCE or not hosts:
         return
+
     for host, answer in ((hosts[0], answers[0]), (hosts[-1], answers[-1])):
-        another = request.having_placed(host.host, None).for_instance(OTHER_INSTANCE)
-        for asked in (request, another):
+        placed = request.having_placed(host.host, None)
+        for asked in (request, placed.for_instance(OTHER_INSTANCE)):
             again = ask(host, asked)
-            assert again == answer, (
-                f'its scope is {scope}: {answer}, then {again} on {host}'
-            )
+            why = f'its scope is {scope}: {answer}, then {again} on {host}'
+            assert again == answer, why

@@ -44,7 +44,6 @@ from novasched.rpc.server import make_transport
 from novasched.scheduler.drivers import Driver, Parts
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.plugin import name_of
 from novasched.scheduler.prefilters import Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import version
@@ -126,7 +125,9 @@ def compose(
     weighers = plugins.weighers(settings, prepare)
     make_driver = plugins.driver(settings, prepare)
     if counters:
-        counters.expect(map(name_of, filters), map(name_of, weighers))
+        counters.expect(
+            [plugin.name for plugin in filters], [plugin.name for plugin in weighers]
+        )
 
     traces = None
     if service.tracing_endpoint:

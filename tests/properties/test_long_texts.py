@@ -37,7 +37,6 @@ from novasched.rpc.faults import translate_error
 from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import NovaschedError
 from novasched.scheduler.filters.shared import judge
-from novasched.scheduler.plugin import name_of
 from novasched.scheduler.requirements.numa import topology
 from novasched.tools import explain
 from tests.lab.builders import a_host
@@ -317,7 +316,7 @@ PLACEMENT = CountingPlacement({HOST.uuid: 10**9})
 DECIDED = Decided(
     [HOST],
     PLACEMENT,
-    [each for each in JUDGES if name_of(each) in USUAL],
+    [each for each in JUDGES if each.name in USUAL],
     settings=SETTINGS,
 )
 
@@ -398,7 +397,7 @@ class Steps:
             return []
         for each in JUDGES:
             if each.applies(request):
-                self(name_of(each), judged, each, request)
+                self(each.name, judged, each, request)
         decision = self('decide', decided, request)
         record = self('record', record_of, decision)
         rejections = self('reasons', rejections_of, decision)

@@ -87,7 +87,12 @@ class NovaFilter(BatchFilter):
         super().__init__(settings)
         self.plugin = plugin
         self.views = views
-        self.name = type(plugin).__name__
+        # A plugin of nova may declare this attribute of novasched's plugins.
+        self.thread_safe = getattr(plugin, 'thread_safe', False)
+
+    @property
+    def name(self) -> str:
+        return type(self.plugin).__name__
 
     def for_one_request(self, first: 'NovaFilter | NovaWeigher | None') -> 'NovaFilter':
         return NovaFilter(self.settings, self.plugin, _views_of(first))
@@ -154,12 +159,17 @@ class NovaWeigher(BatchWeigher):
         super().__init__(settings)
         self.plugin = plugin
         self.views = views
-        self.name = type(plugin).__name__
+        # A plugin of nova may declare this attribute of novasched's plugins.
+        self.thread_safe = getattr(plugin, 'thread_safe', False)
         multiplier: Any = getattr(plugin, 'weight_multiplier', 1.0)
         self._is_method = callable(multiplier)
         self._takes_host = self._is_method and bool(
             inspect.signature(multiplier).parameters
         )
+
+    @property
+    def name(self) -> str:
+        return type(self.plugin).__name__
 
     def for_one_request(
         self, first: 'NovaFilter | NovaWeigher | None'

@@ -20,9 +20,7 @@ class Weigher(Plugin):
     hosts to the range 0 to 1, multiplies each by :meth:`scale`, and adds up the
     weighers.
 
-    Few weighers need more than ``multiplier``, ``scope`` and :meth:`weigh`. A weigher
-    that looks for certain instances names them in ``needed_instances(request)``. A
-    weigher of another package that is thread-safe sets ``thread_safe = True``.
+    A weigher needs ``multiplier`` and :meth:`weigh`. Most weighers also have ``scope``.
     """
 
     multiplier: str

@@ -14,7 +14,6 @@ from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.plugin import name_of
 
 STYLE = 'tests.unit.plugins.nova_style'
 AVAILABLE = '[filter_scheduler] available_filters'
@@ -55,7 +54,7 @@ def acme(tmp_path, monkeypatch):
 
 
 def names(made):
-    return [name_of(each) for each in made]
+    return [each.name for each in made]
 
 
 @pytest.mark.parametrize(

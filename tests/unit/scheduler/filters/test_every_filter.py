@@ -14,7 +14,6 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.filters import Scope, shared
 from novasched.scheduler.model.host import Instance
-from novasched.scheduler.plugin import name_of
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
 
 NAMES = sorted(entry_points(group='novasched.filters').names)
@@ -25,7 +24,7 @@ def test_contract(name):
     """Each is found by its name, and says when it is to be asked and what to tell
     operators."""
     (each,) = loading.filters(Settings(enabled_filters=(name,)))
-    assert name_of(each) == name
+    assert each.name == name
     assert isinstance(each.scope, Scope)
     assert isinstance(each.on_rebuild, bool)
     assert isinstance(each.reads_instances, bool)

@@ -12,7 +12,6 @@ from novasched.plugins import loading
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts, judge
 from novasched.scheduler.model.request import Destination, Retry
-from novasched.scheduler.plugin import name_of
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
 
 LONG = 110_000
@@ -28,7 +27,7 @@ SETTINGS = Settings(
     metrics_weight_setting=('x=1',),
     failure_domain_key='rack',
 )
-FILTERS = {name_of(each): each for each in loading.filters(SETTINGS)}
+FILTERS = {each.name: each for each in loading.filters(SETTINGS)}
 
 
 def reasons_of(each, request, hosts=HOSTS):
