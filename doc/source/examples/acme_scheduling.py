@@ -11,15 +11,14 @@ from novasched.scheduler.weighers import Weigher
 
 # [filter]
 class WindowsLicenseFilter(Filter):
-    """Windows goes to hosts of aggregates whose metadata says
-    ``windows_licensed=true``."""
-
-    scope = Scope.REQUEST
-    """All instances of a request have one image, and aggregates do not change
-    meanwhile."""
+    """Place Windows on hosts of aggregates with ``windows_licensed=true``."""
 
     phrase = 'lack a Windows licence'
-    """As in "No valid host: 12 of 40 hosts lack a Windows licence"."""
+    """Follows a number, as in "12 hosts lack a Windows licence"."""
+
+    scope = Scope.REQUEST
+    """All instances of a request have the same image, and none of them changes the
+    aggregates of a host."""
 
     def applies(self, request: Request) -> bool:
         image = request.image
@@ -33,16 +32,16 @@ class WindowsLicenseFilter(Filter):
 
 # [weigher]
 class PowerWeigher(Weigher):
-    """Prefer hosts of aggregates whose metadata says that they need less power for a
-    vCPU."""
+    """Prefer hosts of aggregates with less power for a vCPU (``watts_per_vcpu``)."""
 
     multiplier = 'power_weight_multiplier'
-    """The metadata key by which an aggregate scales the weigher for its hosts."""
+    """The metadata key with which an aggregate scales the weigher for its hosts."""
 
     scope = Scope.HOST
-    """The weight of a host does not depend on where the request's other instances
-    went."""
+    """The weight of a host does not depend on earlier instances of the request."""
 
     def weigh(self, host: Host, request: Request) -> float:
         watts = host.metadata('watts_per_vcpu')
-        return -min(map(float, watts)) if watts else -100.0
+        if not watts:
+            return -100.0
+        return -min(map(float, watts))

@@ -15,7 +15,7 @@ def host(*aggregates):
 
 
 def test_windows_goes_to_licensed_hosts():
-    each = WindowsLicenseFilter(Settings())
-    assert each.applies(WINDOWS)
-    assert each.reject(host(LICENSED), WINDOWS) is None
-    assert each.reject(host(), WINDOWS) == 'no Windows licence'
+    license_filter = WindowsLicenseFilter(Settings())
+    assert license_filter.applies(WINDOWS)
+    assert license_filter.reject(host(LICENSED), WINDOWS) is None
+    assert license_filter.reject(host(), WINDOWS) == 'no Windows licence'
