@@ -21,7 +21,7 @@ SOFT = a_group('soft-affinity', ['s'])
 
 
 class Untouchable(Weigher):
-    """Applies where the request says so, and must not be asked to weigh."""
+    """Applies to requests with the hint ``weigh``, and must not be asked to weigh."""
 
     multiplier = RAM
 
@@ -43,12 +43,14 @@ class Untouchable(Weigher):
     ],
 )
 def test_scale(metadata, factor):
-    """The least of the aggregates' numbers overrides the option, and has its meaning;
-    whoever asks must deal with what an operator mistyped."""
+    """The least number of the host's aggregates overrides the option, with the sign of
+    the option. Metadata that is not a number is an error."""
     weigher = RAMWeigher(Settings(ram_weight_multiplier=1.5))
     assert weigher.scale(a_host(metadata=metadata)) == factor
+
     with pytest.raises(ValueError, match='could not convert'):
         weigher.scale(a_host(metadata=[*metadata, {RAM: 'much'}]))
+
     down = BuildFailureWeigher(Settings(build_failure_weight_multiplier=3.0))
     assert down.default_scale == -3.0
     assert down.scale(a_host(metadata={down.multiplier: '2'})) == -2.0
@@ -64,17 +66,19 @@ def test_scale(metadata, factor):
         (1.0, {'weigh': ['yes']}, {RAM: '0'}, True),
     ],
 )
-def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
+def test_scale_of_zero(option, hints, metadata, asked):
     """A weigher is asked only if it applies and its scale is not 0 on every host."""
     settings = Settings(ram_weight_multiplier=option)
-    line = Pipeline(settings, [], [Untouchable(settings)])
+    pipeline = Pipeline(settings, [], [Untouchable(settings)])
     hosts = [a_host('a'), a_host('b', metadata=metadata)]
     request = a_request(hints=hints)
+
     if asked:
         with pytest.raises(BadPlugin, match='asked'):
-            line.rank(hosts, request, 0, Random(1))
+            pipeline.rank(hosts, request, 0, Random(1))
     else:
-        assert list(line.rank(hosts, request, 0, Random(1)).hosts) == hosts
+        ranking = pipeline.rank(hosts, request, 0, Random(1))
+        assert list(ranking.hosts) == hosts
 
 
 @pytest.mark.parametrize(
@@ -98,11 +102,14 @@ def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
         ),
     ],
 )
-def test_what_is_read(settings, request_, needed):
-    """Servers, their images, and the hosts of members of a group are read when a
-    weigher that applies looks at them."""
+def test_needed_instances(settings, request_, needed):
+    """Instances, images and the hosts of group members are read if a weigher that
+    applies needs them."""
     values = Settings(**settings)
-    kinds = ServerGroupSoftAffinityWeigher, ImagePropertiesWeigher, FailureDomainWeigher
-    weighers = [kind(values) for kind in kinds]
-    line = Pipeline(values, [], weighers)
-    assert line.needed_instances(request_) == needed
+    weighers = [
+        ServerGroupSoftAffinityWeigher(values),
+        ImagePropertiesWeigher(values),
+        FailureDomainWeigher(values),
+    ]
+    pipeline = Pipeline(values, [], weighers)
+    assert pipeline.needed_instances(request_) == needed

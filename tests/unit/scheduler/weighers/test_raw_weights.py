@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of each weigher: a row has a host, a request, and the weight before it is
-scaled."""
+"""The rules of the built-in weighers. A row has a host, a request and the raw
+weight."""
 
 import dataclasses
 from importlib.metadata import entry_points
@@ -20,9 +20,9 @@ rows = CASES.rows
 
 
 def made(name, **settings):
-    """The weigher that the entry point of that name leads to."""
-    (each,) = loading.weighers(Settings(weight_classes=(name,), **settings))
-    return each
+    """The weigher of an entry point."""
+    (weigher,) = loading.weighers(Settings(weight_classes=(name,), **settings))
+    return weigher
 
 
 # One number of a host.
@@ -39,10 +39,11 @@ rows(
 )
 
 
-# The fewer devices a host has, the better, down to 1.
+# A host with fewer free devices weighs more; the least weight is 1.
 def devices(*counts):
-    """Fields of a host with so many devices of one product and another."""
-    return {'pci': lambda: tuple(Pool(f'p{i}', 'v', n) for i, n in enumerate(counts))}
+    """Fields of a host with numbers of free devices, one number for each product."""
+    pools = tuple(Pool(f'p{i}', 'v', count) for i, count in enumerate(counts))
+    return {'pci': lambda: pools}
 
 
 rows(
@@ -54,9 +55,9 @@ rows(
 )
 
 
-# An instance that may leave its cell rather stays there; other requests have no choice.
+# An instance that may leave its cell prefers to stay. Other requests have no choice.
 def to(**destination):
-    """Fields of a request for that destination."""
+    """Fields of a request for a destination."""
     return {'requested_destination': Destination(**destination)}
 
 
@@ -72,9 +73,9 @@ rows(
 )
 
 
-# Members of the request's own group count, for a host or against it.
+# Members of the group of the request count for a host, or against a host.
 def group(policy, *members):
-    """Fields of a request for one more of a group."""
+    """Fields of a request for a further member of a group."""
     return {'group': a_group(policy, members)}
 
 
@@ -96,21 +97,19 @@ rows(
 )
 
 
-# Members in the host's failure domain count, and hosts in no domain are in one
-# together.
+# Members in the failure domain of the host count. Hosts without a domain share one.
 def in_racks(policy, *racks):
-    """Fields of a request for one more of a group with a member in each of these
-    racks."""
-    located = {
-        str(i): (a_host(metadata=rack and {'failure_domain': rack}),)
-        for i, rack in enumerate(racks)
-    }
+    """Fields of a request for a further member of a group with a member in each
+    rack."""
+    located = {}
+    for i, rack in enumerate(racks):
+        metadata = rack and {'failure_domain': rack}
+        located[str(i)] = (a_host(metadata=metadata),)
     return {'group': a_group(policy, located=located)}
 
 
-IN_1, IN_1_AND_2 = (
-    {'metadata': [{'failure_domain': x} for x in racks]} for racks in ('1', '12')
-)
+IN_1 = {'metadata': [{'failure_domain': '1'}]}
+IN_1_AND_2 = {'metadata': [{'failure_domain': '1'}, {'failure_domain': '2'}]}
 rows(
     'FailureDomainWeigher',
     ({}, {}, NOT_ASKED),
@@ -127,18 +126,17 @@ rows(
 rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
 
 
-# Metrics are whole numbers, fractions of a CPU percents rounded down; each counts by
-# its ratio.
+# Metrics are whole numbers, and fractions of a CPU are percents, rounded down. Each
+# metric counts by its ratio.
 def reports(**values):
-    """Fields of a host that reports metrics; an underscore is a dot."""
-    metrics = [
-        {'name': name.replace('_', '.'), 'value': value}
-        for name, value in values.items()
-    ]
+    """Fields of a host that reports metrics. An underscore stands for a dot."""
+    metrics = []
+    for name, value in values.items():
+        metrics.append({'name': name.replace('_', '.'), 'value': value})
     return {'nodename': 'n', 'metrics': tuple(metrics)}
 
 
-LACKING = 'Metric cpu.frequency could not be found on the compute host node host1.n.'
+MISSING = 'Metric cpu.frequency could not be found on the compute host node host1.n.'
 TWICE = {
     'metrics': (
         {'name': 'cpu.frequency', 'value': 1},
@@ -179,8 +177,8 @@ for setting, host, weight in [
         metrics_weight_setting=tuple(setting.split()),
     )
 
-# Where metrics are not required, a lacking one weighs as the operator says, unless its
-# ratio or the host's multiplier is 0.
+# If metrics are not required, a host without a metric weighs weight_of_unavailable,
+# unless the ratio of the metric or the multiplier of the host is 0.
 UNAVAILABLE = -10000.0
 for setting, multiplier, metadata, weight in [
     ('cpu.frequency=1 cpu.idle.time=1', 1.0, (), UNAVAILABLE),
@@ -206,17 +204,18 @@ for setting, multiplier, metadata, weight in [
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'weight'), CASES)
 def test_raw_weight(name, settings, host, request_, weight):
-    """A weigher is asked where it applies, and gives a number, or says what a host
-    lacks."""
-    each = made(name, **settings)
+    """A weigher that applies returns the raw weight, or raises an error about a missing
+    metric."""
+    weigher = made(name, **settings)
     request = a_request(**request_)
-    assert each.applies(request) is (weight is not NOT_ASKED)
+    assert weigher.applies(request) is (weight is not NOT_ASKED)
+
     if isinstance(weight, Exception):
         with pytest.raises(type(weight)) as caught:
-            each.weigh(a_host(**host), request)
-        assert str(caught.value) == str(weight) == LACKING
+            weigher.weigh(a_host(**host), request)
+        assert str(caught.value) == str(weight) == MISSING
     elif weight is not NOT_ASKED:
-        assert each.weigh(a_host(**host), request) == weight
+        assert weigher.weigh(a_host(**host), request) == weight
 
 
 LINUX = {'os_type': 'linux', 'hw_pmu': True}
@@ -240,29 +239,25 @@ LINUX = {'os_type': 'linux', 'hw_pmu': True}
     ],
 )
 def test_shared_properties(setting, multiplier, image, instances, weight):
-    """Every instance with an equal property of the image counts, by its ratio where
-    there are ratios. The option must not be 0, and the request must have a property
-    that counts."""
-    each = made(
+    """Every instance with an equal property counts, by the ratio of the property. The
+    weigher applies if the option is not 0 and the image has a property that counts."""
+    weigher = made(
         'ImagePropertiesWeigher',
         image_props_weight_setting=tuple(setting.split()),
         image_props_weight_multiplier=multiplier,
     )
-    host = dataclasses.replace(
-        a_host(),
-        instances={
-            str(i): Instance(str(i), image_properties=x)
-            for i, x in enumerate(instances)
-        },
-    )
+    on_host = {}
+    for i, properties in enumerate(instances):
+        on_host[str(i)] = Instance(str(i), image_properties=properties)
+    host = dataclasses.replace(a_host(), instances=on_host)
     request = a_request(image=image)
-    assert each.applies(request) is (weight is not NOT_ASKED)
-    assert weight is NOT_ASKED or each.weigh(host, request) == weight
+
+    assert weigher.applies(request) is (weight is not NOT_ASKED)
+    assert weight is NOT_ASKED or weigher.weigh(host, request) == weight
 
 
 @pytest.mark.parametrize('name', sorted(entry_points(group='novasched.weighers').names))
 def test_multiplier_is_an_option(name):
-    """Each weigher is scaled by the option that it names."""
     assert made(name).multiplier in {
         field.name for field in dataclasses.fields(Settings)
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts by the traits that a flavor, or the operator, would have or avoid."""
+"""Hosts by preferred and avoided traits of flavors and of the operator."""
 
 import json
 
@@ -27,15 +27,15 @@ TRAITS = {
 
 def asked_now():
     """Placement's answer to the request."""
-    summaries = {
-        name: {'resources': {}, 'traits': each} for name, each in TRAITS.items()
-    }
+    summaries = {}
+    for name, traits in TRAITS.items():
+        summaries[name] = {'resources': {}, 'traits': traits}
     text = json.dumps({'provider_summaries': summaries}).encode()
     return AskedCandidates(map(a_candidate, TRAITS), [text])
 
 
 def remembered():
-    """An earlier answer."""
+    """An earlier answer of Placement."""
     rows = {name: row for row, name in enumerate(TRAITS)}
     kinds = np.array([*rows.values()]), [*map(frozenset, TRAITS.values())]
     fits = np.ones(len(TRAITS), bool)
@@ -69,30 +69,30 @@ TABLE = [
 @pytest.mark.parametrize('offer', [asked_now, remembered])
 @pytest.mark.parametrize(('extra_specs', 'image', 'avoided', 'weights'), TABLE)
 def test_weights(offer, extra_specs, image, avoided, weights):
-    """A preferred trait counts for a host, an avoided one against it, by whatever
-    Placement has said last. The flavor overrides the option, and so does what is
-    required."""
-    each = TraitsWeigher(Settings(avoided_traits=tuple(avoided)))
+    """A preferred trait counts for a host, and an avoided trait against the host, by
+    the latest answer of Placement. The flavor overrides the option, and so do required
+    traits."""
+    weigher = TraitsWeigher(Settings(avoided_traits=tuple(avoided)))
     request = a_request(extra_specs=extra_specs, image=image)
-    assert each.applies(request) is (weights is not NOT_ASKED)
-    if weights is not NOT_ASKED:
-        hosts = [a_host(name, uuid=name) for name in TRAITS]
-        assert each.weigh_offered(hosts, request, offer()) == weights
-        for unknown in (None, CandidateIndex(), AskedCandidates((), [b'[]'])):
-            assert each.weigh_offered(hosts, request, unknown) == [0.0] * len(TRAITS)
+    assert weigher.applies(request) is (weights is not NOT_ASKED)
+    if weights is NOT_ASKED:
+        return
+
+    hosts = [a_host(name, uuid=name) for name in TRAITS]
+    assert weigher.weigh_offered(hosts, request, offer()) == weights
+    # An answer without traits gives every host the same weight.
+    for answer in (None, CandidateIndex(), AskedCandidates((), [b'[]'])):
+        assert weigher.weigh_offered(hosts, request, answer) == [0.0] * len(TRAITS)
 
 
 def test_placement_is_not_asked_for_wishes():
-    """The query is that of the same flavor without them, and the operator is not
-    warned."""
+    """The query is the query of a flavor without preferred and avoided traits, and no
+    warning is logged."""
     wishes = {'trait:CUSTOM_FAST': 'preferred', 'trait:HW_CPU_X86_AVX': 'avoided'}
-    for others in (
-        {},
-        {'trait:CUSTOM_GOLD': 'required', 'trait:CUSTOM_LEAD': 'forbidden'},
-    ):
-        with_wishes, without = (
-            query.build_all(a_request(flavor=a_flavor(each)), Settings())
-            for each in (wishes | others, others)
-        )
-        assert with_wishes == without
-        assert [each.warnings for each in with_wishes] == [()]
+    rules = {'trait:CUSTOM_GOLD': 'required', 'trait:CUSTOM_LEAD': 'forbidden'}
+    for specs in ({}, rules):
+        plain = a_request(flavor=a_flavor(specs))
+        wishing = a_request(flavor=a_flavor(wishes | specs))
+        queries = query.build_all(wishing, Settings())
+        assert queries == query.build_all(plain, Settings())
+        assert [placement_query.warnings for placement_query in queries] == [()]
