@@ -22,28 +22,31 @@ NUMERIC_KEYS: Mapping[str, type[int] | type[float]] = {
     'max_io_ops_per_host': int,
     'ram_allocation_ratio': float,
 }
-"""Metadata that overrides options of filters. As in nova, weighers warn of theirs
-themselves."""
+"""Metadata keys that override options of filters, with the type of their values. Keys
+that override options of weighers are left out: as in nova, each weigher warns of its
+own."""
 
 AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateState:
-    """The aggregates at one moment. ``by_host`` has those of each host name, oldest
-    first; hosts with the same aggregates share the tuple."""
+    """The aggregates at one moment.
+
+    :ivar by_host: the aggregates of each host name, oldest first. Hosts with equal
+        aggregates share one tuple.
+    """
 
     aggregates: Sequence[Aggregate]
     by_host: AggregatesByHost
 
 
 class AggregateReader:
-    """Reads aggregates from the API database; changes are seen without a cast.
-    Implements :class:`novasched.scheduler.prefilters.Aggregates`.
+    """Reads aggregates from the API database for each request, so that changes count
+    without the cast ``update_aggregates``. Implements
+    :class:`novasched.scheduler.prefilters.Aggregates`.
 
-    ``since`` is the moment (monotonic seconds) than which an answer must not be older.
-
-    :ivar failing: the API database did not answer the last time.
+    :ivar failing: True if the API database did not answer the last reading.
     """
 
     def __init__(self, api: Database) -> None:
@@ -59,22 +62,26 @@ class AggregateReader:
         )
         self._warned: set[tuple[int, str, str]] = set()
         self._state: AggregateState | None = None
-        self._stale = self.failing = False
+        self._stale = False
+        self.failing = False
         self._flights = SingleFlight(self._refresh)
 
     def all(self, since: float = FROM_NOW) -> Sequence[Aggregate]:
+        """See :meth:`state`."""
         return self.state(since).aggregates
 
     def state(self, since: float = FROM_NOW) -> AggregateState:
-        """The aggregates; the same object while nothing about them changes.
+        """The aggregates as of a moment or later; the same object while no aggregate
+        changes.
 
+        :param since: monotonic seconds.
         :raises DatabaseUnavailable: the API database has never answered yet.
         """
         return self._flights.at_least(since)
 
     def _refresh(self) -> AggregateState:
-        """Read the aggregates. They change rarely: if the database is away the former
-        ones do."""
+        """Read the aggregates. Aggregates change rarely, so the last state serves while
+        the database does not answer."""
         failure = None
         try:
             self.api.read(self._read)
@@ -82,11 +89,13 @@ class AggregateReader:
             if self._state is None:
                 raise
             failure = error
+
         if failure and not self.failing:
             LOG.warning('Aggregates cannot be read, and stay as they were: %s', failure)
         if self.failing and not failure:
             LOG.info('Aggregates can be read again.')
         self.failing = failure is not None
+
         if self._state is None or (self._stale and not failure):
             self._state = self._built()
             self._stale = False
@@ -95,6 +104,8 @@ class AggregateReader:
     def _read(self, connection: sa.Connection) -> None:
         for table in (self._records, self._metadata, self._members):
             if table.refresh(connection):
+                # Kept on self: the transaction may fail after this table, and the
+                # next one no longer sees its change.
                 self._stale = True
 
     def _built(self) -> AggregateState:
@@ -102,26 +113,28 @@ class AggregateReader:
         for row in _by_id(self._metadata):
             metadata[row.aggregate_id][row.key] = row.value
             if row.key in NUMERIC_KEYS:
-                self._check(row.aggregate_id, row.key, row.value)
-        aggregates = {
-            row.id: Aggregate(row.id, row.uuid, row.name, metadata[row.id])
-            for row in _by_id(self._records)
-        }
-        members: dict[str, list[int]] = defaultdict(list)
+                self._check_number(row.aggregate_id, row.key, row.value)
+
+        aggregates = {}
+        for row in _by_id(self._records):
+            aggregates[row.id] = Aggregate(row.id, row.uuid, row.name, metadata[row.id])
+
+        ids_by_host: dict[str, list[int]] = defaultdict(list)
         for row in _by_id(self._members):
             if row.aggregate_id in aggregates:
-                members[row.host].append(row.aggregate_id)
-        shared: dict[tuple[int, ...], tuple[Aggregate, ...]] = {}
+                ids_by_host[row.host].append(row.aggregate_id)
+
         by_host = {}
-        for host, found in members.items():
-            ids = tuple(sorted(found))
-            by_host[host] = shared.setdefault(
-                ids, tuple(aggregates[each] for each in ids)
-            )
+        tuples_by_ids: dict[tuple[int, ...], tuple[Aggregate, ...]] = {}
+        for host, unsorted_ids in ids_by_host.items():
+            ids = tuple(sorted(unsorted_ids))
+            if ids not in tuples_by_ids:
+                tuples_by_ids[ids] = tuple(aggregates[id] for id in ids)
+            by_host[host] = tuples_by_ids[ids]
         return AggregateState(tuple(aggregates.values()), by_host)
 
-    def _check(self, aggregate: int, key: str, value: str) -> None:
-        """Warn once of a value that is no number, for which the option is used."""
+    def _check_number(self, aggregate: int, key: str, value: str) -> None:
+        """Warn once of a value that is no number: filters use their option instead."""
         try:
             NUMERIC_KEYS[key](value)
         except ValueError:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Database connections that can be aborted.
 
-Timeouts of the drivers are for each wait: one operation may wait twice, on a connection
-and on the one that replaces it, and a database that sends a byte now and then is waited
-for for ever. None of PyMySQL, psycopg2 and psycopg has an option for the whole
-operation.
+The drivers limit each wait on a socket, but no driver (PyMySQL, psycopg2, psycopg) has
+an option for the whole operation. An operation may wait twice, on a connection and on
+its replacement, and waits for ever on a database that sends a byte now and then.
 """
 
 import contextlib
@@ -26,19 +25,22 @@ from novasched.concurrency import clear_frames
 
 PYMYSQL = 'pymysql'
 LIBPQ_DRIVERS = ('psycopg2', 'psycopg')
-"""Drivers whose connections are tracked. Others have their own timeouts only."""
+"""Drivers on libpq. Connections of these drivers and of PyMySQL are tracked."""
+# Error numbers of MySQL.
 CANNOT_CONNECT = 2003
-CANNOT_AUTHENTICATE = 2059  # MySQL's error numbers
+CANNOT_AUTHENTICATE = 2059
 NO_CRYPTOGRAPHY = (
-    'MySQL checks the password of this user with caching_sha2_password or'
-    ' sha256_password: install PyMySQL[rsa], or have the URL ask for TLS (?ssl_ca=...)'
+    'MySQL checks the password of this user with caching_sha2_password or '
+    'sha256_password: install PyMySQL[rsa], or have the URL ask for TLS (?ssl_ca=...)'
 )
 
 
 class SharedContextConnection(pymysql.Connection):  # type: ignore[misc]
-    """Uses one TLS context where the URL does not mention TLS. PyMySQL loads the
-    system's authorities for each connection, in 20 ms and a MiB, and verifies nothing
-    with them."""
+    """A connection that shares one TLS context where the URL sets no TLS parameter.
+
+    PyMySQL loads the system's certificate authorities for each connection, which takes
+    20 ms and 1 MiB, and verifies nothing with them.
+    """
 
     _default_context: ssl.SSLContext | None = None
 
@@ -52,14 +54,17 @@ class SharedContextConnection(pymysql.Connection):  # type: ignore[misc]
 
 
 class TrackedConnections:
-    """The connections of some engines to one database.
+    """The connections of several engines to one database, which :meth:`abort` can shut
+    down from another thread.
 
-    :param timeout: seconds after which an operation makes no new connection.
+    :param timeout: seconds from the start of an operation after which the operation
+        opens no new connection.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._operation = threading.local()
+        # Guards the two collections: every pool thread adds, the probe's timer reads.
         self._lock = threading.Lock()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._sockets: weakref.WeakKeyDictionary[Any, socket.socket] = (
@@ -77,8 +82,8 @@ class TrackedConnections:
 
     @contextmanager
     def operation(self) -> Iterator[bool]:
-        """Begin an operation of this thread; False within another one, which goes
-        on."""
+        """Begin an operation of this thread; yields False within an operation of the
+        same thread, whose start still counts."""
         if getattr(self._operation, 'began', None) is not None:
             yield False
             return
@@ -91,36 +96,37 @@ class TrackedConnections:
     def abort(self) -> None:
         """Shut every connection down, whichever thread waits on it."""
         with self._lock:
-            sockets = [
-                getattr(connection, '_sock', None) for connection in self._connections
-            ]
-            sockets += self._sockets.values()
+            sockets = list(self._sockets.values())
+            for connection in self._connections:
+                # PyMySQL has no public access to its socket; None before it connects.
+                sockets.append(getattr(connection, '_sock', None))
+
         for sock in sockets:
             if sock is not None:
-                # SSLSocket.shutdown is for the thread that reads; this one is not.
+                # SSLSocket.shutdown() is only for the thread that reads the socket.
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _connect_pymysql(
         self, _dialect: object, _record: object, args: Any, options: Any
     ) -> Any:
-        """Connect, tracked before anything is received."""
+        """Connect; the connection is tracked before the first byte is received."""
         self._check_timeout(functools.partial(pymysql.OperationalError, CANNOT_CONNECT))
         connection = SharedContextConnection(
             *args, **{**options, 'defer_connect': True}
         )
         with self._lock:
             self._connections.add(connection)
+
         try:
             connection.connect()
         except pymysql.Error as error:
-            # A TLS context of its own may be a MiB.
+            # The frames refer to the connection, whose TLS context may be 1 MiB.
             clear_frames(error)
             del connection
             raise
-        except (
-            RuntimeError
-        ):  # PyMySQL's, where the package is missing that encrypts passwords
+        except RuntimeError:
+            # PyMySQL lacks the package that encrypts passwords.
             raise pymysql.OperationalError(
                 CANNOT_AUTHENTICATE, NO_CRYPTOGRAPHY
             ) from None
@@ -129,13 +135,13 @@ class TrackedConnections:
     def _connect_libpq(
         self, dialect: Any, _record: object, _args: Any, _options: Any
     ) -> None:
-        """Leave it to libpq to connect, which bounds the time for that, unless it is
-        too late."""
+        """Refuse to connect after the timeout; otherwise SQLAlchemy connects, and
+        libpq bounds the time."""
         self._check_timeout(dialect.loaded_dbapi.OperationalError)
 
     def _libpq_connected(self, connection: Any, _record: object) -> None:
-        """Track a duplicate of libpq's socket, whose file number may be reused once
-        closed."""
+        """Track a duplicate of libpq's socket: the system may reuse the original file
+        number once libpq has closed the socket."""
         with self._lock:
             self._sockets[connection] = socket.socket(
                 fileno=os.dup(connection.fileno())

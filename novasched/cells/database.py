@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's databases, in any release.
 
-Columns come and go between releases: a query names its columns, and one that is not
-there is None.
+Columns come and go between releases, so a query names its columns. A column that the
+table lacks is NULL in the answer.
 """
 
 import logging
@@ -27,22 +27,24 @@ from novasched.scheduler.errors import DatabaseUnavailable
 
 LOG = logging.getLogger(__name__)
 DATABASE_ERRORS = (db_exc.DBError, sa_exc.SQLAlchemyError, OSError)
-"""OSError is of drivers that cannot read the TLS files of a URL."""
+"""Errors of a database operation. Drivers raise OSError if they cannot read the TLS
+files of a URL."""
 QUICK_FAILURE_S = 1.0
-"""Failures that are quicker than that open no circuit: a server that refuses
-connections is used again as soon as it accepts them."""
+"""Failures within this time, in seconds, do not open the circuit: a server that refuses
+connections is used again as soon as it accepts connections."""
 SHUTDOWN_CODES = (1053, 1317, 1927, '57P01', '57P02', '57014')
-"""The errors of MySQL and PostgreSQL for a shutdown, and a killed query or
+"""Errors of MySQL and PostgreSQL for a shutdown, a killed query and a killed
 connection."""
 SCHEMA_CHANGED_CODES = (1054, 1146, 1412, '42703', '42P01')
-"""The errors of MySQL and PostgreSQL for a column and a table that are not there, and
-MySQL's for a table that has changed since the transaction began."""
+"""Errors of MySQL and PostgreSQL for an unknown column and an unknown table, and of
+MySQL for a table that has changed since the transaction began."""
 SQLITE_SCHEMA_CHANGED = re.compile(
     r'no such (column|table)'
     r'|table \S+ has no column named'
 )
-"""The same in the words of SQLite, which has no numbers for it."""
+"""The messages of SQLite for a changed schema; SQLite has no error numbers for it."""
 PROBE_TIMEOUT_S = 5.0
+"""Seconds after which a probe aborts all operations in progress."""
 
 MAX_ATTEMPTS_IN_DEADLOCK = 3
 MAX_DEADLOCK_PAUSE_S = 0.5
@@ -52,18 +54,20 @@ Work = Callable[[sa.Connection], Answer]
 
 
 class _Transaction(NamedTuple):
-    """A thread's connection, and the tables as they were known when it began."""
+    """A thread's connection, and the tables as reflected when the transaction began."""
 
     connection: sa.Connection
     tables: dict[str, sa.Table]
 
 
 class Database:
-    """One of nova's databases. Columns of a table are reflected when the table is first
-    used, and again when a migration has changed them.
+    """One of nova's databases.
 
-    A circuit breaker opens when an operation has waited in vain: until a probe is
-    answered, other operations fail at once.
+    Columns of a table are reflected when the table is first used, and again after a
+    migration has changed the table.
+
+    A circuit breaker opens when an operation has waited without an answer. Until a
+    probe gets an answer, new operations fail at once.
 
     :param patience: seconds that an operation may wait for its answer.
     """
@@ -72,8 +76,9 @@ class Database:
         self, engine: sa.Engine, name: str, patience: float = math.inf
     ) -> None:
         self.engine = engine
-        # Without being asked, MySQL and MariaDB let a transaction see one moment. To
-        # write is no use that way in PostgreSQL: who comes second fails.
+        # A reading must see one moment. REPEATABLE READ is the default of MySQL and
+        # MariaDB. On PostgreSQL the readers set it, and the writers do not: of two
+        # concurrent writers the second would fail.
         isolation = {'isolation_level': 'REPEATABLE READ'}
         self._readers = engine
         if engine.dialect.name == 'postgresql':
@@ -84,7 +89,7 @@ class Database:
         self._connections = TrackedConnections(patience)
         self._connections.track(engine)
         self.breaker = CircuitBreaker(
-            self._probe, DATABASE_ERRORS, on_change=self._tell
+            self._probe, DATABASE_ERRORS, on_change=self._log_circuit
         )
         self._patience = patience
         self._quick = min(QUICK_FAILURE_S, self._patience / 2)
@@ -97,9 +102,10 @@ class Database:
         )
 
     def table(self, name: str) -> sa.Table:
-        """A table as it exists; the same one as long as a transaction lasts.
+        """The table with its present columns; the same object throughout a transaction.
 
-        :raises DatabaseUnavailable: it does not, or the database does not answer.
+        :raises DatabaseUnavailable: the table does not exist, or the database does not
+            answer.
         """
         within: _Transaction | None = getattr(self._thread, 'transaction', None)
         if within is None:
@@ -107,9 +113,10 @@ class Database:
             if name in tables:
                 return tables[name]
             return self.read(lambda _: self.table(name))
+
         if name not in within.tables:
-            # Threads that look at once go on with the same one: two of them in a
-            # statement are two tables.
+            # setdefault(): threads that reflect the table at the same time go on with
+            # one object, since SQLAlchemy takes two objects for two tables.
             within.tables.setdefault(name, self._reflected(name, within.connection))
         return within.tables[name]
 
@@ -124,37 +131,42 @@ class Database:
     def select(
         self, name: str, columns: Sequence[str], /, **equal: object
     ) -> sa.Select[Any]:
-        """A SELECT of those columns of the rows that nova has not deleted, and in which
-        the columns of ``equal`` have those values."""
+        """A SELECT of columns of the rows that nova has not deleted.
+
+        :param equal: columns, and the values that rows must have in these columns.
+        """
         table = self.table(name)
-        chosen = [
-            table.c[column] if column in table.c else sa.null().label(column)
-            for column in columns
-        ]
-        statement = sa.select(*chosen).select_from(table)
+        selected: list[sa.ColumnElement[Any]] = []
+        for column in columns:
+            if column in table.c:
+                selected.append(table.c[column])
+            else:
+                selected.append(sa.null().label(column))
+
+        statement = sa.select(*selected).select_from(table)
         if 'deleted' in table.c:
             statement = statement.where(table.c.deleted == 0)
-        return statement.where(
-            *(table.c[column] == value for column, value in equal.items())
-        )
+        for column, value in equal.items():
+            statement = statement.where(table.c[column] == value)
+        return statement
 
     def read(self, work: Work[Answer]) -> Answer:
-        """Read in one transaction, which sees one moment. If the connection is lost
-        meanwhile, or a table has changed, ``work`` is called once more; it must build
-        its statements itself.
+        """Read in one transaction, which sees one moment.
 
+        :param work: called once more if the connection is lost, or a table has changed.
+            It must therefore build its statements itself.
         :raises DatabaseUnavailable: the database does not answer.
         """
-        return self._asked(self._twice, self._readers.connect, work)
+        return self._run(self._twice, self._readers.connect, work)
 
     def write(self, work: Work[Answer]) -> Answer:
-        """Write in one transaction. ``work`` is called again after a deadlock, or if a
-        table has changed.
+        """Write in one transaction.
 
-        :raises DatabaseUnavailable: the database does not answer, or cannot be written.
-        :raises DBDuplicateEntry: there is such a row.
+        :param work: called again after a deadlock, or if a table has changed.
+        :raises DatabaseUnavailable: the database does not answer, or is read-only.
+        :raises DBDuplicateEntry: a unique key exists already.
         """
-        return self._asked(self._undeadlocked, self.engine.begin, work)
+        return self._run(self._undeadlocked, self.engine.begin, work)
 
     def rows(
         self,
@@ -164,9 +176,9 @@ class Database:
         /,
         **equal: object,
     ) -> Sequence[sa.Row[Any]]:
-        """The rows of :meth:`select` that meet a condition on the columns, read in a
-        transaction of its own.
+        """Read the rows of :meth:`select`.
 
+        :param where: makes a further condition of the columns of the table.
         :raises DatabaseUnavailable: the database does not answer.
         """
 
@@ -177,43 +189,48 @@ class Database:
         return self.read(work)
 
     def look_again(self) -> None:
-        """Reflect the tables that are in use again, to notice new columns."""
+        """Reflect the tables in use again, to notice new columns."""
         before = dict(self._tables)
+
+        def reflect(connection: sa.Connection) -> dict[str, sa.Table]:
+            return {name: self._reflected(name, connection) for name in before}
+
         try:
-            after = self.read(
-                lambda base: {name: self._reflected(name, base) for name in before}
-            )
+            after = self.read(reflect)
         except DatabaseUnavailable as error:
             LOG.debug('No look at columns: %s', error)
             return
-        if changed := [
-            name for name in after if _columns(after[name]) != _columns(before[name])
-        ]:
+
+        changed = []
+        for name, table in after.items():
+            if _columns(table) != _columns(before[name]):
+                changed.append(name)
+        if changed:
             LOG.info('%s: columns of %s have changed', self.name, ', '.join(changed))
             self._tables = after
 
     @property
     def circuit_open(self) -> bool:
-        """True while the database is not asked, until it answers a probe."""
+        """True while operations fail at once, until a probe gets an answer."""
         return self.breaker.reason is not None
 
     def close(self) -> None:
         """Close pooled connections, so that none is shared with a forked process, and
-        send no more probes. Operations in progress may go on."""
+        stop probing. Operations in progress may end."""
         self.breaker.stop()
         self.engine.dispose()
 
-    def _asked(
+    def _run(
         self,
         retrying: Callable[[Callable[[], Answer]], Answer],
         connect: Callable[[], AbstractContextManager[sa.Connection]],
         work: Work[Answer],
     ) -> Answer:
         def once() -> Answer:
-            before = getattr(self._thread, 'transaction', None)
+            outer = getattr(self._thread, 'transaction', None)
             with connect() as connection:
-                # For this thread, even if another one finds out meanwhile that they
-                # have changed.
+                # This thread keeps its tables until the transaction ends, even if
+                # another thread reflects changed tables in the meantime.
                 self._thread.transaction = _Transaction(connection, self._tables)
                 try:
                     return work(connection)
@@ -222,34 +239,36 @@ class Database:
                         connection.invalidate()
                     raise
                 finally:
-                    self._thread.transaction = before
+                    self._thread.transaction = outer
 
         began = time.monotonic()
         try:
-            with self._connections.operation() as first:
-                # What has begun may end: it takes long perhaps because there is much.
-                if first and (why := self.breaker.reason) is not None:
+            with self._connections.operation() as is_outermost:
+                # An operation that has begun may end, even if the circuit has opened:
+                # perhaps it is slow because there is much to read.
+                if is_outermost and (why := self.breaker.reason) is not None:
                     raise DatabaseUnavailable(
                         f'{self.name}: {why}', self.breaker.wait_closed
                     )
-                answer = retrying(lambda: self._up_to_date(once))
+                answer = retrying(lambda: self._with_present_tables(once))
             self.breaker.succeeded()
             return answer
         except db_exc.DBDuplicateEntry:
             raise
         except DATABASE_ERRORS as error:
             why = reason(error)
-            waited = self._was_waited_for(began, error)
+            has_waited = self._has_waited(began, error)
             clear_frames(error)
+
+        # Outside the handler: oslo.log adds the handled error to log messages.
         self.breaker.missed(why)
-        # Past the handler: in there, oslo.log adds the error in hand to what is logged.
-        if waited:
+        if has_waited:
             self.breaker.failed(why, began)
         raise DatabaseUnavailable(f'{self.name}: {why}', self.breaker.wait_closed)
 
-    def _up_to_date(self, once: Callable[[], Answer]) -> Answer:
-        """Reflect tables again if a migration has dropped a column or table of a
-        statement."""
+    def _with_present_tables(self, once: Callable[[], Answer]) -> Answer:
+        """Run an operation. If a migration has dropped a column or table of one of its
+        statements, reflect the tables and run it again."""
         try:
             return once()
         except DATABASE_ERRORS as error:
@@ -261,42 +280,51 @@ class Database:
             LOG.info(
                 '%s has changed, and is looked at anew: %s', self.name, reason(error)
             )
+
         self._tables = {}
         return once()
 
     def _twice(self, once: Callable[[], Answer]) -> Answer:
-        """Try again on a new connection: a database that restarts ends all of them."""
+        """Try again on a new connection: a database that restarts ends all
+        connections."""
         began = time.monotonic()
         try:
             return once()
         except DATABASE_ERRORS as error:
-            lost = (
+            is_lost = (
                 isinstance(error, db_exc.DBConnectionError)
                 or _code(error) in SHUTDOWN_CODES
             )
-            if not lost or time.monotonic() - began >= self._patience:
+            if not is_lost or time.monotonic() - began >= self._patience:
                 raise
         return once()
 
-    def _was_waited_for(self, began: float, error: Exception) -> bool:
-        """True if it took long, and not because of a deadlock or of our own work; a
-        server at whose address nothing listens is not waited for."""
+    def _has_waited(self, began: float, error: Exception) -> bool:
+        """True if an operation failed because the database was slow to answer.
+
+        Deadlocks do not count, nor do addresses on which no server listens: both fail
+        without a wait for the server, and the time went into retries or our own work.
+        """
         # PyMySQL's name for the error of the socket.
-        refused = getattr(_origin(error), 'original_exception', None)
-        is_excused = isinstance(refused, ConnectionRefusedError)
-        is_excused |= isinstance(error, db_exc.DBDeadlock)
-        return time.monotonic() - began > self._quick and not is_excused
+        socket_error = getattr(_origin(error), 'original_exception', None)
+        if isinstance(socket_error, ConnectionRefusedError):
+            return False
+        if isinstance(error, db_exc.DBDeadlock):
+            return False
+        return time.monotonic() - began > self._quick
 
     def _probe(self) -> None:
-        """Check that an operation would soon be answered or refused.
+        """Check that the database would soon answer or refuse an operation.
 
-        It reads from all tables in use, as one of them may be locked. If the probe is
-        not answered, all operations in progress are aborted.
+        The probe reads from all tables in use, since one table may be locked. A probe
+        without an answer aborts all operations in progress.
         """
         engine = self.engine
-        if engine.dialect.name != 'sqlite':  # the pool's connections may be dead ends
+        if engine.dialect.name != 'sqlite':
+            # Not from the pool: its connections may lead to a server that is gone.
             engine = sa.create_engine(engine.url, poolclass=sa.NullPool)
             self._connections.track(engine)
+
         began = time.monotonic()
         end = threading.Timer(PROBE_TIMEOUT_S, self._connections.abort)
         end.daemon = True
@@ -308,13 +336,14 @@ class Database:
                         sa.select(sa.literal(1)).select_from(table).limit(1)
                     )
         except DATABASE_ERRORS as error:
-            if self._was_waited_for(began, error):
-                self._connections.abort()  # drivers may have shorter timeouts
+            if self._has_waited(began, error):
+                # The timer may not have run yet: drivers may have shorter timeouts.
+                self._connections.abort()
                 raise
         finally:
             end.cancel()
 
-    def _tell(self, why: str | None) -> None:
+    def _log_circuit(self, why: str | None) -> None:
         if why is None:
             LOG.info('%s is asked again', self.name)
         else:
@@ -322,8 +351,7 @@ class Database:
 
 
 def reason(error: Exception) -> str:
-    """A database error in one line, without the statement, the URL or what is secret in
-    it."""
+    """A database error in one line, without the statement, the URL and secrets."""
     text = str(_origin(error))
     if text:
         return hide(text.splitlines()[0])
@@ -335,15 +363,16 @@ def _columns(table: sa.Table) -> Mapping[str, str]:
 
 
 def _code(error: BaseException) -> object:
-    """MySQL's number for an error, PostgreSQL's SQLSTATE, or else the driver's text."""
+    """MySQL's error number, PostgreSQL's SQLSTATE, or else the text of the driver."""
     origin = _origin(error)
     first, *_ = getattr(origin, 'args', ()) or (None,)
     if isinstance(first, int):
         return first
+    # psycopg2 has pgcode, psycopg has sqlstate.
     return getattr(origin, 'pgcode', None) or getattr(origin, 'sqlstate', None) or first
 
 
 def _origin(error: BaseException) -> object:
-    """The error of the driver."""
+    """The error of the driver, which oslo.db and SQLAlchemy wrap."""
     wrapped = getattr(error, 'inner_exception', None) or error
     return getattr(wrapped, 'orig', None) or wrapped

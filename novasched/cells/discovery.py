@@ -2,14 +2,14 @@
 """Discovery of hosts: maps new compute hosts to their cells, as ``nova-manage cell_v2
 discover_hosts`` does.
 
-Every scheduler may run this; only the leader does anything.
+Every scheduler may run the discovery; only the leader writes.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,8 +28,11 @@ SERVICE_COLUMNS = ('id', 'host', 'forced_down')
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
-    The cells are read each time: hosts of new cells are mapped before SIGHUP lets
-    instances go there. Hosts of disabled cells are mapped, too.
+    Each run reads the cell mappings anew: hosts of a new cell are mapped before SIGHUP
+    makes the scheduler use the cell. Hosts of disabled cells are mapped, too.
+
+    :param own: the database of ``[database] connection``, which has the service records
+        of schedulers.
     """
 
     cells: Cells
@@ -39,8 +42,8 @@ class Discovery:
     utcnow: Callable[[], datetime]
 
     def run(self) -> None:
-        """Map new hosts if this scheduler leads; failures are logged, and repeated next
-        time."""
+        """Map new hosts if this scheduler leads. Failures are logged; the next run
+        tries again."""
         try:
             leader = self._leader()
             if leader != self.host:
@@ -50,76 +53,90 @@ class Discovery:
         except DatabaseUnavailable as error:
             LOG.error('Unable to discover hosts: %s', error)
             return
+
+        discovered = []
         try:
-            new = [(cell, host) for cell in cells.values() for host in self._new(cell)]
+            for cell in cells.values():
+                for host in self._map_new_hosts(cell):
+                    discovered.append(f'{cell.name}:{host}')
         finally:
             self.cells.release(cells)
-        mapped = [f'{cell.name}:{host}' for cell, host in new]
-        if mapped:
-            LOG.info('Discovered %d new hosts: %s', len(mapped), ','.join(mapped))
+        if discovered:
+            LOG.info(
+                'Discovered %d new hosts: %s', len(discovered), ','.join(discovered)
+            )
 
     def _leader(self) -> str | None:
         """The first host, by name, whose scheduler is up and enabled."""
 
-        def look(connection: sa.Connection) -> list[str]:
+        def schedulers_up(connection: sa.Connection) -> list[str]:
             select = self.own.select(
                 'services', SERVICE_COLUMNS, binary=SCHEDULER, disabled=False
             )
             select = select.add_columns(self.group.late(self.own.table('services')))
             rows = connection.execute(select, self.group.moment(self.utcnow()))
             services: Mapping[int, Any] = {row.id: row for row in rows}
+
             down = self.group.down(SCHEDULER, services)
-            up = (row for row in services.values() if row.id not in down)
-            return [row.host for row in up if not row.forced_down]
+            hosts = []
+            for id, row in services.items():
+                if id not in down and not row.forced_down:
+                    hosts.append(row.host)
+            return hosts
 
-        return min(self.own.read(look), default=None)
+        return min(self.own.read(schedulers_up), default=None)
 
-    def _new(self, cell: Cell) -> Iterator[str]:
-        """Map the unmapped hosts of a cell; yields the hosts that were mapped.
+    def _map_new_hosts(self, cell: Cell) -> Iterator[str]:
+        """Map the unmapped hosts of a cell, and yield each host once it is mapped.
 
-        A host may have several nodes. As in nova, the first alone is marked.
+        A host may have several nodes. As in nova, only the first node is marked.
         """
         api = self.cells.api
         try:
-            rows = cell.database.rows(
+            nodes = cell.database.rows(
                 'compute_nodes', ('id', 'host'), lambda c: c.mapped < 1
             )
-            first = {
-                row.host: row.id
-                for row in sorted(rows, key=attrgetter('id'), reverse=True)
-            }
-            if not first:
+            first_nodes: dict[str, int] = {}
+            for node in sorted(nodes, key=attrgetter('id')):
+                first_nodes.setdefault(node.host, node.id)
+            if not first_nodes:
                 return
-            mapped = api.rows('host_mappings', ('host',), lambda c: c.host.in_(first))
-            known = {row.host for row in mapped}
-            for host, node in sorted(first.items(), key=itemgetter(1)):
-                if host not in known and self._map(cell, host, node):
+
+            rows = api.rows(
+                'host_mappings', ('host',), lambda c: c.host.in_(first_nodes)
+            )
+            mapped_hosts = {row.host for row in rows}
+            for host, node_id in first_nodes.items():
+                if host not in mapped_hosts and self._map(cell, host, node_id):
                     yield host
         except DatabaseUnavailable as error:
             LOG.error('Unable to discover hosts in cell %s: %s', cell.identity, error)
 
     def _map(self, cell: Cell, host: str, node: int) -> bool:
-        """Map a host, and mark its node; False if another process was faster."""
+        """Map a host and mark its node; False if another process has mapped the host.
+
+        :param node: the id of the compute node.
+        """
         api = self.cells.api
         base = cell.database
         now = self.utcnow()
         mapping = {'created_at': now, 'cell_id': cell.id, 'host': host}
 
-        def mark(connection: sa.Connection) -> None:
+        def insert_mapping(connection: sa.Connection) -> None:
+            statement = sa.insert(api.table('host_mappings'))
+            connection.execute(statement.values(mapping))
+
+        def mark_node(connection: sa.Connection) -> None:
             nodes = base.table('compute_nodes')
-            values = {'mapped': 1, 'updated_at': now}
-            connection.execute(
-                sa.update(nodes).where(nodes.c.id == node).values(values)
-            )
+            statement = sa.update(nodes).where(nodes.c.id == node)
+            connection.execute(statement.values({'mapped': 1, 'updated_at': now}))
 
         try:
-            api.write(
-                lambda c: c.execute(
-                    sa.insert(api.table('host_mappings')).values(mapping)
-                )
-            )
+            api.write(insert_mapping)
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False
-        base.write(mark)
+        # After the mapping: a node that is marked without a mapping would never be
+        # looked at again.
+        base.write(mark_node)
         return True

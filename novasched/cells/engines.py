@@ -26,12 +26,14 @@ from novasched.scheduler.errors import DatabaseUnavailable
 MYSQL_DRIVERS = ('pymysql', 'mysqldb')
 MAX_CONNECT_TIMEOUT_S = 10
 FILES = ('ssl_ca', 'ssl_cert', 'ssl_key')
-"""Parameters of URLs for TLS."""
+"""Parameters of URLs that name TLS files."""
 VERIFY_CERT = 'ssl_verify_cert'
 VERIFY_IDENTITY = 'ssl_verify_identity'
 HOSTNAME = 'ssl_check_hostname'
 OF_SQLALCHEMY = ('ssl_capath', 'ssl_cipher', HOSTNAME)
+"""TLS parameters that SQLAlchemy understands beside the parameters of the driver."""
 OFF = ('0', 'false', 'no', 'none', '')
+"""Values of ``ssl_verify_cert`` and ``ssl_verify_identity`` that switch it off."""
 ENGINE_OPTIONS = (
     'connection_recycle_time',
     'max_retries',
@@ -51,40 +53,40 @@ def connect(
     wait: bool = False,
     patience: float = math.inf,
 ) -> Database:
-    """A database with the pool and retry options of ``[database]`` or
+    """Open a database with the pool and retry options of ``[database]`` or
     ``[api_database]``.
 
-    :param name: its name in errors and logs; never the URL, which holds a password.
-    :param wait: try to reach it, ``max_retries`` times every ``retry_interval``
-        seconds.
+    :param name: name of the database in errors and logs. The URL is never shown, since
+        it holds a password.
+    :param wait: try to reach the database, ``max_retries`` times every
+        ``retry_interval`` seconds.
     :param patience: seconds that an operation may wait for its answer.
-    :raises ConfigError: the URL cannot be used.
-    :raises DatabaseUnavailable: it cannot be reached.
+    :raises ConfigError: the URL is unusable.
+    :raises DatabaseUnavailable: the database cannot be reached.
     """
     learn([url])
     options = {name: group[name] for name in ENGINE_OPTIONS}
     if not url.startswith('sqlite'):
         options |= {name: group[name] for name in POOL_OPTIONS}
-
     if not wait or url.startswith('postgresql'):
         options['max_retries'] = 0
+
     try:
         if group.connection_parameters:
-            more = sa.engine.make_url(url).update_query_string(
+            extended = sa.engine.make_url(url).update_query_string(
                 group.connection_parameters, append=True
             )
-            url = more.render_as_string(hide_password=False)
-        url = _with_patience(checked(url, name), patience)
+            url = extended.render_as_string(hide_password=False)
+        url = _with_timeouts(checked(url, name), patience)
         engine = engines.create_engine(url, **options)
         if wait and url.startswith('postgresql'):
             _wait_for_postgresql(engine, group, name)
         return Database(engine, name, patience)
     except ImportError as error:
-        extra = '[postgresql]' if str(error.name).startswith('psycopg') else ''
-        why = f'install {error.name}' + (
-            f' (pip install novasched{extra})' if extra else ''
-        )
-        raise ConfigError(name, '(not shown)', f'unusable: {why}') from None
+        why = f'unusable: install {error.name}'
+        if str(error.name).startswith('psycopg'):
+            why += ' (pip install novasched[postgresql])'
+        raise ConfigError(name, '(not shown)', why) from None
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError) as error:
         raise ConfigError(
             name, '(not shown)', f'unusable: {type(error).__name__}'
@@ -96,17 +98,18 @@ def connect(
 def _wait_for_postgresql(
     engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, name: str
 ) -> None:
-    """Wait as oslo.db does for MySQL. It knows only the messages of libpq before
-    version 14.
+    """Wait as oslo.db waits for MySQL. For PostgreSQL, oslo.db recognises only the
+    messages of libpq before version 14.
 
-    :raises DBAPIError: there is no database, or it refuses us.
+    :raises DBAPIError: the server has no such database, refuses the user, or did not
+        answer any try.
     """
     for attempt in itertools.count():
         try:
             engine.connect().close()
             return
         except sa_exc.DBAPIError as error:
-            # FATAL is a message of the server itself, and mostly final.
+            # FATAL marks a message of the server itself, which is final as a rule.
             is_final = 'FATAL' in str(error) and 'starting up' not in str(error)
             if is_final or attempt == group.max_retries:
                 raise
@@ -115,19 +118,20 @@ def _wait_for_postgresql(
         time.sleep(group.retry_interval)
 
 
-def _with_patience(url: str, seconds: float) -> str:
-    """The URL with timeouts of the driver, unless it has its own: a thread that waits
-    for ever would also keep the process from ending."""
+def _with_timeouts(url: str, seconds: float) -> str:
+    """Add timeouts of the driver to a URL, unless the URL sets them: a thread that
+    waits for ever would also keep the process from ending."""
     if seconds == math.inf:
         return url
+
     parsed = sa.engine.make_url(url)
     limit = max(1, math.ceil(seconds))
     if parsed.get_driver_name() in MYSQL_DRIVERS:
-        limits = dict.fromkeys(
-            ('connect_timeout', 'read_timeout', 'write_timeout'), limit
-        )
+        timeouts = {'read_timeout': limit, 'write_timeout': limit}
     elif parsed.get_driver_name() in LIBPQ_DRIVERS:
-        limits = {  # by which libpq notices a host that has vanished
+        # libpq has no timeout for an answer: statement_timeout ends slow statements,
+        # and the keepalives notice a server that has vanished.
+        timeouts = {
             'keepalives_idle': max(1, limit // 2),
             'keepalives_interval': max(1, limit // 6),
             'keepalives_count': 3,
@@ -139,24 +143,28 @@ def _with_patience(url: str, seconds: float) -> str:
             parsed = parsed.update_query_dict({'options': extended})
     else:
         return url
-    limits['connect_timeout'] = min(limit, MAX_CONNECT_TIMEOUT_S)
-    missing = {
-        name: str(each) for name, each in limits.items() if name not in parsed.query
-    }
+    timeouts['connect_timeout'] = min(limit, MAX_CONNECT_TIMEOUT_S)
+
+    missing = {}
+    for name, value in timeouts.items():
+        if name not in parsed.query:
+            missing[name] = str(value)
     return parsed.update_query_dict(missing).render_as_string(hide_password=False)
 
 
 def filled(template: str, own: str | None, name: str) -> str:
-    """A cell's connection URL whose ``{username}`` and the like are taken from ours.
+    """Fill the URL of a cell mapping with the parts of ``[database] connection``.
 
-    nova lets cell mappings hold such templates, so that each host has its own
-    credentials. They are those of Python's ``str.format``, names alone: a template
-    comes from a database, and is not to reach into objects or to make texts of any
-    length. ``{path}`` comes without its leading slash; where our own URL names several
-    hosts, ``{hostname2}`` is the second, and so on with what else is theirs. A template
-    that cannot be filled stays as it is, with an error in the log.
+    nova lets the URL of a cell mapping be a template (``{username}``, ``{password}``
+    and so on), so that each host has its own credentials. A template has the syntax of
+    Python's ``str.format``, but may only use plain names: it comes from a database, and
+    must neither reach into objects nor produce texts of any length. ``{path}`` comes
+    without its leading slash. ``{hostname2}`` is the second host of ``connection``, if
+    it names several; likewise for user name, password and port. A template that cannot
+    be filled stays as it is, with an error in the log.
 
-    :param name: the name of the cell's URL in the log.
+    :param own: the URL of ``[database] connection``.
+    :param name: name of the cell's URL in the log.
     """
     if not own:
         if '{' in template:
@@ -165,6 +173,7 @@ def filled(template: str, own: str | None, name: str) -> str:
                 name,
             )
         return template
+
     try:
         for _, field, spec, conversion in string.Formatter().parse(template):
             if field is not None and (spec or conversion or not field.isidentifier()):
@@ -176,50 +185,63 @@ def filled(template: str, own: str | None, name: str) -> str:
 
 
 def _parts(own: str) -> dict[str, object]:
-    """The parts of a URL, by the names that stand for them in templates.
+    """The parts of a URL, by their names in templates.
 
     :raises ValueError: the port of a URL is no number.
     """
     url = urlsplit(own)
-    hosts = url.netloc.split(',') if ',' in url.netloc else []
-    names = ('scheme', 'username', 'password', 'hostname', 'port', 'query', 'fragment')
-    values = {name: getattr(url, name) for name in names} | {
-        'path': url.path.lstrip('/')
+    values: dict[str, object] = {
+        'scheme': url.scheme,
+        'username': url.username,
+        'password': url.password,
+        'hostname': url.hostname,
+        'port': url.port,
+        'query': url.query,
+        'fragment': url.fragment,
+        'path': url.path.lstrip('/'),
     }
-    for number, each in enumerate(hosts, 1):
-        who, at, where = each.partition('@')
-        username, colon, password = (who if at else '').partition(':')
+    if ',' not in url.netloc:
+        return values
+
+    for number, part in enumerate(url.netloc.split(','), 1):
+        credentials = ''
+        address = part
+        if '@' in part:
+            credentials, _, address = part.partition('@')
+        username, colon, password = credentials.partition(':')
+        hostname, port = netutils.parse_host_port(address)
         values[f'username{number}'] = username
         values[f'password{number}'] = password if colon else None
-        values[f'hostname{number}'], values[f'port{number}'] = netutils.parse_host_port(
-            where if at else each
-        )
+        values[f'hostname{number}'] = hostname
+        values[f'port{number}'] = port
     return values
 
 
 def checked(url: str, name: str) -> str:
-    """The URL as the driver understands it, with its TLS files checked.
+    """Check the TLS parameters of a URL, and translate them for the driver.
 
-    :param name: the name of the URL in errors.
-    :raises ConfigError: a file that it names cannot be used, or the driver does not
-        know a parameter.
-    :raises ArgumentError: it is no URL.
+    :param name: name of the URL in errors.
+    :raises ConfigError: a TLS file is unusable, or the driver does not know a
+        parameter.
+    :raises ArgumentError: the text is no URL.
     """
     parsed = sa.engine.make_url(url)
     driver = parsed.get_driver_name()
     if driver not in MYSQL_DRIVERS:
         return url
+
+    # A parameter that stands in the URL twice has a tuple of values.
     query = {
         key: value for key, value in parsed.query.items() if isinstance(value, str)
     }
     if 'ssl_key_password' not in query:
         tls.check_files({f'{key} of {name}': query.get(key) for key in FILES})
+
     if driver == 'pymysql':
-        known = inspect.signature(
-            parsed.get_dialect().import_dbapi().Connection
-        ).parameters
+        connection_class = parsed.get_dialect().import_dbapi().Connection
+        parameters = inspect.signature(connection_class).parameters
         for key in query:
-            if key.startswith('ssl_') and key not in (*known, *OF_SQLALCHEMY):
+            if key.startswith('ssl_') and key not in (*parameters, *OF_SQLALCHEMY):
                 raise ConfigError(name, '(not shown)', f'there is no parameter {key}')
         if changes := _translated(query):
             parsed = parsed.difference_update_query([VERIFY_CERT, VERIFY_IDENTITY])
@@ -230,12 +252,13 @@ def checked(url: str, name: str) -> str:
 
 
 def _translated(query: Mapping[str, str]) -> dict[str, str]:
-    """Parameters that have the effect of ``ssl_verify_cert`` and
-    ``ssl_verify_identity`` beside ``ssl_ca``.
+    """Parameters with the effect of ``ssl_verify_cert`` and ``ssl_verify_identity``
+    beside ``ssl_ca``.
 
-    SQLAlchemy hands ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` over in a form that
-    PyMySQL drops when it is also told to verify: it then knows another authority, or
-    none. ``ssl_ca`` alone has it verify the certificate and the name.
+    SQLAlchemy passes ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` as a dictionary. PyMySQL
+    ignores the dictionary if it also gets one of the two parameters, and then trusts
+    another certificate authority, or none. With ``ssl_ca`` alone PyMySQL verifies the
+    certificate and the host name.
     """
     if 'ssl_ca' not in query or not query.keys() & {VERIFY_CERT, VERIFY_IDENTITY}:
         return {}

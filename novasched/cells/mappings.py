@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cells, from the API database's cell and host mappings."""
+"""The cells, from the cell and host mappings in the API database."""
 
 import logging
 import math
@@ -24,13 +24,13 @@ CELL0 = '00000000-0000-0000-0000-000000000000'
 Answer = TypeVar('Answer')
 
 LOOKUP_INTERVAL_S = 5.0
-"""Seconds between two readings of the mappings for requests that name a cell which is
-not known: one that is wrong, in each request, does not read them each time."""
+"""Seconds between two readings of the mappings on behalf of requests with an unknown
+cell: a wrong cell in every request must not read the mappings every time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that runs instances, with its database, whose URL may hold a password."""
+    """A cell that runs instances, with its database. The URL may hold a password."""
 
     id: int
     uuid: str
@@ -48,8 +48,13 @@ class Cell:
 
 
 class Cells:
-    """The cells, read anew by :meth:`refresh` (SIGHUP) and when a request names an
-    unknown one."""
+    """The cells, read by :meth:`refresh` (SIGHUP) and when a request names an unknown
+    cell.
+
+    :param options: the options of ``[database]``, for the databases of the cells.
+    :param patience: seconds that an operation in a cell may wait for its answer.
+    :ivar changed: since when the cells are as they are, in monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -57,38 +62,36 @@ class Cells:
         options: cfg.ConfigOpts.GroupAttr,
         patience: float = math.inf,
     ) -> None:
-        """The options are those of ``[database]``; a cell's database may be silent for
-        ``patience`` seconds while it is asked."""
         self.api = api
         self._options = options
         self._patience = patience
         self._cells: Mapping[str, Cell] = {}
         self.changed = -math.inf
-        """The moment (monotonic seconds) since which the cells are what they are."""
         self._lookups = SingleFlight(self._refresh_for_request)
 
     def refresh(self) -> None:
-        """Read the mappings anew, and use them. Raises what :meth:`read` raises."""
+        """Read the mappings and use the cells. Raises the errors of :meth:`read`."""
         self.use(self.read())
 
     def read(self) -> Mapping[str, Cell]:
-        """The cells by UUID as they are now; databases whose URL stays keep their
-        connections. A cell whose URL cannot be used is logged and left out.
+        """Read the mappings: the cells by UUID.
+
+        A database whose URL is unchanged keeps its connections. A cell with an unusable
+        URL is logged and left out.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        known = {(cell.uuid, cell.url): cell.database for cell in self.all()}
+        databases = {(cell.uuid, cell.url): cell.database for cell in self.all()}
         cells = {}
         columns = ('id', 'uuid', 'name', 'disabled', 'database_connection')
-        for row in sorted(
-            self.api.rows('cell_mappings', columns), key=attrgetter('id')
-        ):
+        rows = self.api.rows('cell_mappings', columns)
+        for row in sorted(rows, key=attrgetter('id')):
             if row.uuid == CELL0:
                 continue
             name = f'cell {row.name or row.uuid}'
             url = filled(row.database_connection, self._options.connection, name)
             try:
-                database = known.get((row.uuid, url)) or connect(
+                database = databases.get((row.uuid, url)) or connect(
                     self._options, url, name, patience=self._patience
                 )
             except ConfigError as error:
@@ -100,7 +103,7 @@ class Cells:
         return cells
 
     def use(self, cells: Mapping[str, Cell]) -> None:
-        """Use these cells. Operations on a database that is gone may go on."""
+        """Use these cells. Operations on the databases of former cells may end."""
         before = self._cells
         self._cells = cells
         if cells != before:
@@ -111,19 +114,18 @@ class Cells:
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
 
     def release(self, cells: Mapping[str, Cell]) -> None:
-        """Close the databases of cells that are not used, but for those that are in
-        use."""
-        for base in {x.database for x in cells.values()}.difference(
-            x.database for x in self.all()
-        ):
-            base.close()
+        """Close the databases of cells, except databases in use."""
+        databases = {cell.database for cell in cells.values()}
+        databases_in_use = {cell.database for cell in self.all()}
+        for database in databases - databases_in_use:
+            database.close()
 
     def all(self) -> Sequence[Cell]:
-        """All cells but cell0, which never runs instances."""
+        """All cells except cell0, which never runs instances."""
         return tuple(self._cells.values())
 
     def enabled(self) -> Sequence[Cell]:
-        """The cells that instances may go to."""
+        """The cells that may get instances."""
         return tuple(cell for cell in self.all() if not cell.disabled)
 
     def close(self) -> None:
@@ -132,9 +134,9 @@ class Cells:
             cell.database.close()
 
     def get(self, uuid: str) -> Cell | None:
-        """The cell of that UUID, disabled or not; looked up if it is not known.
+        """The cell with this UUID, disabled or not. An unknown cell is looked up.
 
-        :raises DatabaseUnavailable: it is not known, and the API database does not
+        :raises DatabaseUnavailable: the cell is unknown, and the API database does not
             answer.
         """
         if uuid not in self._cells:
@@ -142,21 +144,22 @@ class Cells:
         return self._cells.get(uuid)
 
     def of_host(self, host: str) -> Cell | None:
-        """The cell that a host is mapped to; looked up if it is not known.
+        """The cell to which a host is mapped. An unknown cell is looked up.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        mapping = self.api.rows('host_mappings', ('cell_id',), host=host)
-        ids = {row.cell_id for row in mapping}
+        mappings = self.api.rows('host_mappings', ('cell_id',), host=host)
+        ids = {row.cell_id for row in mappings}
         if ids.difference(cell.id for cell in self.all()):
             self._look_up()
-        found = next((cell for cell in self.all() if cell.id in ids), None)
-        if found is None:
-            LOG.warning('No host-to-cell mapping found for selected host %s.', host)
-        return found
+        for cell in self.all():
+            if cell.id in ids:
+                return cell
+        LOG.warning('No host-to-cell mapping found for selected host %s.', host)
+        return None
 
     def _look_up(self) -> None:
-        """Read the mappings anew, unless that was done just now."""
+        """Read the mappings, unless the last reading is fresh enough."""
         self._lookups.at_least(time.monotonic() - LOOKUP_INTERVAL_S)
 
     def _refresh_for_request(self) -> None:
@@ -175,18 +178,21 @@ def scatter_gather(
     ask: Callable[[Cell], Answer],
     timeout: float,
 ) -> list[tuple[Cell, Answer]]:
-    """Ask all cells in parallel; cells that fail or are late are logged and left out.
+    """Ask all cells in parallel. Cells that fail or are late are logged and left out.
 
-    The circuit of a database that is late is opened, so that no other request waits for
-    it.
+    The circuit of a late database is opened, so that no other request waits for the
+    cell.
+
+    :param timeout: seconds for all cells together.
     """
     began = time.monotonic()
-    asked = [(cell, pool.submit(ask, cell)) for cell in cells]
+    futures_by_cell = [(cell, pool.submit(ask, cell)) for cell in cells]
     answers = []
-    for cell, future in asked:
+    for cell, future in futures_by_cell:
         error: BaseException | None
         try:
-            # An error raised here would refer to the futures, and these to the error.
+            # exception(), not result(): an error raised here would refer to this
+            # frame, hence to the futures, and the futures refer to the error.
             error = future.exception(
                 timeout=max(0.0, began + timeout - time.monotonic())
             )
@@ -194,9 +200,10 @@ def scatter_gather(
             error = TimeoutError()
             if not (future.cancel() or future.done()):
                 cell.database.breaker.failed(f'no answer within {timeout:g} s', began)
-        if isinstance(
-            error, TimeoutError
-        ):  # an earlier reading of the cell may still wait
+
+        # A TimeoutError of the future itself: an earlier reading of the cell still
+        # waits.
+        if isinstance(error, TimeoutError):
             LOG.warning('Timeout getting computes for cell %s', cell.uuid)
         elif isinstance(error, DatabaseUnavailable):
             LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)

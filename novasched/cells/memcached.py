@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of ``[cache]``, read without running what may have been put there.
+"""The memcached of ``[cache]``, read with a safe unpickler.
 
-Clients of memcached pickle values, and a pickle can call whatever is installed: whoever
-can write to memcached, which has no passwords as a rule, could run code in all of its
-readers (https://docs.python.org/3/library/pickle.html, "not secure"; dogpile.cache,
-python-memcached and pymemcache offer no option against it). nova's values are a time in
-dogpile's wrapper, and the safe unpickler here makes nothing else.
+Clients of memcached pickle values, and loading a pickle can call any installed code.
+memcached has no passwords as a rule, so a client that can write to memcached could run
+code in every reader (https://docs.python.org/3/library/pickle.html, "not secure").
+dogpile.cache, python-memcached and pymemcache offer no option against it. nova's values
+are a time in dogpile's wrapper; the safe unpickler loads nothing else.
 """
 
 import io
@@ -22,10 +22,10 @@ from novasched.conf.redaction import hide
 LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 PACKAGES = {'bmemcached': 'python-binary-memcached', 'memcache': 'python-memcached'}
-"""Modules that the backends of oslo.cache import, and their packages if these have
-other names."""
+"""Modules that backends of oslo.cache import, and the package of each module where the
+names differ."""
 PICKLED_FLAG = 1
-"""The flag with which python-memcached and pymemcache mark pickled values."""
+"""The flag of pickled values in python-memcached and pymemcache."""
 ALLOWED_NAMES = {
     ('dogpile.cache.api', 'CachedValue'),
     ('datetime', 'datetime'),
@@ -33,15 +33,15 @@ ALLOWED_NAMES = {
     ('__builtin__', 'tuple'),
     ('_codecs', 'encode'),
 }
-"""The modules and names in pickles of nova's values; the last three are of protocols
-below 3."""
+"""The modules and names in pickles of nova's values. The last three occur in pickle
+protocols below 3."""
 
 
 def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
-    """The dogpile cache region that ``[cache]`` describes, as nova's services use it.
+    """Make the dogpile cache region of ``[cache]``, as nova's services do.
 
-    :param expiration_time: seconds after which a value is hidden.
-    :raises ConfigError: there is none, or its client is not installed.
+    :param expiration_time: seconds after which the region hides a value.
+    :raises ConfigError: ``[cache]`` names no memcached, or its client is not installed.
     """
     try:
         from oslo_cache import core
@@ -49,19 +49,18 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
     except ImportError:
         install = 'install the package oslo.cache (pip install novasched[memcached])'
         raise ConfigError('[DEFAULT] servicegroup_driver', 'mc', install) from None
+
     core.configure(conf)
+    unset = {'enabled': False, 'backend': 'dogpile.cache.null', 'memcache_servers': []}
     try:
-        options = {
-            name: conf.cache[name]
-            for name in ('enabled', 'backend', 'memcache_servers')
-        }
+        options = {name: conf.cache[name] for name in unset}
     except cfg.ConfigSourceValueError as error:
         raise ConfigError('[cache]', 'unusable', hide(error)) from None
-    unset = {'enabled': False, 'backend': 'dogpile.cache.null', 'memcache_servers': []}
     for name, value in options.items():
         if value == unset[name]:
             why = 'servicegroup_driver = mc keeps what services report there'
             raise ConfigError(f'[cache] {name}', value, why)
+
     conf.set_override('expiration_time', expiration_time, group='cache')
     region = core.create_region()
     try:
@@ -71,18 +70,20 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
         raise ConfigError('[cache] backend', options['backend'], install) from None
     except (cache_exc.ConfigurationError, ValueError, OSError) as error:
         raise ConfigError('[cache]', 'unusable', hide(error)) from None
+
     use_safe_unpickler(region)
     return region
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Loads the values that nova writes; anything else is None, which clients take for
-    no value."""
+    """Loads the values that nova writes. Any other value is loaded as None, which
+    clients take for a missing key."""
 
     def load(self) -> Any:
         try:
             return super().load()
-        except Exception:  # broken bytes raise any of them
+        except Exception:
+            # Broken bytes can raise any exception.
             return None
 
     def find_class(self, module: str, name: str) -> Any:
@@ -94,14 +95,15 @@ class SafeUnpickler(pickle.Unpickler):
 
 
 def use_safe_unpickler(region: Any) -> None:
-    """Let a cache region load values by :class:`SafeUnpickler` alone.
+    """Make a cache region load values only by :class:`SafeUnpickler`.
 
-    dogpile has no option for the client's unpickler, so each client is changed once
-    made.
+    dogpile has no option for the unpickler of clients, so the factories of clients are
+    replaced.
     """
     backend = region.actual_backend
     if region.deserializer is pickle.loads:
         region.deserializer = _loads
+
     pool = getattr(backend, 'client_pool', None)
     if pool is not None:
         pool._create_connection = _with_safe_unpickler(pool._create_connection)
@@ -112,7 +114,7 @@ def use_safe_unpickler(region: Any) -> None:
 
 
 def _loads(data: bytes) -> Any:
-    """Load a value of a backend for which dogpile pickles by itself."""
+    """Load a value of a backend whose values dogpile itself pickles."""
     from dogpile.cache.api import CantDeserializeException
 
     value = SafeUnpickler(io.BytesIO(data)).load()
@@ -122,24 +124,22 @@ def _loads(data: bytes) -> Any:
 
 
 def _with_safe_unpickler(create: Callable[[], Any]) -> Callable[[], Any]:
-    """A factory of clients that unpickle safely, where they have an attribute for
-    it."""
+    """A factory of clients with the safe unpickler. A client without an attribute for
+    an unpickler stays as it is, with a warning."""
 
     def create_client() -> Any:
         client = create()
+        is_safe = False
         # python-binary-memcached has an unpickler in each of its servers.
-        readers = [
-            x
-            for x in (client, *getattr(client, 'servers', ()))
-            if hasattr(x, 'unpickler')
-        ]
-        for reader in readers:
-            reader.unpickler = SafeUnpickler
-        if not readers:
+        for reader in (client, *getattr(client, 'servers', ())):
+            if hasattr(reader, 'unpickler'):
+                reader.unpickler = SafeUnpickler
+                is_safe = True
+        if not is_safe:
             LOG.warning(
-                'The client of memcached that [cache] backend chooses cannot be kept'
-                ' from unpickling whatever it reads: who can write to memcached can run'
-                ' code here.'
+                'The client of memcached that [cache] backend chooses cannot be kept '
+                'from unpickling whatever it reads: who can write to memcached can run '
+                'code here.'
             )
         return client
 
@@ -147,7 +147,7 @@ def _with_safe_unpickler(create: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _pymemcache_serde() -> Any:
-    """pymemcache's own format, loaded by :class:`SafeUnpickler`."""
+    """The format of pymemcache, with pickles loaded by :class:`SafeUnpickler`."""
     from pymemcache import serde
 
     class SafeSerde(serde.PickleSerde):  # type: ignore[misc]
