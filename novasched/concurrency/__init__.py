@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads: one call for many, a circuit breaker, a queue of work, and the choice of
-threads itself.
+"""Single flight, circuit breaker and worker queue, and the choice of the threading
+backend of oslo.service.
 
-oslo.service has threads instead of green threads here. It takes its backend once, when
-its modules are first imported: importing ``loopingcall`` from here, or this package
-before oslo.messaging, makes sure that the choice comes first. That is why the imports
-below stand between other statements.
+oslo.service fixes its backend when its modules are first imported. Import
+``loopingcall`` from here, and this package before oslo.messaging, so that the choice
+comes first. The imports below stand between other statements for the same reason.
 """
 
 import os
@@ -15,14 +14,14 @@ import traceback
 import warnings
 from collections.abc import Iterator
 
-# oslo.service brings eventlet, for its other backend. Libraries that only look whether
-# it is there do not find it: importing it takes a fifth of the time of a start. Plugins
-# may import it.
+# oslo.service requires eventlet for its other backend. Several libraries import
+# eventlet if they find it, which takes a fifth of the time of a start, so eventlet is
+# hidden from the imports below. Plugins may import eventlet afterwards.
 HIDES_EVENTLET = 'eventlet' not in sys.modules
 if HIDES_EVENTLET:
     sys.modules['eventlet'] = None  # type: ignore[assignment]
 warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
-# NumPy would start a thread for each CPU, for what nobody does here.
+# NumPy would start a thread for each CPU for linear algebra, which nothing here uses.
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 
 from oslo_service import backend  # noqa: E402
@@ -39,8 +38,8 @@ __all__ = ['backoff', 'clear_frames', 'loopingcall']
 
 
 def backoff(first: float, last: float) -> Iterator[float]:
-    """Seconds to pause between tries: they double up to the last, and a little more at
-    random."""
+    """Pauses between tries, in seconds: from ``first`` they double up to ``last``, each
+    with a random addition of up to half of ``first``."""
     pause = first
     while True:
         yield pause + random.uniform(0, first / 2)
@@ -49,8 +48,10 @@ def backoff(first: float, last: float) -> Iterator[float]:
 
 def clear_frames(error: BaseException | None) -> None:
     """Free the local variables of the frames in which an error and its causes were
-    raised. They and the places where they were handled refer to each other, and garbage
-    is looked for rarely.
+    raised.
+
+    An error refers to its frames, and often a frame to the error. The garbage collector
+    would free such a cycle late, since it runs rarely.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

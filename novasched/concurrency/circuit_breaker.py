@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A circuit breaker: a service that does not answer is not asked until a probe is
-answered."""
+"""A circuit breaker: a service that does not answer gets only probes until it answers
+one."""
 
 import math
 import threading
@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from novasched.concurrency import backoff
 
 FIRST_PROBE_S = 1.0
+"""Seconds between the first two probes. The pause doubles from probe to probe."""
 LAST_PROBE_S = 5.0
-"""Seconds between probes, at first and in the end."""
+"""Longest pause between two probes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Calls without an answer, none of which had one between: the moments of the first
-    and of the last (monotonic seconds), and why the last had none."""
+    """A series of calls without an answer, not interrupted by an answer.
+
+    :ivar since: when the first call failed, in monotonic seconds.
+    :ivar last: when the last call failed, in monotonic seconds.
+    :ivar why: why the last call failed.
+    """
 
     since: float
     last: float
@@ -28,13 +33,15 @@ class Trouble:
 class CircuitBreaker:
     """Tells callers whether the circuit to a service is open, and why.
 
-    One slow answer does not open it while others are answered: it opens if no call was
-    answered since the failed one began, or if none is while a probe fails. A thread
-    probes then, with back-off, and closes it at the first answer.
+    The circuit is closed while calls are answered. When a call fails after a wait, a
+    thread starts to probe, with back-off. The circuit opens at once if the service has
+    answered no call since the failed call began, and later if it answers no call while
+    a probe fails. One slow answer among many therefore does not open the circuit. The
+    first answered probe closes the circuit and ends the thread.
 
     :ivar reason: the failure for which the circuit is open; None while it is closed.
-    :ivar trouble: the calls without an answer since the last one that had one, also
-        those that failed too soon to open the circuit; None if there are none.
+    :ivar trouble: the calls without an answer since the last answer, including calls
+        that failed too fast to open the circuit; None after an answer.
     """
 
     def __init__(
@@ -47,10 +54,12 @@ class CircuitBreaker:
     ) -> None:
         """Begin with a closed circuit.
 
-        :param probe: asks for something small, and raises one of ``errors`` while there
-            is no answer.
-        :param on_change: called with the reason when the circuit opens, with None when
-            it closes.
+        :param probe: asks the service for something small; raises one of ``errors`` if
+            there is no answer.
+        :param first: seconds between the first two probes.
+        :param last: longest pause between two probes, in seconds.
+        :param on_change: called with the reason when the circuit opens, and with None
+            when the circuit closes.
         """
         self._probe = probe
         self._errors = errors
@@ -67,7 +76,7 @@ class CircuitBreaker:
         self.trouble: Trouble | None = None
 
     def wait_closed(self, seconds: float) -> bool:
-        """Wait until the circuit is closed; False if it stays open for that long."""
+        """Wait for the circuit to close; False if it is still open in the end."""
         return self._closed.wait(seconds)
 
     def succeeded(self) -> None:
@@ -76,18 +85,25 @@ class CircuitBreaker:
         self.trouble = None
 
     def missed(self, why: str) -> None:
-        """Note that a call got no answer, however soon it failed."""
+        """Note that a call got no answer, no matter how fast it failed."""
         now = time.monotonic()
-        before = self.trouble
-        self.trouble = Trouble(before.since if before else now, now, why)
+        since = now
+        if (before := self.trouble) is not None:
+            since = before.since
+        self.trouble = Trouble(since, now, why)
 
     def failed(self, reason: str, began: float) -> None:
-        """Note that a call has waited in vain since ``began`` (monotonic seconds)."""
+        """Note that a call has waited without an answer.
+
+        :param began: when the call began, in monotonic seconds.
+        """
         self.missed(reason)
+
         with self._lock:
             if self._probing or self._stopped.is_set():
                 return
             self._probing = True
+
         self._open_unless_succeeded(reason, began)
         threading.Thread(
             target=self._probe_until_answered,
@@ -97,12 +113,13 @@ class CircuitBreaker:
         ).start()
 
     def stop(self) -> None:
-        """Probe no more, and let no caller wait."""
+        """Stop probing, and let waiting callers go on."""
         self._stopped.set()
         self._closed.set()
 
     def _open_unless_succeeded(self, reason: str, began: float) -> bool:
-        """Open the circuit unless a call was answered since; True if it is open."""
+        """Open the circuit unless a call has been answered since ``began``; True if the
+        circuit is open."""
         if self.reason is None and self._last_success < began:
             self._on_change(reason)
             self._closed.clear()
@@ -119,16 +136,18 @@ class CircuitBreaker:
                 if self._stopped.wait(pause):
                     break
         finally:
-            # Whatever else a probe raises, callers are to meet it themselves.
+            # Also if a probe raises an unexpected error: callers will meet it, too.
             with self._lock:
                 self.reason = None
                 self._closed.set()
                 self._probing = False
+
         if was_open:
             self._on_change(None)
 
     def _is_answered(self, reason: str) -> bool:
-        """Probe; its failure counts only while no other call is answered."""
+        """Probe; True if the probe is answered, or if it fails while another call is
+        answered and the circuit is still closed."""
         began = time.monotonic()
         try:
             self._probe()

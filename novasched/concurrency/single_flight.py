@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single flight: one call serves all who wait for its result, and none gets one that is
-too old."""
+"""Single flight: one call serves all callers that wait for its result, and no caller
+gets a result that is too old."""
 
 import contextlib
 import math
@@ -17,13 +17,16 @@ Result = TypeVar('Result')
 FROM_NOW = math.inf
 """The moment of a caller that accepts only a flight which begins after the call."""
 STUCK_AFTER_S = 5.0
-"""Seconds after which a flight to Placement without a result is overtaken by the
-next."""
+"""Seconds after which the next flight to Placement no longer waits for a flight without
+a result."""
 
 
 @dataclass(slots=True)
 class _Flight(Generic[Result]):
-    """One run of the work; ``began`` is in monotonic seconds, minus infinity before."""
+    """One run of the work.
+
+    :ivar began: monotonic seconds; minus infinity until the flight begins.
+    """
 
     result: Future[Result] = field(default_factory=Future)
     began: float = -math.inf
@@ -36,10 +39,10 @@ class _Flight(Generic[Result]):
 class SingleFlight(Generic[Result]):
     """Runs work one flight after the other.
 
-    A caller gets the result of a flight that began at its moment or later: the current
-    one, the last one, or the next, which all share who came too late for the current
-    one. So work that takes long is done no more often than it must. Two fly at a time
-    only where one is stuck.
+    A caller gets the result of a flight that began at the caller's moment or later: the
+    last flight, the current flight, or the next flight. All callers that come too late
+    for the current flight share the next flight, so work that takes long runs no more
+    often than it must. Two flights overlap only if the first is stuck.
     """
 
     def __init__(
@@ -50,54 +53,72 @@ class SingleFlight(Generic[Result]):
     ) -> None:
         """Begin without a flight.
 
-        :param gather: waits, before a flight begins, for others who are about to want
-            it.
+        :param gather: called before a flight begins; waits for further callers that are
+            about to want the flight.
         :param stuck_after: seconds from the beginning of a flight after which the next
-            no longer waits for its end; None waits for ever.
+            flight no longer waits for its end; None waits for ever.
         """
         self._work = work
         self._gather = gather
         self._stuck_after = stuck_after
+        # Guards the current and the next flight; never held while work runs.
         self._lock = threading.Lock()
         self._flight = _Flight[Result]()
         self._next: _Flight[Result] | None = None
         self._flight.result.set_exception(RuntimeError('before the first flight'))
 
     def at_least(self, moment: float = FROM_NOW) -> Result:
-        """Return the result of a flight that began at that moment (monotonic seconds)
-        or later.
+        """Return the result of a flight that began at a moment or later.
 
-        An error of the work is raised to all who share the flight, and is not kept for
-        others.
+        All callers that share a flight get its error. An error is not kept for later
+        callers.
+
+        :param moment: monotonic seconds.
         """
         moment = min(moment, time.monotonic())
+        is_leader = False
         with self._lock:
-            flight = before = self._flight
-            leads = False
-            if before.began < moment or before.failed:
-                leads = self._next is None
-                flight = self._next = self._next or _Flight()
-        if leads:
-            if (left := self._stuck_after) is not None:
-                left = max(0.0, before.began + left - time.monotonic())
-            with contextlib.suppress(futures.TimeoutError):
-                before.result.exception(left)
-            self._gather()
-            with self._lock:
-                flight.began = time.monotonic()
-                self._flight = flight
-                self._next = None
-            try:
-                flight.result.set_result(self._work())
-            except BaseException as error:  # also for the others, whatever it is
-                flight.result.set_exception(error)
+            current = self._flight
+            flight = current
+            if current.began < moment or current.failed:
+                if self._next is None:
+                    self._next = _Flight()
+                    is_leader = True
+                flight = self._next
+
         try:
+            if is_leader:
+                self._fly(flight, current)
             return flight.result.result()
         finally:
-            del (
-                flight,
-                before,
-            )  # else the error leads to this frame, and the frame to the error
+            # An error refers to this frame, and the flight to the error: without the
+            # cycle, both are freed at once.
+            del flight
+            del current
+
+    def _fly(self, flight: _Flight[Result], previous: _Flight[Result]) -> None:
+        """Run the work in the thread of the flight's first caller, once the previous
+        flight has ended or is stuck."""
+        timeout = None
+        if self._stuck_after is not None:
+            timeout = max(0.0, previous.began + self._stuck_after - time.monotonic())
+        with contextlib.suppress(futures.TimeoutError):
+            previous.result.exception(timeout)
+        self._gather()
+
+        with self._lock:
+            flight.began = time.monotonic()
+            self._flight = flight
+            self._next = None
+        try:
+            flight.result.set_result(self._work())
+        except BaseException as error:
+            # Every exception: the other callers of the flight wait for the result.
+            flight.result.set_exception(error)
+        finally:
+            # As above.
+            del flight
+            del previous
 
     @property
     def idle(self) -> bool:

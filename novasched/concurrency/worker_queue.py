@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue of work for one thread, which no request waits for."""
+"""A bounded queue of work for one thread, for which no request waits."""
 
 import contextlib
 import logging
@@ -10,17 +10,18 @@ from typing import Generic, TypeVar
 
 LOG = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 10.0
-"""Seconds that a process that ends gives to the items that wait."""
+"""Seconds that an ending process gives to the waiting items."""
 Item = TypeVar('Item')
 
 
 class WorkerQueue(Generic[Item]):
-    """Items that wait, and the thread that works on them in order.
+    """A queue of items, and a thread that works on the items in order.
 
-    :param work: does one item; its errors are logged.
-    :param name: of the thread.
+    :param work: does one item. Errors are logged.
+    :param name: name of the thread.
     :param describe: an item in words, for the log.
-    :param capacity: items that wait at the most; more are dropped.
+    :param capacity: how many items may wait; further items are dropped.
+    :ivar dropped: number of dropped items.
     """
 
     def __init__(
@@ -33,13 +34,15 @@ class WorkerQueue(Generic[Item]):
         self._work = work
         self._name = name
         self._describe = describe
+        # None ends the thread.
         self._waiting: queue.Queue[Item | None] = queue.Queue(capacity)
         self._thread: threading.Thread | None = None
+        # Guards the start of the thread, and the counter.
         self._lock = threading.Lock()
         self.dropped = 0
 
     def put(self, item: Item) -> bool:
-        """Have it done; False if it is dropped."""
+        """Queue an item; False if the item is dropped."""
         self._start()
         try:
             self._waiting.put_nowait(item)
@@ -50,23 +53,27 @@ class WorkerQueue(Generic[Item]):
         return True
 
     def close(self) -> None:
-        """Do what waits, for up to :data:`CLOSE_TIMEOUT_S`; a later item starts a new
-        thread."""
-        if (thread := self._thread) is not None:
-            with contextlib.suppress(queue.Full):
-                self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
-            thread.join(CLOSE_TIMEOUT_S)
-            if thread.is_alive():
-                return
-            self._thread = None
-            if not self._waiting.empty():  # it came behind the end
-                self._start()
-                self.close()
+        """Work on the waiting items for up to :data:`CLOSE_TIMEOUT_S`, and end the
+        thread. A later item starts a new thread."""
+        if (thread := self._thread) is None:
+            return
+
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
+        thread.join(CLOSE_TIMEOUT_S)
+        if thread.is_alive():
+            return
+        self._thread = None
+
+        # An item that was queued behind the end needs another thread.
+        if not self._waiting.empty():
+            self._start()
+            self.close()
 
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                # Not earlier: a thread does not survive a fork.
+                # Not in the constructor: a thread does not survive a fork.
                 self._thread = threading.Thread(
                     target=self._run, name=self._name, daemon=True
                 )
@@ -76,9 +83,8 @@ class WorkerQueue(Generic[Item]):
         while (item := self._waiting.get()) is not None:
             try:
                 self._work(item)
-            except (
-                Exception
-            ):  # One that cannot be done must not keep the others from it.
+            except Exception:
+                # The thread must survive an item that fails.
                 LOG.exception('Cannot %s', self._describe(item))
             # Otherwise the thread would keep the last item, such as a large decision,
             # in memory until the next item comes.
