@@ -96,7 +96,7 @@ class TrackedConnections:
     def abort(self) -> None:
         """Shut every connection down, whichever thread waits on it."""
         with self._lock:
-            sockets = list(self._sockets.values())
+            sockets: list[socket.socket | None] = list(self._sockets.values())
             for connection in self._connections:
                 # PyMySQL has no public access to its socket; None before it connects.
                 sockets.append(getattr(connection, '_sock', None))

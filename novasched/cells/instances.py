@@ -2,10 +2,10 @@
 """Instances in the cells, and flavors in the API database, for the few requests that
 need them.
 
-A request mostly needs a few instances that it names: those are read by their UUIDs.
-Where all instances on a host count, simultaneous requests share a reading, and the
-hosts that are made of the reading. Where only the flavors of instances count, the
-database sends one instance of each flavor.
+Most requests need a few named instances, which are read by their UUIDs. Where all
+instances on a host count, simultaneous requests share a reading and the hosts made from
+the reading. Where only the flavors of instances count, the database sends one instance
+of each flavor.
 """
 
 import threading
@@ -33,8 +33,7 @@ from novasched.scheduler.ports import InstanceState
 READING_THREADS = 64
 
 NAMES_PER_QUERY = 1000
-"""Names in one statement. For more hosts than that, reading all instances is
-cheaper."""
+"""Names in one statement. For more hosts, reading all instances is cheaper."""
 ROWS_PER_FETCH = 1000
 """Rows in memory while a table is read."""
 FINISHED_MIGRATIONS = (
@@ -46,32 +45,32 @@ FINISHED_MIGRATIONS = (
     'error',
     'cancelled',
 )
-"""Statuses of migrations that are over. An evacuation resets the instance's task before
-it sets its host, and ends its migration only after that."""
+"""Statuses of migrations that are over. An evacuation first resets the instance's task,
+then sets its host, and ends its migration last."""
 SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
-"""Columns of flavors in which null stands for 0."""
+"""Columns of flavors in which NULL stands for 0."""
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
-"""Instances by host name, and by UUID."""
+"""Host name to instance UUID to instance."""
 Item = TypeVar('Item')
 Answer = TypeVar('Answer')
 
 
 class InstanceDetail(Enum):
-    """The instances that are read for each host."""
+    """The detail in which instances on a host are read."""
 
     ONE_OF_EACH_FLAVOR = 'one of each flavor'
-    """The UUID and the flavor alone."""
+    """UUID and flavor of one instance of each flavor."""
     ALL = 'all'
     ALL_WITH_IMAGES = 'all with images'
-    """The instances with the properties of their images."""
+    """All instances, with the properties of their images."""
 
 
 @dataclass(frozen=True, eq=False)
 class InstanceReading:
-    """Instances of a cell as they were at one moment.
+    """Instances of a cell at one moment.
 
     :ivar names: the hosts whose instances were read; None for all hosts of the cell.
-    :ivar version: an object that no other reading has.
+    :ivar version: an object that identifies the reading.
     """
 
     names: Set[str] | None
@@ -109,9 +108,10 @@ class HostInstances:
         self._cells = cells
         self._timeout = timeout
         self._pool = pool
+        # Not the pool of the cells: its threads must not wait for long readings.
         self._reading_pool = futures.ThreadPoolExecutor(READING_THREADS, 'instances')
         self._readers: dict[tuple[Cell, InstanceDetail], InstanceReader] = {}
-        self._merging = threading.Lock()
+        self._merge_lock = threading.Lock()
         # The last hosts of add_all(), as long as a request or a snapshot uses them.
         self._merged: Callable[[], HostsWithInstances | None] = lambda: None
 
@@ -120,14 +120,14 @@ class HostInstances:
         self._reading_pool.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Forget cells that are gone."""
+        """Drop the readers, so that cells that are gone can be freed."""
         self._readers = {}
 
     def add_named(
         self, hosts: Mapping[str, Host], uuids: Collection[str]
     ) -> Mapping[str, Host]:
-        """The hosts, with the named instances that are on them. Instances that a host
-        has already stay there.
+        """Add the named instances to the hosts that run them. A host keeps the
+        instances that it already has.
 
         :raises DatabaseUnavailable: no cell answers.
         """
@@ -138,15 +138,18 @@ class HostInstances:
 
         by_cell = self._ask(cells, read, self._pool)
         if by_cell.keys() != cells:
-            hosts = {x: host for x, host in hosts.items() if host.cell_uuid in by_cell}
+            hosts = {
+                uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell
+            }
         if not any(by_cell.values()):
             return hosts
 
-        added = dict(hosts)  # most are as they were
+        # Only the few hosts with a named instance are made anew.
+        merged = dict(hosts)
         for uuid, host in hosts.items():
             if instances := by_cell[host.cell_uuid].get(host.host):
-                added[uuid] = replace(host, instances={**host.instances, **instances})
-        return added
+                merged[uuid] = replace(host, instances={**host.instances, **instances})
+        return merged
 
     def add_all(
         self,
@@ -155,13 +158,12 @@ class HostInstances:
         detail: InstanceDetail,
         moment: float,
     ) -> Mapping[str, Host]:
-        """The hosts with these UUIDs, and perhaps other hosts, with the instances that
-        are on them at that moment or later. A host is the same object as before if
-        neither the host nor any of its instances has changed.
+        """The hosts with these UUIDs, and perhaps other hosts, with their instances as
+        of a moment or later. A host is the same object as before if neither the host
+        nor its instances have changed.
 
         :param uuids: UUIDs of compute nodes; None for all hosts.
         :param moment: monotonic seconds.
-
         :raises DatabaseUnavailable: no cell answers.
         """
         chosen: Iterable[Host] = hosts.values()
@@ -177,8 +179,9 @@ class HostInstances:
             return reader.on(names[cell.uuid], moment)
 
         readings = self._ask(names.keys(), read, self._reading_pool)
-        # Requests that waited for the same readings share the hosts.
-        with self._merging:
+        # Requests that waited for the same readings share the hosts, so only the first
+        # request merges.
+        with self._merge_lock:
             merged = _merged(hosts, readings, self._merged())
             self._merged = weakref.ref(merged)
         return merged
@@ -186,22 +189,22 @@ class HostInstances:
     def hosts_of(
         self, uuids: Collection[str], cells: Mapping[str, Mapping[str, Host]]
     ) -> dict[str, Host]:
-        """The host that each of the instances with these UUIDs is on, of the hosts of
-        cells.
+        """The host of each of these instances, by the UUID of the instance.
 
+        :param cells: the hosts among which to look, by the UUID of their cell.
         :raises DatabaseUnavailable: no cell answers.
         """
-        known = [cell for cell in self._cells.all() if cell.uuid in cells]
-        read = lambda cell: named_instances(cell.database, uuids)  # noqa: E731
-        answers = scatter_gather(self._pool, known, read, self._timeout)
-        if known and not answers:
-            raise no_answer(known)
-        return {
-            uuid: host
-            for cell, by_host in answers
-            for host in (cells[cell.uuid].values() if by_host else ())
-            for uuid in by_host.get(host.host, ())
-        }
+
+        def read(cell: Cell) -> InstancesByHost:
+            return named_instances(cell.database, uuids)
+
+        hosts = {}
+        for cell_uuid, by_host in self._ask(cells, read, self._pool).items():
+            if not by_host:
+                continue
+            for host in cells[cell_uuid].values():
+                hosts.update(dict.fromkeys(by_host.get(host.host, ()), host))
+        return hosts
 
     def _ask(
         self,
@@ -225,7 +228,7 @@ def _merged(
     """The hosts whose instances were read, with the instances.
 
     A host that has not changed stays the same object as in ``last``: filters and
-    weighers are asked again about new objects only.
+    weighers judge only new objects again.
     """
     versions = {uuid: reading.version for uuid, reading in readings.items()}
     if last is None:
@@ -263,7 +266,7 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
         uuid = base.table('instances').c.uuid
         chunks = _chunks(valid, NAMES_PER_QUERY)
         return _instances(
-            connection, (select.where(uuid.in_(chunk)) for chunk in chunks)
+            connection, [select.where(uuid.in_(chunk)) for chunk in chunks]
         )
 
     return base.read(work)
@@ -272,31 +275,35 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
 class InstanceReader:
     """Reads instances on hosts of a cell.
 
-    There is one reading at a time, of all hosts for which a request waits when the
-    reading begins. The reading is dropped when no request waits any more: an instance
-    takes about 180 bytes, and more with an image that no other instance has.
+    One reading runs at a time. It covers the hosts of all requests that wait when the
+    reading begins. The reading is dropped once no request waits: an instance takes
+    about 180 bytes, and more if its image is rare.
     """
 
     def __init__(self, base: Database, detail: InstanceDetail) -> None:
         self._base = base
         self._detail = detail
+        # Guards the waiting requests, and the flights that they share.
         self._lock = threading.Lock()
         self._waiting: dict[object, Set[str]] = {}
         self._flights = SingleFlight(self._read)
 
     def on(self, hosts: Set[str], moment: float) -> InstanceReading:
-        """The instances on these hosts, and perhaps on others, as they were at that
-        moment (monotonic seconds) or later.
+        """The instances on these hosts, and perhaps on more hosts, as of a moment or
+        later.
 
+        :param moment: monotonic seconds.
         :raises DatabaseUnavailable: the cell does not answer.
         """
         request = object()
         with self._lock:
             self._waiting[request] = hosts
             flights = self._flights
+
         try:
             reading = flights.at_least(moment)
             if not all(map(reading.covers, hosts)):
+                # The reading began before this request: the next one covers the hosts.
                 reading = flights.at_least()
             return reading
         finally:
@@ -308,7 +315,9 @@ class InstanceReader:
     def _read(self) -> InstanceReading:
         with self._lock:
             names = frozenset[str]().union(*self._waiting.values())
-        hosts = names if len(names) <= NAMES_PER_QUERY else None
+        hosts: Set[str] | None = names
+        if len(names) > NAMES_PER_QUERY:
+            hosts = None
 
         def work(connection: sa.Connection) -> InstancesByHost:
             select = _select_on_hosts(self._base)
@@ -325,8 +334,8 @@ class InstanceReader:
 
 
 def _may_be_uuid(text: str) -> bool:
-    """False for texts that no row can hold: hints are free text, of which databases
-    refuse some."""
+    """False for texts that cannot be a UUID: scheduler hints are free text, and a
+    database may refuse a text."""
     return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
 
 
@@ -338,28 +347,28 @@ def _select_on_hosts(base: Database) -> sa.Select[Any]:
 
 def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
     """Select one row for all instances of a flavor on a host, without the project."""
-    of = select.selected_columns
+    columns = select.selected_columns
     select = select.with_only_columns(
-        sa.func.min(of.uuid),
-        of.host,
+        sa.func.min(columns.uuid),
+        columns.host,
         sa.null(),
-        of.instance_type_id,
+        columns.instance_type_id,
     )
-    return select.group_by(of.host, of.instance_type_id)
+    return select.group_by(columns.host, columns.instance_type_id)
 
 
 def _instances(
     connection: sa.Connection, selects: Iterable[sa.Select[Any]]
 ) -> dict[str, dict[str, Instance]]:
     """Read instances row after row, so that few rows are in memory at the same time.
-    Equal names and numbers are the same object."""
+    Equal project ids and equal flavor ids are one object, which saves memory."""
     by_host: dict[str, dict[str, Instance]] = {}
     interned: dict[Any, Any] = {}
     for select in selects:
-        found = connection.execute(
+        instance_rows = connection.execute(
             select, execution_options={'yield_per': ROWS_PER_FETCH}
         )
-        for uuid, host, project, flavor in found:
+        for uuid, host, project, flavor in instance_rows:
             by_host.setdefault(host, {})[uuid] = Instance(
                 uuid,
                 interned.setdefault(project, project),
@@ -373,29 +382,33 @@ def _add_images(
     base: Database,
     by_host: Mapping[str, dict[str, Instance]],
 ) -> None:
-    """Give the instances the properties of their images; equal ones are the same
+    """Give the instances the properties of their images. Equal properties are one
     object."""
     table = base.table('instance_system_metadata')
     select = base.select(
         'instance_system_metadata', rows.SYSTEM_METADATA_COLUMNS
     ).where(table.c.key.startswith('image_', autoescape=True))
     interned: dict[Any, Mapping[str, Any]] = {}
+
     pairs = ((instances, uuid) for instances in by_host.values() for uuid in instances)
     for chunk in _chunks(pairs, NAMES_PER_QUERY):
         metadata: dict[str, dict[str, str]] = {uuid: {} for _, uuid in chunk}
-        for row in connection.execute(
-            select.where(table.c.instance_uuid.in_(metadata))
-        ):
+        in_chunk = table.c.instance_uuid.in_(metadata)
+        for row in connection.execute(select.where(in_chunk)):
+            # MySQL ignores case: a row may spell the UUID in another way.
             if row.instance_uuid in metadata:
                 metadata[row.instance_uuid][row.key] = row.value
+
         for instances, uuid in chunk:
-            if texts := metadata[uuid]:
-                content = frozenset(texts.items())
-                if content not in interned:
-                    interned[content] = from_system_metadata(texts)
-                instances[uuid] = replace(
-                    instances[uuid], image_properties=interned[content]
-                )
+            texts = metadata[uuid]
+            if not texts:
+                continue
+            content = frozenset(texts.items())
+            if content not in interned:
+                interned[content] = from_system_metadata(texts)
+            instances[uuid] = replace(
+                instances[uuid], image_properties=interned[content]
+            )
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -406,79 +419,105 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
-    """Reads one instance as it is at one moment, before its allocations are deleted in
-    Placement. Implements :class:`novasched.scheduler.ports.Instances`; an instance that
-    is mapped to a cell which lacks its row cannot be told, either."""
+    """Reads the state of one instance before its allocations are deleted in Placement.
+    Implements :class:`novasched.scheduler.ports.Instances`."""
 
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
+        """See :class:`novasched.scheduler.ports.Instances`.
+
+        :raises DatabaseUnavailable: a database does not answer, or the cell to which
+            the instance is mapped has no row of the instance.
+        """
         api = self.cells.api
         mappings = api.rows('instance_mappings', ('cell_id',), instance_uuid=uuid)
         if not mappings:
             return None
         if mappings[0].cell_id is None:
             return InstanceState(building=True)
+
         cells = api.rows('cell_mappings', ('uuid',), id=mappings[0].cell_id)
-        if cells and cells[0].uuid == CELL0:
-            return InstanceState(gone=True)
-        cell = self.cells.get(cells[0].uuid) if cells else None
+        cell = None
+        if cells:
+            if cells[0].uuid == CELL0:
+                return InstanceState(gone=True)
+            cell = self.cells.get(cells[0].uuid)
         if cell is None:
             raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
-        base = cell.database
+        return _instance_state(cell.database, uuid, providers)
 
-        def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
-            table = base.table('instances')
-            nodes = base.table('compute_nodes')
-            names = ('host', 'task_state', 'vm_state', 'deleted', 'hidden')
-            columns = [
-                table.c[x] if x in table.c else sa.null().label(x) for x in names
-            ]
-            row = connection.execute(
-                sa.select(*columns).where(table.c.uuid == uuid)
-            ).first()
-            migrations = base.select('migrations', ('status',), instance_uuid=uuid)
-            hosts = base.select('compute_nodes', ('host',)).where(
-                nodes.c.uuid.in_(providers)
-            )
-            return row, [*connection.execute(migrations)], [*connection.execute(hosts)]
 
-        row, migrations, hosts = base.read(read)
-        if row is None:
-            raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
-        unfinished = [
-            x.status for x in migrations if x.status not in FINISHED_MIGRATIONS
-        ]
-        migration = next(iter(unfinished), None)
-        if row.hidden:
-            migration = 'cross-cell migration'
-        return InstanceState(
-            building=row.vm_state == 'building',
-            gone=bool(row.deleted),
-            host=row.host,
-            task=row.task_state or migration,
-            hosts=frozenset(node.host for node in hosts),
+def _instance_state(
+    base: Database, uuid: str, providers: Collection[str]
+) -> InstanceState:
+    """Read the state of an instance in its cell, in one transaction.
+
+    :param providers: UUIDs of compute nodes whose hosts are wanted.
+    """
+
+    def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
+        # Not select(): a deleted instance counts, too.
+        table = base.table('instances')
+        columns: list[sa.ColumnElement[Any]] = []
+        for name in ('host', 'task_state', 'vm_state', 'deleted', 'hidden'):
+            if name in table.c:
+                columns.append(table.c[name])
+            else:
+                columns.append(sa.null().label(name))
+        instance = connection.execute(
+            sa.select(*columns).where(table.c.uuid == uuid)
+        ).first()
+
+        migrations = base.select('migrations', ('status',), instance_uuid=uuid)
+        is_provider = base.table('compute_nodes').c.uuid.in_(providers)
+        nodes = base.select('compute_nodes', ('host',)).where(is_provider)
+        return (
+            instance,
+            list(connection.execute(migrations)),
+            list(connection.execute(nodes)),
         )
+
+    instance, migrations, nodes = base.read(read)
+    if instance is None:
+        raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
+
+    task = instance.task_state or None
+    if not task and instance.hidden:
+        task = 'cross-cell migration'
+    if not task:
+        for migration in migrations:
+            if migration.status not in FINISHED_MIGRATIONS:
+                task = migration.status
+                break
+    return InstanceState(
+        building=instance.vm_state == 'building',
+        gone=bool(instance.deleted),
+        host=instance.host,
+        task=task,
+        hosts=frozenset(node.host for node in nodes),
+    )
 
 
 def find_flavor(api: Database, name: str) -> Flavor | None:
-    """The flavor of that id, or else of that name; None if there is none.
+    """The flavor with this id, or else with this name; None if neither exists.
 
     :raises DatabaseUnavailable: the API database does not answer.
     """
     for column in ('flavorid', 'name'):
         columns = ('id', 'name', 'flavorid', *SIZES)
         for row in api.rows('flavors', columns, **{column: name}):
-            extra_specs = api.rows(
+            extra_specs = {}
+            for spec in api.rows(
                 'flavor_extra_specs', ('key', 'value'), flavor_id=row.id
-            )
+            ):
+                if spec.value is not None:
+                    extra_specs[spec.key] = spec.value
             return Flavor(
                 id=row.id,
                 name=row.name,
                 flavorid=row.flavorid,
-                extra_specs={
-                    x.key: x.value for x in extra_specs if x.value is not None
-                },
+                extra_specs=extra_specs,
                 **{size: getattr(row, size) or 0 for size in SIZES},
             )
     return None

@@ -54,10 +54,10 @@ SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 
 class LazyColumn(Generic[Value]):
-    """A long column of compute_nodes that few requests look at, parsed on demand and
-    once for all hosts with the same text, which share the value for as long as one of
-    them is in memory. A text that cannot be parsed counts as absent, and the log names
-    the first host with it.
+    """A long column of compute_nodes that few requests need, parsed on demand.
+
+    Hosts with equal texts share one value, as long as one of the hosts is in memory. A
+    text that cannot be parsed counts as absent, and the log names its first host.
     """
 
     def __init__(
@@ -66,15 +66,17 @@ class LazyColumn(Generic[Value]):
         self.column = column
         self.parse = parse
         self.absent = absent
-        # By length and hash, which Python salts: the texts would take most of the
-        # memory.
+        # By length and hash of the text: the texts themselves would take most of the
+        # memory. Python salts its hashes, so that nobody can prepare a collision.
         self._values: WeakValueDictionary[tuple[int, int], _LazyValue[Value]]
         self._values = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
+        """A function that returns the value of the column in a row."""
         text = getattr(row, self.column)
         if text is None:
             return lambda: self.absent
+
         key = len(text), hash(text)
         value = self._values.get(key)
         if value is None:
@@ -83,7 +85,7 @@ class LazyColumn(Generic[Value]):
 
 
 class _LazyValue(Generic[Value]):
-    """A text until the first call, its value from then on."""
+    """Holds a text until the first call, and its value afterwards."""
 
     __slots__ = ('__weakref__', '_column', '_node', '_text', '_value')
 
@@ -99,10 +101,11 @@ class _LazyValue(Generic[Value]):
             try:
                 self._value = self._column.parse(text)
             except (ValueError, RecursionError) as error:
-                name = self._column.column
-                node = self._node
                 LOG.warning(
-                    'Column %s of compute node %s cannot be read: %s', name, node, error
+                    'Column %s of compute node %s cannot be read: %s',
+                    self._column.column,
+                    self._node,
+                    error,
                 )
             self._text = None
         return self._value
@@ -113,11 +116,15 @@ PCI_STATS = LazyColumn[Pools]('pci_stats', pools, ())
 
 Triples = tuple[tuple[str, ...], ...]
 MAX_CACHED_TRIPLES = 1000
+"""Texts of ``supported_instances`` with their values in memory."""
 _triples_by_text: dict[str | None, Triples] = {}
 
 
 def service(row: Any, up: bool) -> Service:
-    """A service; ``up`` says that it has reported in time."""
+    """The service of a row.
+
+    :param up: the service has reported in time.
+    """
     return Service(
         host=row.host,
         up=up and not row.forced_down,
@@ -128,22 +135,26 @@ def service(row: Any, up: bool) -> Service:
 
 
 def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host | None:
-    """A host without its aggregates and instances; None while its nova-compute has not
-    reported any resources yet.
+    """A host without aggregates and instances; None until its nova-compute has reported
+    resources.
 
-    :raises ValueError: a column holds no valid value.
+    :raises ValueError: the value of a column is invalid.
     """
     if row.free_disk_gb is None or row.uuid is None:
         return None
+
     stats = _texts(_decoded(row, 'stats', dict))
+    hypervisor_version = None
+    if row.hypervisor_version is not None:
+        hypervisor_version = amount('hypervisor_version', row.hypervisor_version)
 
     def number(column: str) -> int:
         return amount(column, getattr(row, column))
 
     return Host(
-        host=_named(row, 'host'),
-        nodename=_named(row, 'hypervisor_hostname'),
-        uuid=_named(row, 'uuid'),
+        host=_name(row, 'host'),
+        nodename=_name(row, 'hypervisor_hostname'),
+        uuid=_name(row, 'uuid'),
         cell_uuid=cell_uuid,
         service=service,
         total_usable_ram_mb=number('memory_mb'),
@@ -161,9 +172,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         failed_builds=_number(stats, 'failed_builds'),
         host_ip=str(row.host_ip) if row.host_ip else None,
         hypervisor_type=row.hypervisor_type,
-        hypervisor_version=(
-            None if row.hypervisor_version is None else number('hypervisor_version')
-        ),
+        hypervisor_version=hypervisor_version,
         hypervisor_hostname=row.hypervisor_hostname,
         cpu_info=row.cpu_info and sys.intern(row.cpu_info),
         supported_instances=_supported(row),
@@ -175,10 +184,12 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
 
 
 def _free_disk_gb(row: Any) -> int:
-    """Disk that is free even if sparse images grow to their full size."""
+    """Disk that remains free even if sparse images grow to their full size: the lower
+    of ``free_disk_gb`` and ``disk_available_least``, as in nova."""
     free = amount('free_disk_gb', row.free_disk_gb)
     if row.disk_available_least is None:
         return free
+
     least = amount('disk_available_least', row.disk_available_least)
     if least > free:
         LOG.warning(
@@ -191,32 +202,43 @@ def _free_disk_gb(row: Any) -> int:
 
 
 def _supported(row: Any) -> Triples:
-    """Triples (architecture, hypervisor type, VM mode); one object for hosts with the
-    same."""
+    """Triples (architecture, hypervisor type, VM mode). Hosts with equal texts share
+    one object."""
     text = row.supported_instances
-    if text not in _triples_by_text:
-        if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
-            _triples_by_text.clear()
-        triples = _decoded(row, 'supported_instances', list)
-        _triples_by_text[text] = tuple(
-            tuple(map(canonical, SUPPORTED_TRIPLE, map(str, triple)))
-            for triple in triples
-            if isinstance(triple, list)
-        )
+    if text in _triples_by_text:
+        return _triples_by_text[text]
+
+    triples = []
+    for triple in _decoded(row, 'supported_instances', list):
+        if isinstance(triple, list):
+            triples.append(tuple(map(canonical, SUPPORTED_TRIPLE, map(str, triple))))
+
+    if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
+        _triples_by_text.clear()
+    _triples_by_text[text] = tuple(triples)
     return _triples_by_text[text]
 
 
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
-    """Statistics as texts, as nova has them, whatever nova-compute counts in them."""
-    return {
-        sys.intern(name): None if value is None else str(value)
-        for name, value in stats.items()
-    }
+    """Statistics with their values as texts, as in nova, whichever statistics a
+    nova-compute reports."""
+    texts: dict[str, str | None] = {}
+    for name, value in stats.items():
+        text = None
+        if value is not None:
+            text = str(value)
+        texts[sys.intern(name)] = text
+    return texts
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:
-    """The host's ratio; 0.0 and null stand for our options, with and without
-    ``initial_``."""
+    """The allocation ratio of a host.
+
+    0.0 and NULL stand for the option ``*_allocation_ratio``; if the option is unset,
+    too, for ``initial_*_allocation_ratio``.
+
+    :param name: cpu, ram or disk.
+    """
     option = f'{name}_allocation_ratio'
     value = getattr(row, option) or getattr(settings, option)
     ratio = float(value or getattr(settings, f'initial_{option}'))
@@ -226,10 +248,14 @@ def _ratio(row: Any, name: str, settings: Settings) -> float:
 
 
 def _decoded(row: Any, column: str, kind: type) -> Any:
-    """A JSON column; one that is broken counts as empty, with a warning."""
+    """The value of a JSON column. An invalid text counts as empty, with a warning.
+
+    :param kind: the type of a valid value.
+    """
     text = getattr(row, column)
     if not text:
         return kind()
+
     try:
         value = json.loads(text)
     except (ValueError, TypeError, RecursionError):
@@ -249,7 +275,7 @@ def _number(stats: Mapping[str, str | None], name: str) -> int:
         return 0
 
 
-def _named(row: Any, column: str) -> str:
+def _name(row: Any, column: str) -> str:
     name = getattr(row, column)
     if not isinstance(name, str):
         raise ValueError(f'{column} is {reprlib.repr(name)}')

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Liveness of services, as ``[DEFAULT] servicegroup_driver`` says.
+"""Liveness of services, by the option ``[DEFAULT] servicegroup_driver``.
 
-With ``db`` each service counts up in its row of the services table. With ``mc`` each
-service keeps a key in memcached, which nova's services and ours read and write through
-oslo.cache.
+With ``db``, a service counts up in its row of the services table. With ``mc``, a
+service keeps a key in memcached; nova's services and novasched use oslo.cache for it.
 """
 
 import contextlib
@@ -37,46 +36,49 @@ SCHEDULER = 'nova-scheduler'
 
 
 class DatabaseServiceGroup:
-    """Services are up while they write to their rows."""
+    """Driver ``db``: a service is up while it writes to its row.
+
+    :param service_down_time: seconds after the last report at which a service counts as
+        down.
+    """
 
     def __init__(self, service_down_time: int) -> None:
         self._down_time = timedelta(seconds=service_down_time)
 
     def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
-        """Tells whether a service has not reported in time, for the moment of
-        :meth:`moment`.
+        """A column that is true if the service has not reported in time. The statement
+        needs the parameters of :meth:`moment`.
 
-        A service that has never reported is as old as its row. The clocks of hosts
-        differ, so a report from the near future counts, too.
+        For a service without a report, the creation of its row counts. The clocks of
+        hosts differ, so a report from the near future counts as in time.
         """
-        seen = sa.func.coalesce(services.c.last_seen_up, services.c.created_at)
-        first, last = (
-            sa.bindparam(name, type_=sa.DateTime) for name in ('first', 'last')
-        )
-        return sa.or_(seen.is_(None), seen < first, seen > last).label('late')
+        reported_at = sa.func.coalesce(services.c.last_seen_up, services.c.created_at)
+        first = sa.bindparam('first', type_=sa.DateTime)
+        last = sa.bindparam('last', type_=sa.DateTime)
+        is_late = sa.or_(reported_at.is_(None), reported_at < first, reported_at > last)
+        return is_late.label('late')
 
     def moment(self, now: datetime) -> Mapping[str, datetime]:
-        """Parameters for a statement with :meth:`late`."""
+        """The parameters of a statement with :meth:`late`."""
         return {'first': now - self._down_time, 'last': now + self._down_time}
 
     def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
         """The ids of the services that are down.
 
-        :param services: rows with this binary that have ``host`` and ``late``, by id.
+        :param services: rows of this binary by id, with ``host`` and ``late``.
         """
         return frozenset(id for id, row in services.items() if row.late)
 
 
 class MemcachedServiceGroup:
-    """Services are up while their keys ``topic:host`` are younger than
+    """Driver ``mc``: a service is up while its key ``topic:host`` is younger than
     ``service_down_time``.
 
-    One thread alone asks memcached: each thread has a client of its own, which
-    remembers for minutes which servers are dead, so several would contradict each other
-    after an outage.
+    One thread does all queries. oslo.cache gives each thread its own client, and a
+    client remembers dead servers for minutes: after an outage, several threads would
+    contradict each other.
 
-    :param region: a dogpile cache region, which mangles keys and hides values that are
-        too old.
+    :param region: a dogpile cache region, which mangles keys and hides old values.
     """
 
     def __init__(self, region: Any, host: str, utcnow: Callable[[], datetime]) -> None:
@@ -84,12 +86,13 @@ class MemcachedServiceGroup:
         self._own_key = service_key(SCHEDULER, host)
         self._utcnow = utcnow
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='memcached')
+        # Guards _is_failing: the heartbeat and every reading of a cell set it.
         self._lock = threading.Lock()
         self._has_reported = False
         self._is_failing = False
 
     def report_state(self) -> None:
-        """Renew our own key and read it back: clients of memcached hide failed
+        """Renew the scheduler's key and read it back: clients of memcached hide failed
         writes."""
 
         def write() -> bool:
@@ -103,7 +106,7 @@ class MemcachedServiceGroup:
             self._set_failing('it does not keep our own key')
 
     def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
-        """No row tells."""
+        """False for every row: the driver does not look at rows."""
         return sa.false().label('late')
 
     def moment(self, now: datetime) -> Mapping[str, datetime]:
@@ -111,23 +114,27 @@ class MemcachedServiceGroup:
         return {}
 
     def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
-        """The ids of the services without a key; of all while memcached does not
-        answer."""
+        """The ids of the services without a key. While memcached does not answer, all
+        services are down."""
         if not services:
             return frozenset()
+
         keys = [service_key(binary, row.host) for row in services.values()]
-        none = [False] * (len(keys) + 1)
+        no_keys = [False] * (len(keys) + 1)
         own_exists, *exist = self._ask(
-            lambda: self._exist([self._own_key, *keys]), none
+            lambda: self._exist([self._own_key, *keys]), no_keys
         )
+        # The scheduler's own key is asked for, too: if it vanished together with all
+        # others, memcached has lost its content.
         if self._has_reported and not own_exists and not any(exist):
             self._set_failing('it has no key of any service')
-        for key, exists in zip(keys, exist, strict=True):
+
+        down = set()
+        for id, key, exists in zip(services, keys, exist, strict=True):
             if not exists:
                 MEMCACHED_LOG.debug('Seems service %s is down', key)
-        return frozenset(
-            id for id, exists in zip(services, exist, strict=True) if not exists
-        )
+                down.add(id)
+        return frozenset(down)
 
     def _exist(self, keys: Sequence[str]) -> list[bool]:
         from oslo_cache import core
@@ -137,9 +144,8 @@ class MemcachedServiceGroup:
     def _ask(self, ask: Callable[[], Answer], default: Answer) -> Answer:
         try:
             return self._thread.submit(ask).result()
-        except (
-            Exception
-        ) as error:  # each client of oslo.cache has exceptions of its own
+        except Exception as error:
+            # Every client of oslo.cache has its own exceptions.
             self._set_failing(f'{type(error).__name__}: {hide(error)}')
             return default
 
@@ -150,8 +156,8 @@ class MemcachedServiceGroup:
             self._is_failing = why is not None
         if why is not None and not before:
             MEMCACHED_LOG.warning(
-                'Lost connection to memcache server for reporting service status: %s.'
-                ' All services count as down.',
+                'Lost connection to memcache server for reporting service status: %s. '
+                'All services count as down.',
                 why,
             )
         elif why is None and before:
@@ -162,11 +168,12 @@ class MemcachedServiceGroup:
 
 @dataclass
 class Heartbeat:
-    """The scheduler's own row in the services table of ``[database] connection``, which
-    all workers of a host write to.
+    """The scheduler's row in the services table of ``[database] connection``. All
+    workers of a host write to the same row.
 
-    :ivar memcached: where it reports, with ``[DEFAULT] servicegroup_driver = mc``, once
-        it has the row.
+    :ivar own: the database of ``[database] connection``.
+    :ivar memcached: with ``[DEFAULT] servicegroup_driver = mc``, the service group to
+        which the scheduler reports; None with ``db``.
     """
 
     own: Database
@@ -178,7 +185,7 @@ class Heartbeat:
     _silent_cells: set[str] = field(default_factory=set, init=False)
 
     def register(self) -> None:
-        """Insert the row, or update the version in it.
+        """Insert the row, or update its version.
 
         :raises DatabaseUnavailable: the database does not answer.
         """
@@ -202,14 +209,15 @@ class Heartbeat:
             if not self._update(connection, {'version': version} if version else {}):
                 connection.execute(sa.insert(self._table).values(self._existing(row)))
 
-        with contextlib.suppress(db_exc.DBDuplicateEntry):  # another worker was faster
+        # Another worker of the host may insert the row at the same time.
+        with contextlib.suppress(db_exc.DBDuplicateEntry):
             self.own.write(write)
         if self.memcached:
             self.memcached.report_state()
 
     def report_state(self) -> None:
-        """Count up and note the time; log the first failure, and the first success
-        after it."""
+        """Count up and write the time. The first failure is logged, and the first
+        success after a failure."""
         if self.memcached:
             self.memcached.report_state()
             return
@@ -232,11 +240,11 @@ class Heartbeat:
             self._is_failing = False
 
     def update_version(self) -> None:
-        """Write the version of the deployment into the row. An upgrade of nova changes
-        the version.
+        """Write the version of the deployment into the row, since an upgrade of nova
+        changes it.
 
-        :meth:`report_state` does not do so, since a slow cell would delay the next
-        report. A lower version is written only if all cells have answered.
+        :meth:`report_state` does not write the version: a slow cell would delay the
+        next report. A lower version is written only if all cells have answered.
         """
         try:
             version = self._deployment_version()
@@ -263,8 +271,11 @@ class Heartbeat:
         values: dict[str, object],
         *where: sa.ColumnElement[bool],
     ) -> bool:
-        """Update the row; False if no row exists, or the row does not meet the
-        conditions."""
+        """Update the row.
+
+        :param where: conditions on the row.
+        :return: False if no row exists, or the row does not meet the conditions.
+        """
         now = self.utcnow()
         table = self._table
         own = (
@@ -277,23 +288,24 @@ class Heartbeat:
         return connection.execute(statement).rowcount > 0
 
     def _existing(self, values: dict[str, object]) -> dict[str, object]:
-        """The values for which this release's table has a column."""
+        """The values whose column exists in this release of nova."""
         return {name: value for name, value in values.items() if name in self._table.c}
 
     def _deployment_version(self) -> int:
-        """The newest version that another service reports, 0 if there is none.
+        """The newest version that a service other than a scheduler reports; 0 if there
+        is no such service.
 
         nova takes the lowest version of all services as the capability of the
-        deployment, so a version of our own could hold it back or raise it too far.
-        Cells that do not answer are left out, and do not prevent the start.
+        deployment, so a version of novasched's own could hold the deployment back, or
+        raise it too far. Cells that do not answer are left out, and do not prevent the
+        start.
         """
         cells = self.cells()
         self._silent_cells &= {cell.uuid for cell in cells}
-        # In parallel, so that several cells that do not answer cost one timeout.
+        # In parallel, so that several silent cells cost one timeout.
         with futures.ThreadPoolExecutor(max(1, len(cells)), 'version') as pool:
-            return max(
-                [self._newest_version(self.own), *pool.map(self._newest_of_cell, cells)]
-            )
+            own_version = self._newest_version(self.own)
+            return max([own_version, *pool.map(self._newest_of_cell, cells)])
 
     def _newest_of_cell(self, cell: Cell) -> int:
         try:
@@ -317,8 +329,9 @@ class Heartbeat:
     def _newest_version(database: Database) -> int:
         def newest(connection: sa.Connection) -> int:
             services = database.select('services', ('version', 'binary')).subquery()
-            others = services.c.binary != SCHEDULER
-            statement = sa.select(sa.func.max(services.c.version)).where(others)
+            is_no_scheduler = services.c.binary != SCHEDULER
+            newest_version = sa.func.max(services.c.version)
+            statement = sa.select(newest_version).where(is_no_scheduler)
             return connection.execute(statement).scalar() or 0
 
         return database.read(newest)
@@ -328,7 +341,7 @@ ServiceGroup = DatabaseServiceGroup | MemcachedServiceGroup
 
 
 def service_key(binary: str, host: str) -> str:
-    """The key of a service in memcached, before the region mangles it."""
+    """The key of a service in memcached, before the region mangles the key."""
     return f'{_topic(binary)}:{host}'
 
 
@@ -339,9 +352,9 @@ def _topic(binary: str) -> str:
 def service_group(
     conf: cfg.ConfigOpts, settings: Settings, host: str, utcnow: Callable[[], datetime]
 ) -> ServiceGroup:
-    """The service group that nova.conf chooses.
+    """The service group of ``[DEFAULT] servicegroup_driver``.
 
-    :raises ConfigError: the memcached that nova.conf chooses cannot be used.
+    :raises ConfigError: the memcached of ``[cache]`` cannot be used.
     """
     if settings.servicegroup_driver != 'mc':
         return DatabaseServiceGroup(settings.service_down_time)
