@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in memory, of which only the rows that have changed are read.
+"""Tables in memory, of which only the changed rows are read.
 
-The time of a row's last change does not help: it counts whole seconds, comes from the
-clock of whoever wrote it, and goes back with a backup. So MySQL, MariaDB and PostgreSQL
-compute a digest for each bucket of neighbouring ids, and the buckets are read whose
-digest differs from that of the rows in memory. Other databases are read whole. What was
-built of unchanged rows stays; the rows are not kept, since their texts are most of the
-memory that a large cloud would take.
+``updated_at`` cannot tell which rows have changed: it counts whole seconds, comes from
+the clock of the writer, and goes back when a backup is restored. Instead, MySQL,
+MariaDB and PostgreSQL compute a digest for each bucket of neighbouring ids, and a
+bucket is read if its digest differs from the digest of the rows in memory. Other
+databases are read whole. The rows themselves are not kept, only values built from rows:
+the texts in the rows would take most of the memory of a large cloud.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -18,14 +18,15 @@ import sqlalchemy as sa
 from novasched.cells.database import Database
 
 BUCKET_SIZE = 32
-"""Ids that share a digest, and are read together."""
+"""Neighbouring ids that share a digest and are read together."""
 MAX_STALE_BUCKETS = 100
-"""From so many stale buckets on, the whole table is read."""
+"""From this number of stale buckets on, the whole table is read."""
 POSTGRESQL_WITH_HASHES = (11,)
-"""The first version of PostgreSQL with 64 bit hashes of texts."""
+"""The first version of PostgreSQL with 64-bit hashes of texts."""
 ROWS_PER_FETCH = 200
 """Rows in memory while a table is read."""
 Row = sa.Row[Any]
+Columns = Sequence[sa.ColumnElement[Any]]
 Value = TypeVar('Value')
 
 
@@ -34,28 +35,91 @@ def plain_row(row: Row) -> Row:
     return row
 
 
+def no_columns(table: sa.Table) -> Columns:
+    """Compute no columns."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Value]):
+    """The digest of a row, and the value that was built from the row."""
+
     digest: int
     value: Value
 
 
-Bucket = Mapping[int, _Entry[Value]]
+@dataclass(frozen=True, slots=True)
+class _Bucket(Generic[Value]):
+    """The entries of a bucket by id, and the sum of their digests."""
+
+    entries: Mapping[int, _Entry[Value]]
+    digest: int
 
 
 class _Statements(NamedTuple):
+    """The statements for a table.
+
+    :ivar rows: selects the rows. With digests, each row comes with its own digest, so
+        that the digest of a bucket in memory is always that of the rows in memory.
+    :ivar digests: selects the digest of each bucket; None without digests.
+    """
+
     table: sa.Table
     rows: sa.Select[Any]
     digests: sa.Select[Any] | None
 
 
+@dataclass
+class _Source:
+    """Makes the statements for the rows of a table that nova has not deleted.
+
+    :ivar columns: names of columns, ``id`` first.
+    :ivar computed: makes further columns from the table.
+    :ivar equal: columns, and the values that rows must have in these columns.
+    """
+
+    base: Database
+    name: str
+    columns: Sequence[str]
+    computed: Callable[[sa.Table], Columns]
+    equal: Mapping[str, object]
+    _last: _Statements | None = field(default=None, init=False)
+
+    def statements(self) -> _Statements:
+        """The statements, which are kept until the table has other columns. Then all
+        digests differ, and all rows are read again."""
+        table = self.base.table(self.name)
+        if self._last is None or self._last.table is not table:
+            self._last = self._statements(table)
+        return self._last
+
+    def _statements(self, table: sa.Table) -> _Statements:
+        computed = self.computed(table)
+        rows = self.base.select(self.name, self.columns, **self.equal)
+        rows = rows.add_columns(*computed)
+        functions = digest_functions(self.base.engine.dialect)
+        if functions is None:
+            return _Statements(table, rows, None)
+
+        present = [table.c[name] for name in self.columns if name in table.c]
+        digest = functions.of_row([*present, *computed])
+        bucket = table.c.id.op(functions.division)(BUCKET_SIZE)
+        digests = self.base.select(self.name, (), **self.equal)
+        digests = digests.add_columns(
+            bucket.label('bucket'), sa.func.sum(digest).label('digest')
+        )
+        return _Statements(
+            table, rows.add_columns(digest.label('digest')), digests.group_by(bucket)
+        )
+
+
 class ChangeTrackedTable(Generic[Value]):
-    """Values built of the rows that nova has not deleted, by id. For one thread at a
+    """Values built from the rows that nova has not deleted, by id. For one thread at a
     time.
 
-    :param build: makes a value of a row.
-    :param computed: makes columns of a table that rows have besides.
-    :param equal: columns, and the values that rows must have in them.
+    :param build: makes a value from a row.
+    :param computed: makes columns, beside those of the table, that rows get.
+    :param equal: columns, and the values that rows must have in these columns.
     """
 
     def __init__(
@@ -64,165 +128,158 @@ class ChangeTrackedTable(Generic[Value]):
         name: str,
         columns: Sequence[str],
         build: Callable[[Row], Value],
-        computed: Callable[
-            [sa.Table], Sequence[sa.ColumnElement[Any]]
-        ] = lambda table: (),
+        computed: Callable[[sa.Table], Columns] = no_columns,
         **equal: object,
     ) -> None:
         self.values: dict[int, Value] = {}
-        self._base = base
-        self._name = name
-        self._columns = ('id', *columns)
-        self._equal = equal
+        self._source = _Source(base, name, ('id', *columns), computed, equal)
         self._build = build
-        self._computed = computed
-        self._parameters: Mapping[str, object] = {}
-        self._has_digests = False
-        self._buckets: dict[int, Bucket[Value]] = {}
-        self._digests: dict[int, int] = {}
-        self._cached_statements: _Statements | None = None
+        self._buckets: dict[int, _Bucket[Value]] = {}
 
     def refresh(self, connection: sa.Connection, **parameters: object) -> set[int]:
-        """Bring :attr:`values` up to date; the ids of rows that are new, changed or
-        gone.
+        """Bring :attr:`values` up to date.
 
-        :param parameters: those of computed columns.
-        :raises DBError: the database does not answer; all is as before.
+        :param parameters: parameters of the computed columns.
+        :return: the ids of rows that are new, changed or gone.
+        :raises DBError: the database does not answer; all values stay as they were.
         """
-        self._has_digests = _has_digests(connection.dialect)
-        self._parameters = parameters
-        statement = self._statements.digests
-        if statement is None:
-            return self._replace(self._read(connection, {0}), {0})
-        digests = {
-            row.bucket: int(row.digest)
-            for row in connection.execute(statement, parameters)
-        }
-        stale = {
-            key for key, digest in digests.items() if self._digests.get(key) != digest
-        }
-        gone = self._buckets.keys() - digests.keys()
-        buckets = self._read(connection, stale) if stale else {}
-        changed = self._replace(buckets, stale | gone)
-        for key in gone:
-            del self._digests[key]
-        for key in stale:
-            self._digests[key] = sum(
-                x.digest for x in self._buckets.get(key, {}).values()
+        statements = self._source.statements()
+        if statements.digests is None:
+            rows = connection.execute(
+                statements.rows,
+                parameters,
+                execution_options={'yield_per': ROWS_PER_FETCH},
             )
-        return changed
+            return self._replace({0}, self._build_whole_table(rows))
 
-    def _read(
-        self, connection: sa.Connection, keys: Collection[int]
-    ) -> Mapping[int, Bucket[Value]]:
+        digests = {}
+        for row in connection.execute(statements.digests, parameters):
+            digests[row.bucket] = int(row.digest)
+        stale = set()
+        for number, digest in digests.items():
+            bucket = self._buckets.get(number)
+            if bucket is None or bucket.digest != digest:
+                stale.add(number)
+
+        buckets: Mapping[int, _Bucket[Value]] = {}
+        if stale:
+            buckets = self._read_buckets(connection, statements, stale, parameters)
+        gone = self._buckets.keys() - digests.keys()
+        return self._replace(stale | gone, buckets)
+
+    def _read_buckets(
+        self,
+        connection: sa.Connection,
+        statements: _Statements,
+        stale: Collection[int],
+        parameters: Mapping[str, object],
+    ) -> Mapping[int, _Bucket[Value]]:
         """Read buckets, row after row, so that few rows are in memory at the same
         time."""
-        select = self._statements.rows
-        if self._has_digests and len(keys) < MAX_STALE_BUCKETS:
-            first_ids = [key * BUCKET_SIZE for key in sorted(keys)]
-            id = self._base.table(self._name).c.id
-            select = select.where(
-                sa.or_(
-                    *(id.between(first, first + BUCKET_SIZE - 1) for first in first_ids)
-                )
-            )
-        buckets: dict[int, dict[int, _Entry[Value]]] = {}
-        options = {'yield_per': ROWS_PER_FETCH}
+        select = statements.rows
+        if len(stale) < MAX_STALE_BUCKETS:
+            id = statements.table.c.id
+            ranges = []
+            for number in sorted(stale):
+                first = number * BUCKET_SIZE
+                ranges.append(id.between(first, first + BUCKET_SIZE - 1))
+            select = select.where(sa.or_(*ranges))
+
+        entries: dict[int, dict[int, _Entry[Value]]] = {}
         for row in connection.execute(
-            select, self._parameters, execution_options=options
+            select, parameters, execution_options={'yield_per': ROWS_PER_FETCH}
         ):
-            key = row.id // BUCKET_SIZE if self._has_digests else 0
-            if key in keys:
-                before = self._buckets.get(key, {}).get(row.id)
-                buckets.setdefault(key, {})[row.id] = self._entry(row, before)
-        return buckets
+            number = row.id // BUCKET_SIZE
+            if number in stale:
+                entry = self._entry(number, row, row.digest)
+                entries.setdefault(number, {})[row.id] = entry
+        return {number: _bucket(of_bucket) for number, of_bucket in entries.items()}
 
-    def _replace(
-        self, buckets: Mapping[int, Bucket[Value]], stale: Collection[int]
-    ) -> set[int]:
-        changed: set[int] = set()
-        for key in stale:
-            before = self._buckets.pop(key, {})
-            after = buckets.get(key, {})
-            gone = before.keys() - after.keys()
-            new = {id for id, entry in after.items() if entry is not before.get(id)}
-            for id in gone:
-                del self.values[id]
-            self.values.update((id, after[id].value) for id in new)
-            if after:
-                self._buckets[key] = after
-            changed |= gone | new
-        return changed
+    def _build_whole_table(
+        self, rows: sa.CursorResult[Any]
+    ) -> Mapping[int, _Bucket[Value]]:
+        """Without digests, the whole table is bucket 0, and hash values of rows stand
+        for digests."""
+        entries = {row.id: self._entry(0, row, hash(tuple(row))) for row in rows}
+        if not entries:
+            return {}
+        return {0: _bucket(entries)}
 
-    def _entry(self, row: Row, before: _Entry[Value] | None) -> _Entry[Value]:
-        digest = row.digest if self._has_digests else hash(tuple(row))
-        if before and before.digest == digest:
-            return before
+    def _entry(self, number: int, row: Row, digest: int) -> _Entry[Value]:
+        """The entry of a row; the entry in memory if the row has not changed."""
+        bucket = self._buckets.get(number)
+        if bucket is not None:
+            before = bucket.entries.get(row.id)
+            if before is not None and before.digest == digest:
+                return before
         return _Entry(digest, self._build(row))
 
-    @property
-    def _statements(self) -> _Statements:
-        """The SELECT of rows, and where there are digests, that of buckets. Each row
-        comes with its own digest, so a bucket's digest is always that of the very rows
-        that were read.
+    def _replace(
+        self, stale: Collection[int], buckets: Mapping[int, _Bucket[Value]]
+    ) -> set[int]:
+        """Replace the stale buckets by those that were read; the ids of the rows that
+        are new, changed or gone."""
+        changed: set[int] = set()
+        for number in stale:
+            before: Mapping[int, _Entry[Value]] = {}
+            after: Mapping[int, _Entry[Value]] = {}
+            if number in self._buckets:
+                before = self._buckets.pop(number).entries
+            if number in buckets:
+                self._buckets[number] = buckets[number]
+                after = buckets[number].entries
 
-        They are cached until the table changes. If it then has other columns of ours,
-        all digests differ, and all rows are read again.
-        """
-        table = self._base.table(self._name)
-        if (
-            self._cached_statements is None
-            or self._cached_statements.table is not table
-        ):
-            computed = self._computed(table)
-            rows = self._base.select(
-                self._name, self._columns, **self._equal
-            ).add_columns(*computed)
-            digests = None
-            if self._has_digests:
-                named = [table.c[name] for name in self._columns if name in table.c]
-                columns = [*named, *computed]
-                is_mysql = self._base.engine.dialect.name == 'mysql'
-                if is_mysql:
-                    digest = _mysql_digest(columns)
-                else:
-                    digest = _postgresql_digest(columns)
-                rows = rows.add_columns(digest.label('digest'))
-                bucket = table.c.id.op('DIV' if is_mysql else '/')(BUCKET_SIZE)
-                digests = self._base.select(self._name, (), **self._equal).add_columns(
-                    bucket.label('bucket'), sa.func.sum(digest).label('digest')
-                )
-                digests = digests.group_by(bucket)
-            self._cached_statements = _Statements(table, rows, digests)
-        return self._cached_statements
+            for id in before.keys() - after.keys():
+                del self.values[id]
+                changed.add(id)
+            for id, entry in after.items():
+                if id not in before or before[id].digest != entry.digest:
+                    self.values[id] = entry.value
+                    changed.add(id)
+        return changed
 
 
-def _has_digests(dialect: sa.Dialect) -> bool:
-    version = getattr(dialect, 'server_version_info', None) or ()
-    is_postgresql = dialect.name == 'postgresql' and version >= POSTGRESQL_WITH_HASHES
-    return dialect.name == 'mysql' or is_postgresql
+def _bucket(entries: Mapping[int, _Entry[Value]]) -> _Bucket[Value]:
+    return _Bucket(entries, sum(entry.digest for entry in entries.values()))
 
 
-def _mysql_digest(columns: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[int]:
-    """The CRC-32 of a row, times an odd number that is its own.
+class DigestFunctions(NamedTuple):
+    """The SQL with which a database computes digests.
 
-    CRC-32 is linear: without that number, rows of a bucket that change in the same way,
-    as when each gets an instance of the same flavor, could leave the sum of their
-    digests unchanged.
-
-    :param columns: the first one is the id.
+    :ivar of_row: makes the digest of a row from its columns, the id first.
+    :ivar division: the operator that divides whole numbers.
     """
-    parts = [sa.func.coalesce(column, '~') for column in columns]
-    crc = sa.func.crc32(sa.func.concat_ws('|', *parts), type_=sa.BigInteger)
+
+    of_row: Callable[[Columns], sa.ColumnElement[int]]
+    division: str
+
+
+def digest_functions(dialect: sa.Dialect) -> DigestFunctions | None:
+    """The functions of a database; None if it computes no digests."""
+    version = getattr(dialect, 'server_version_info', None) or ()
+    if dialect.name == 'mysql':
+        return DigestFunctions(_mysql_digest, 'DIV')
+    if dialect.name == 'postgresql' and version >= POSTGRESQL_WITH_HASHES:
+        return DigestFunctions(_postgresql_digest, '/')
+    return None
+
+
+def _mysql_digest(columns: Columns) -> sa.ColumnElement[int]:
+    """The CRC-32 of a row, times an odd number made from its id.
+
+    CRC-32 is linear. Without the factor, rows of a bucket that change in the same way,
+    as when each host gets an instance of the same flavor, could leave the sum of their
+    digests unchanged.
+    """
+    texts = [sa.func.coalesce(column, '~') for column in columns]
+    crc = sa.func.crc32(sa.func.concat_ws('|', *texts), type_=sa.BigInteger)
     return crc * sa.func.crc32(columns[0], type_=sa.BigInteger).op('|')(1)
 
 
-def _postgresql_digest(
-    columns: Sequence[sa.ColumnElement[Any]],
-) -> sa.ColumnElement[int]:
-    """PostgreSQL's 64 bit hash for hash indexes. MD5 takes half as long again, and is
-    refused where OpenSSL is restricted to FIPS."""
-    parts = [sa.func.coalesce(sa.cast(column, sa.Text), '~') for column in columns]
+def _postgresql_digest(columns: Columns) -> sa.ColumnElement[int]:
+    """PostgreSQL's 64-bit hash for hash indexes. MD5 takes half as long again, and is
+    not available where OpenSSL is restricted to FIPS."""
+    texts = [sa.func.coalesce(sa.cast(column, sa.Text), '~') for column in columns]
     return sa.func.hashtextextended(
-        sa.func.concat_ws('|', *parts), 0, type_=sa.BigInteger
+        sa.func.concat_ws('|', *texts), 0, type_=sa.BigInteger
     )
