@@ -12,6 +12,7 @@ from novasched.cells.change_tracking import ChangeTrackedTable, Row, plain_row
 from novasched.cells.database import Database
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.host import Aggregate
 
 LOG = logging.getLogger('nova.scheduler.filters.utils')
@@ -35,10 +36,13 @@ class AggregateState:
 
     :ivar by_host: the aggregates of each host name, oldest first. Hosts with equal
         aggregates share one tuple.
+    :ivar changes: the log of the host names whose aggregates have changed. Every state
+        has another version.
     """
 
     aggregates: Sequence[Aggregate]
     by_host: AggregatesByHost
+    changes: ChangeLog
 
 
 class AggregateReader:
@@ -131,7 +135,21 @@ class AggregateReader:
             if ids not in tuples_by_ids:
                 tuples_by_ids[ids] = tuple(aggregates[id] for id in ids)
             by_host[host] = tuples_by_ids[ids]
-        return AggregateState(tuple(aggregates.values()), by_host)
+        return AggregateState(
+            tuple(aggregates.values()), by_host, self._changes(by_host)
+        )
+
+    def _changes(self, by_host: AggregatesByHost) -> ChangeLog:
+        """The log of the state after the present one."""
+        if self._state is None:
+            return UNVERSIONED.with_step(by_host)
+
+        before = self._state.by_host
+        changed_names = set()
+        for name in before.keys() | by_host.keys():
+            if before.get(name) != by_host.get(name):
+                changed_names.add(name)
+        return self._state.changes.with_step(changed_names)
 
     def _check_number(self, aggregate: int, key: str, value: str) -> None:
         """Warn once of a value that is no number: filters use their option instead."""

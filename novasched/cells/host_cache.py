@@ -4,37 +4,66 @@
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from novasched.cells import rows
-from novasched.cells.aggregates import AggregatesByHost
-from novasched.cells.change_tracking import ChangeTrackedTable, plain_row
+from novasched.cells.change_tracking import ChangeTrackedTable, Row, plain_row
+from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.conf.settings import Settings
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.host import Host, Service
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
 NO_SERVICE = Service('')
-"""The service of a host while its record is not known."""
+"""The service of a host until its record is known."""
 
 
-class _Merged(NamedTuple):
-    """The hosts of a cell with their aggregates, and what they were made of."""
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """Hosts by compute node UUID, and the log of their changes."""
 
-    bare: Mapping[str, Host] = {}
-    aggregates: AggregatesByHost = {}
-    hosts: Mapping[str, Host] = {}
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    changes: ChangeLog = UNVERSIONED
+
+
+NO_HOSTS = HostView()
+
+
+@dataclass(frozen=True, slots=True)
+class CellRefresh:
+    """A cell as :meth:`CellHostCache.refresh` has read it.
+
+    :ivar hosts: all hosts by compute node UUID, without aggregates and instances. The
+        same mapping as before if no host has changed.
+    :ivar version: the version of ``hosts``.
+    :ivar changed: UUIDs of the compute nodes that have come, gone or changed since the
+        version that the caller knew; None if every host may have changed.
+    :ivar freed: UUIDs of the hosts of which :func:`is_freer` was true since that
+        version.
+    :ivar minimum_version: the lowest version of nova-compute by :func:`lowest_version`.
+    :ivar instances: rows of the pending instances by UUID, deleted instances included.
+    :ivar changed_rows: number of rows that were new, changed or gone.
+    """
+
+    hosts: Mapping[str, Host]
+    version: int
+    changed: frozenset[str] | None
+    freed: frozenset[str]
+    minimum_version: int
+    instances: Mapping[str, Row]
+    changed_rows: int
 
 
 def is_freer(host: Host, before: Host | None) -> bool:
-    """True if a host may take what it did not take before: it is new, has more left, or
-    its service has changed."""
+    """True if a host may take an instance that it could not take before: the host is
+    new, has more resources left, or its service has changed."""
     return before is None or (
         host.service != before.service
         or host.free_ram_mb > before.free_ram_mb
@@ -45,32 +74,31 @@ def is_freer(host: Host, before: Host | None) -> bool:
 
 
 def lowest_version(records: Iterable[Any]) -> int:
-    """The lowest version in rows of the services table, by nova's rule: services that
-    are forced down do not count, nor do versions that are no number. 0 where there is
-    none."""
-    versions = [row.version for row in records if not row.forced_down]
-    return min((each for each in versions if isinstance(each, int)), default=0)
+    """The lowest version in rows of the services table; 0 if there is no version.
+
+    As in nova, services that are forced down do not count, nor do versions that are no
+    number.
+    """
+    versions = []
+    for row in records:
+        if not row.forced_down and isinstance(row.version, int):
+            versions.append(row.version)
+    return min(versions, default=0)
 
 
-class CellHostCache:
-    """Keeps the hosts of a cell up to date. A host is the same object as long as
-    nothing about it changes, and so is the mapping of all hosts.
+class ComputeServices:
+    """The nova-compute services of a cell. For one thread at a time.
 
-    :ivar minimum_version: the lowest version of nova-compute, without those that are
-        forced down; 0 where there is none.
+    :ivar by_host: services by host name.
+    :ivar minimum_version: see :func:`lowest_version`.
     """
 
-    def __init__(self, cell: Cell, settings: Settings, group: ServiceGroup) -> None:
-        self.cell = cell
-        self.settings = settings
+    def __init__(self, database: Database, group: ServiceGroup) -> None:
+        self.by_host: Mapping[str, Service] = {}
         self.minimum_version = 0
         self._group = group
-        self._base = cell.database
-        self._nodes = ChangeTrackedTable(
-            self._base, 'compute_nodes', rows.COMPUTE_NODE_COLUMNS, self._host
-        )
         self._records = ChangeTrackedTable(
-            self._base,
+            database,
             'services',
             rows.SERVICE_COLUMNS,
             plain_row,
@@ -78,138 +106,175 @@ class CellHostCache:
             binary=COMPUTE,
         )
         self._down: frozenset[int] = frozenset()
-        self._records_changed = False
-        self._services: dict[str, Service] = {}
-        # By compute node UUID, without aggregates; and with them, as merged of what.
-        self._hosts: Mapping[str, Host] = {}
-        self._merged = _Merged()
+        # The next three last until they are handled: a reading that fails halfway is
+        # repeated, and the second time the records count as unchanged.
+        self._is_stale = False
+        self._changed_hosts: set[str] = set()
+        self._changed_rows = 0
+
+    def refresh(self, connection: sa.Connection, now: datetime) -> None:
+        """Read the changes, also of services that have stopped to report."""
+        changed = self._records.refresh(connection, **self._group.moment(now))
+        if changed:
+            self._is_stale = True
+            self._changed_rows += len(changed)
+        records = self._records.values
+        down = self._group.down(COMPUTE, records)
+        if self._is_stale or down != self._down:
+            self._rebuild(records, down)
+
+    def take_changed_hosts(self) -> set[str]:
+        """The names of the hosts whose service has changed since the last call."""
+        names = self._changed_hosts
+        self._changed_hosts = set()
+        return names
+
+    def take_changed_rows(self) -> int:
+        """The number of rows that were new, changed or gone since the last call."""
+        number = self._changed_rows
+        self._changed_rows = 0
+        return number
+
+    def _rebuild(self, records: Mapping[int, Any], down: frozenset[int]) -> None:
+        before = self.by_host
+        after = {}
+        for id, row in records.items():
+            after[row.host] = rows.service(row, up=id not in down)
+        for name in before.keys() | after.keys():
+            if before.get(name) != after.get(name):
+                self._changed_hosts.add(name)
+
+        self.by_host = after
+        self.minimum_version = lowest_version(records.values())
+        self._down = down
+        self._is_stale = False
+
+
+class CellHostCache:
+    """Keeps the hosts of a cell up to date. A host is the same object as long as the
+    host does not change, and so is the mapping of all hosts."""
+
+    def __init__(self, cell: Cell, settings: Settings, group: ServiceGroup) -> None:
+        self.cell = cell
+        self.settings = settings
+        self._services = ComputeServices(cell.database, group)
+        self._nodes = ChangeTrackedTable(
+            cell.database, 'compute_nodes', rows.COMPUTE_NODE_COLUMNS, self._host
+        )
+        # Held while the cell is read, so that one thread at a time does so.
+        self._refresh_lock = threading.Lock()
+        self._view = NO_HOSTS
+        # UUIDs of the hosts in the view, by the id of the compute node.
         self._uuids: dict[int, str] = {}
-        self._refreshing = threading.Lock()
-        self._changes = 0
-        # Changes that are not in _hosts yet: nodes by id, services by host name.
+        # Ids of compute nodes whose changes are not in the view yet.
         self._changed_nodes: set[int] = set()
-        self._changed_services: set[str] = set()
-        self._freed: set[str] = set()
+        # UUIDs of freed hosts, with the version in which this was seen.
+        self._freed: dict[str, int] = {}
+        self._changed_rows = 0
 
     def refresh(
-        self, now: datetime, pending: Collection[str] = ()
-    ) -> tuple[Mapping[str, Any], int]:
-        """Bring the hosts up to date: the rows of the instances with these UUIDs, also
-        of those that are deleted, and the number of rows that were new, changed or
-        gone.
+        self, now: datetime, pending: Collection[str] = (), known_version: int = 0
+    ) -> CellRefresh:
+        """Read all changes.
 
+        :param pending: UUIDs of instances whose rows are wanted.
+        :param known_version: the version of the last refresh whose result the caller
+            has used. The result of a late refresh may have been dropped.
         :raises DatabaseUnavailable: the cell does not answer.
-        :raises TimeoutError: an earlier refresh still waits for it.
+        :raises TimeoutError: an earlier refresh still waits for the cell.
         """
-        if not self._refreshing.acquire(blocking=False):
+        if not self._refresh_lock.acquire(blocking=False):
             raise TimeoutError(self.cell.uuid)
         try:
-            # Before the nodes: an instance that is seen on its host is included in what
-            # is read of that host afterwards.
+            # Before the nodes: a host that already shows one of the instances in its
+            # row then includes the instance in its resources, too.
+            instances: Mapping[str, Row] = {}
             if pending:
                 instances = self._read_instances(pending)
-            else:
-                instances = {}
-            self._base.read(lambda connection: self._read(connection, now))
-            self._rebuild()
-            changes = self._changes
-            self._changes = 0
-            return instances, changes
+            self.cell.database.read(lambda connection: self._read(connection, now))
+            self._update_view()
+            return self._result(instances, known_version)
         finally:
-            self._refreshing.release()
+            self._refresh_lock.release()
 
-    def hosts(self, aggregates: AggregatesByHost) -> Mapping[str, Host]:
-        """The hosts of the last refresh with their aggregates, by compute node UUID,
-        without instances."""
-        last = self._merged
-        if last.bare is self._hosts and last.aggregates is aggregates:
-            return last.hosts
-        hosts = {}
-        for uuid, host in self._hosts.items():
-            own = aggregates.get(host.host, ())
-            before = last.hosts.get(uuid)
-            if before and last.bare[uuid] is host and before.aggregates == own:
-                hosts[uuid] = before
-            else:
-                hosts[uuid] = replace(host, aggregates=own) if own else host
-        self._merged = _Merged(self._hosts, aggregates, hosts)
-        return hosts
+    def _read_instances(self, uuids: Collection[str]) -> Mapping[str, Row]:
+        database = self.cell.database
 
-    def freed(self) -> Collection[str]:
-        """The hosts of which :func:`is_freer` was true in the last refreshes, told
-        once."""
-        freed = self._freed
-        self._freed = set()
-        return freed
-
-    def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
-        def read(connection: sa.Connection) -> dict[str, Any]:
-            table = self._base.table('instances')
+        def read(connection: sa.Connection) -> Mapping[str, Row]:
+            table = database.table('instances')
             columns = [table.c[name] for name in rows.PENDING_INSTANCE_COLUMNS]
             select = sa.select(*columns).where(table.c.uuid.in_(uuids))
             return {row.uuid: row for row in connection.execute(select)}
 
-        return self._base.read(read)
+        return database.read(read)
 
     def _read(self, connection: sa.Connection, now: datetime) -> None:
-        """Read all changes; can be repeated wherever it has failed."""
-        if changed := self._records.refresh(connection, **self._group.moment(now)):
-            self._records_changed = True
-            self._changes += len(changed)
-        records = self._records.values
-        down = self._group.down(COMPUTE, records)
-        if self._records_changed or down != self._down:
-            self._update_services(records, down)
+        """Read all changes; may be repeated wherever it has failed."""
+        self._services.refresh(connection, now)
         changed = self._nodes.refresh(connection)
-        self._changes += len(changed)
-        self._changed_nodes.update(changed)
+        self._changed_nodes |= changed
+        self._changed_rows += len(changed)
 
-    def _update_services(
-        self, records: Mapping[int, Any], down: frozenset[int]
-    ) -> None:
-        before = self._services
-        self._down = down
-        self._records_changed = False
-        self.minimum_version = lowest_version(records.values())
-        self._services = {
-            row.host: rows.service(row, up=row.id not in down)
-            for row in records.values()
-        }
-        names = before.keys() | self._services.keys()
-        self._changed_services |= {
-            name for name in names if before.get(name) != self._services.get(name)
-        }
-
-    def _rebuild(self) -> None:
+    def _update_view(self) -> None:
+        """Bring the view up to date with the tables."""
         stale = set(self._changed_nodes)
-        if self._changed_services:
-            nodes = self._nodes.values.items()
-            stale |= {
-                id for id, node in nodes if node and node.host in self._changed_services
-            }
-        if stale:
-            before = self._hosts
-            hosts = dict(self._hosts)
-            for id in stale & self._uuids.keys():
-                hosts.pop(self._uuids.pop(id), None)
-            for id in stale & self._nodes.values.keys():
-                node = self._nodes.values[id]
-                if node and (service := self._services.get(node.host)):
-                    hosts[node.uuid] = host = replace(node, service=service)
-                    if before and is_freer(host, before.get(node.uuid)):
-                        self._freed.add(node.uuid)
-                    self._uuids[id] = node.uuid
-                elif node:
-                    LOG.warning(
-                        'No compute service record found for host %s', node.host
-                    )
-            self._hosts = hosts
+        if changed_services := self._services.take_changed_hosts():
+            for id, node in self._nodes.values.items():
+                if node is not None and node.host in changed_services:
+                    stale.add(id)
         self._changed_nodes.clear()
-        self._changed_services.clear()
+        if not stale:
+            return
+
+        before = self._view.hosts
+        hosts = dict(before)
+        changed = set()
+        freed = []
+        for id in stale & self._uuids.keys():
+            uuid = self._uuids.pop(id)
+            hosts.pop(uuid, None)
+            changed.add(uuid)
+        for id in stale & self._nodes.values.keys():
+            node = self._nodes.values[id]
+            if node is None:
+                continue
+            service = self._services.by_host.get(node.host)
+            if service is None:
+                LOG.warning('No compute service record found for host %s', node.host)
+                continue
+            host = replace(node, service=service)
+            hosts[node.uuid] = host
+            self._uuids[id] = node.uuid
+            changed.add(node.uuid)
+            # Hosts of the first reading are not freed.
+            if before and is_freer(host, before.get(node.uuid)):
+                freed.append(node.uuid)
+
+        if changed:
+            self._view = HostView(hosts, self._view.changes.with_step(changed))
+            self._freed |= dict.fromkeys(freed, self._view.changes.version)
+
+    def _result(self, instances: Mapping[str, Row], known_version: int) -> CellRefresh:
+        freed = {}
+        for uuid, version in self._freed.items():
+            if version > known_version:
+                freed[uuid] = version
+        self._freed = freed
+        changed_rows = self._changed_rows + self._services.take_changed_rows()
+        self._changed_rows = 0
+        return CellRefresh(
+            hosts=self._view.hosts,
+            version=self._view.changes.version,
+            changed=self._view.changes.since(known_version),
+            freed=frozenset(freed),
+            minimum_version=self._services.minimum_version,
+            instances=instances,
+            changed_rows=changed_rows,
+        )
 
     def _host(self, row: Any) -> Host | None:
-        """A compute node as a host without its service; None if there is nothing to
-        read."""
+        """A compute node as a host without its service; None if the node has not
+        reported yet, or cannot be read."""
         try:
             return rows.host(row, self.cell.uuid, NO_SERVICE, self.settings)
         except (TypeError, ValueError, RecursionError) as error:

@@ -22,9 +22,11 @@ import sqlalchemy as sa
 
 from novasched.cells import rows
 from novasched.cells.database import Database
+from novasched.cells.host_cache import NO_HOSTS, HostView
 from novasched.cells.mappings import CELL0, Cell, Cells, no_answer, scatter_gather
 from novasched.concurrency.single_flight import SingleFlight
 from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
@@ -87,18 +89,16 @@ class HostsWithInstances(dict[str, Host]):
 
     :ivar bare: the same hosts without instances.
     :ivar versions: the versions of the readings, by UUID of the cell.
+    :ivar changes: the log of changes from mapping to mapping.
     """
 
-    __slots__ = ('__weakref__', 'bare', 'versions')
+    __slots__ = ('__weakref__', 'bare', 'changes', 'versions')
 
-    def __init__(
-        self,
-        bare: Mapping[str, Host],
-        versions: Mapping[str, object],
-    ) -> None:
+    def __init__(self, bare: HostView, versions: Mapping[str, object]) -> None:
         super().__init__()
         self.bare = bare
         self.versions = versions
+        self.changes = UNVERSIONED
 
 
 class HostInstances:
@@ -123,41 +123,41 @@ class HostInstances:
         """Drop the readers, so that cells that are gone can be freed."""
         self._readers = {}
 
-    def add_named(
-        self, hosts: Mapping[str, Host], uuids: Collection[str]
-    ) -> Mapping[str, Host]:
+    def add_named(self, view: HostView, uuids: Collection[str]) -> HostView:
         """Add the named instances to the hosts that run them. A host keeps the
         instances that it already has.
 
         :raises DatabaseUnavailable: no cell answers.
         """
-        cells = {host.cell_uuid for host in hosts.values()}
+        cells = {host.cell_uuid for host in view.hosts.values()}
 
         def read(cell: Cell) -> InstancesByHost:
             return named_instances(cell.database, uuids)
 
         by_cell = self._ask(cells, read, self._pool)
-        if by_cell.keys() != cells:
-            hosts = {
-                uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell
-            }
-        if not any(by_cell.values()):
-            return hosts
+        if by_cell.keys() == cells and not any(by_cell.values()):
+            return view
 
-        # Only the few hosts with a named instance are made anew.
-        merged = dict(hosts)
-        for uuid, host in hosts.items():
-            if instances := by_cell[host.cell_uuid].get(host.host):
-                merged[uuid] = replace(host, instances={**host.instances, **instances})
-        return merged
+        hosts = dict(view.hosts)
+        changed = set()
+        for uuid, host in view.hosts.items():
+            by_host = by_cell.get(host.cell_uuid)
+            if by_host is None:
+                # The cell does not answer.
+                del hosts[uuid]
+                changed.add(uuid)
+            elif instances := by_host.get(host.host):
+                hosts[uuid] = replace(host, instances={**host.instances, **instances})
+                changed.add(uuid)
+        return HostView(hosts, view.changes.with_step(changed))
 
     def add_all(
         self,
-        hosts: Mapping[str, Host],
+        view: HostView,
         uuids: Collection[str] | None,
         detail: InstanceDetail,
         moment: float,
-    ) -> Mapping[str, Host]:
+    ) -> HostView:
         """The hosts with these UUIDs, and perhaps other hosts, with their instances as
         of a moment or later. A host is the same object as before if neither the host
         nor its instances have changed.
@@ -166,9 +166,9 @@ class HostInstances:
         :param moment: monotonic seconds.
         :raises DatabaseUnavailable: no cell answers.
         """
-        chosen: Iterable[Host] = hosts.values()
+        chosen: Iterable[Host] = view.hosts.values()
         if uuids is not None:
-            chosen = [hosts[uuid] for uuid in uuids if uuid in hosts]
+            chosen = [view.hosts[uuid] for uuid in uuids if uuid in view.hosts]
         names: dict[str, set[str]] = defaultdict(set)
         for host in chosen:
             names[host.cell_uuid].add(host.host)
@@ -182,12 +182,12 @@ class HostInstances:
         # Requests that waited for the same readings share the hosts, so only the first
         # request merges.
         with self._merge_lock:
-            merged = _merged(hosts, readings, self._merged())
+            merged = _merged(view, readings, self._merged())
             self._merged = weakref.ref(merged)
-        return merged
+        return HostView(merged, merged.changes)
 
     def hosts_of(
-        self, uuids: Collection[str], cells: Mapping[str, Mapping[str, Host]]
+        self, uuids: Collection[str], cells: Mapping[str, HostView]
     ) -> dict[str, Host]:
         """The host of each of these instances, by the UUID of the instance.
 
@@ -202,7 +202,7 @@ class HostInstances:
         for cell_uuid, by_host in self._ask(cells, read, self._pool).items():
             if not by_host:
                 continue
-            for host in cells[cell_uuid].values():
+            for host in cells[cell_uuid].hosts.values():
                 hosts.update(dict.fromkeys(by_host.get(host.host, ()), host))
         return hosts
 
@@ -221,7 +221,7 @@ class HostInstances:
 
 
 def _merged(
-    hosts: Mapping[str, Host],
+    bare: HostView,
     readings: Mapping[str, InstanceReading],
     last: HostsWithInstances | None,
 ) -> HostsWithInstances:
@@ -232,23 +232,37 @@ def _merged(
     """
     versions = {uuid: reading.version for uuid, reading in readings.items()}
     if last is None:
-        last = HostsWithInstances({}, {})
-    if last.bare is hosts and last.versions == versions:
+        last = HostsWithInstances(NO_HOSTS, {})
+    version = bare.changes.version
+    if version and last.bare.changes.version == version and last.versions == versions:
         return last
 
-    merged = HostsWithInstances(hosts, versions)
-    for uuid, host in hosts.items():
+    merged = HostsWithInstances(bare, versions)
+    changed = set()
+    for uuid, host in bare.hosts.items():
         reading = readings.get(host.cell_uuid)
         if reading is None or not reading.covers(host.host):
             continue
-        instances = reading.instances.get(host.host)
+        instances = reading.instances.get(host.host, {})
         before = last.get(uuid)
-        if not instances:
-            merged[uuid] = host
-        elif before and last.bare[uuid] is host and before.instances == instances:
+        # The only comparison of objects: the log cannot tell, since each of the two
+        # views may have been made for one request, as for a host that was left out.
+        if (
+            before is not None
+            and last.bare.hosts[uuid] is host
+            and before.instances == instances
+        ):
             merged[uuid] = before
-        else:
+            continue
+        changed.add(uuid)
+        merged[uuid] = host
+        if instances:
             merged[uuid] = replace(host, instances=instances)
+
+    changed |= last.keys() - merged.keys()
+    merged.changes = last.changes
+    if changed or not last.changes.version:
+        merged.changes = last.changes.with_step(changed)
     return merged
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from novasched.cells.database import Database
+from novasched.cells.host_cache import HostView
 from novasched.cells.mappings import Cell
 from novasched.cells.snapshot import HostReader
 from novasched.concurrency.circuit_breaker import Trouble
@@ -142,8 +143,8 @@ class Work:
         return self._states
 
 
-def _cell(cell: Cell, answered: Mapping[str, Mapping[str, Host]]) -> CellReport:
-    hosts = len(answered[cell.uuid]) if cell.uuid in answered else None
+def _cell(cell: Cell, answered: Mapping[str, HostView]) -> CellReport:
+    hosts = len(answered[cell.uuid].hosts) if cell.uuid in answered else None
     trouble = _short(cell.database.breaker.trouble)
     return CellReport(cell.uuid, cell.name or cell.uuid, hosts, cell.disabled, trouble)
 

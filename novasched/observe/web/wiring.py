@@ -195,7 +195,7 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
         for cell in mappings.enabled():
             answers = cell.uuid in hosts
             name = cell.name or cell.uuid
-            known = hosts[cell.uuid].values() if answers else ()
+            known = hosts[cell.uuid].hosts.values() if answers else ()
             cells[cell.uuid] = CellView(
                 name, tuple(known), 0.0 if answers else None, answers
             )

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.flavor import NO_PROPERTIES
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import Pools
@@ -205,6 +206,23 @@ class HostSnapshot:
     minimum_version: int = 0
     located: Mapping[str, Host] = field(default_factory=dict)
     everywhere: Mapping[str, Host] = field(default_factory=dict)
+    changes: ChangeLog = UNVERSIONED
+
+    @property
+    def version(self) -> int:
+        """The version of ``hosts``, which no other snapshot with other hosts has; 0 if
+        the hosts have no version."""
+        return self.changes.version
+
+    def changed_since(self, version: int) -> frozenset[str] | None:
+        """UUIDs of hosts in ``hosts`` that may have come, gone or changed since an
+        earlier snapshot. All other hosts are the same objects.
+
+        :param version: the version of the earlier snapshot.
+        :return: None if the snapshot does not know: the version is too old, or of a
+            snapshot for another request. Then every host may have changed.
+        """
+        return self.changes.since(version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
 from novasched.cells.host_cache import CellHostCache
+from novasched.cells.regrouping import AGGREGATES_LAG_S
 from novasched.cells.servicegroup import DatabaseServiceGroup
-from novasched.cells.snapshot import AGGREGATES_LAG_S
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, StaleData
 from novasched.scheduler.model.basis import Basis
@@ -323,7 +323,8 @@ def test_a_reading_that_does_not_end(two_cells, caplog):
     reader = two_cells.reader()
     with ThreadPoolExecutor(1) as pool:
         first = reader.cells.get(a_uuid('cell1'))
-        cache = reader._caches[first] = CellHostCache(first, reader.settings, group)
+        cache = CellHostCache(first, reader.settings, group)
+        reader._reader._caches.replace({first: cache}, [first])
         reading = pool.submit(cache.refresh, two_cells.now)
         assert stuck.wait(10)
         assert [*hosts_of(reader)] == ['h2']

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of all cells with their aggregates, from reading to reading.
+
+Nobody compares hosts to find out what has changed. The digests of rows tell which hosts
+of a cell have changed, the aggregates tell which hosts have joined or left one, and the
+logs of the views keep both.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from novasched.cells.aggregates import AggregateState
+from novasched.cells.host_cache import NO_HOSTS, CellRefresh, HostView
+from novasched.scheduler.model.host import Host, HostSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CellsSnapshot:
+    """All cells that answer, at one moment.
+
+    :ivar cells: the hosts of each cell, by the UUID of the cell.
+    :ivar host_snapshot: the hosts of all cells.
+    :ivar complete: when the reading was complete, in monotonic seconds. Instances on
+        hosts are read after that: an instance that a host shows is no pending claim any
+        more.
+    """
+
+    cells: Mapping[str, HostView] = field(default_factory=dict)
+    host_snapshot: HostSnapshot = field(default_factory=lambda: HostSnapshot({}))
+    complete: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _CellView:
+    """The hosts of a cell with their aggregates.
+
+    :ivar cell_version: version of the cell's hosts without aggregates.
+    :ivar aggregates_version: version of the aggregates.
+    """
+
+    view: HostView = NO_HOSTS
+    cell_version: int = 0
+    aggregates_version: int = 0
+
+    def updated(self, refresh: CellRefresh, aggregates: AggregateState) -> '_CellView':
+        """The view after a further reading. A host is the same object as before if
+        neither the host nor its aggregates have changed."""
+        before = self.view.hosts
+        changed = refresh.changed
+        if changed is None:
+            changed = frozenset(before.keys() | refresh.hosts.keys())
+        changed |= self._regrouped(aggregates)
+
+        view = self.view
+        if changed or not view.changes.version:
+            hosts = {}
+            for uuid, host in refresh.hosts.items():
+                if uuid in changed:
+                    hosts[uuid] = with_aggregates(host, aggregates)
+                else:
+                    hosts[uuid] = before[uuid]
+            view = HostView(hosts, view.changes.with_step(changed))
+        return _CellView(view, refresh.version, aggregates.changes.version)
+
+    def _regrouped(self, aggregates: AggregateState) -> frozenset[str]:
+        """UUIDs of hosts whose aggregates differ from those in the view."""
+        names = aggregates.changes.since(self.aggregates_version)
+        if names is not None and not names:
+            return frozenset()
+
+        regrouped = set()
+        for uuid, host in self.view.hosts.items():
+            if names is not None and host.host not in names:
+                continue
+            if host.aggregates != aggregates.by_host.get(host.host, ()):
+                regrouped.add(uuid)
+        return frozenset(regrouped)
+
+
+def with_aggregates(host: Host, aggregates: AggregateState) -> Host:
+    """A host with its aggregates; the same object if the host is in none."""
+    if groups := aggregates.by_host.get(host.host):
+        return replace(host, aggregates=groups)
+    return host
+
+
+class ViewBuilder:
+    """Makes one snapshot after the other. For one thread at a time.
+
+    :ivar last: the last snapshot.
+    """
+
+    def __init__(self) -> None:
+        self.last = CellsSnapshot()
+        # The last view of each cell, also of cells that did not answer the last time.
+        self._cells: dict[str, _CellView] = {}
+
+    def known_version(self, cell_uuid: str) -> int:
+        """The version of the cell's last refresh; 0 if there is none."""
+        if cell_uuid in self._cells:
+            return self._cells[cell_uuid].cell_version
+        return 0
+
+    def build(
+        self,
+        refreshes: Mapping[str, CellRefresh],
+        aggregates: AggregateState,
+        began: float,
+        aggregates_settled: float,
+        minimum_version: int,
+    ) -> CellsSnapshot:
+        """The snapshot after a further reading, which becomes :attr:`last`.
+
+        :param refreshes: by the UUID of the cell.
+        :param began: when the reading began, in monotonic seconds.
+        """
+        cells = {}
+        for uuid, refresh in refreshes.items():
+            cell = self._cells.get(uuid, _CellView()).updated(refresh, aggregates)
+            self._cells[uuid] = cell
+            cells[uuid] = cell.view
+
+        view = self._all_hosts(cells)
+        snapshot = HostSnapshot(
+            view.hosts,
+            began,
+            freed=self._freed(refreshes, view.hosts, began),
+            aggregates_settled=aggregates_settled,
+            minimum_version=minimum_version,
+            changes=view.changes,
+        )
+        self.last = CellsSnapshot(cells, snapshot, time.monotonic())
+        return self.last
+
+    def forget_other_cells(self, uuids: Set[str]) -> None:
+        """Forget the views of cells with other UUIDs."""
+        for uuid in self._cells.keys() - uuids:
+            del self._cells[uuid]
+
+    def _all_hosts(self, cells: Mapping[str, HostView]) -> HostView:
+        """The hosts of all cells; the same mapping as before if no host has changed."""
+        changed: set[str] = set()
+        before = self.last.cells
+        for uuid in before.keys() | cells.keys():
+            last = before.get(uuid, NO_HOSTS)
+            view = cells.get(uuid, NO_HOSTS)
+            ids = view.changes.since(last.changes.version)
+            if ids is None:
+                # The cell is new, did not answer the last time, or does not answer now.
+                ids = frozenset(last.hosts.keys() | view.hosts.keys())
+            changed |= ids
+
+        last_snapshot = self.last.host_snapshot
+        changes = last_snapshot.changes
+        if not changed and changes.version:
+            return HostView(last_snapshot.hosts, changes)
+        hosts: dict[str, Host] = {}
+        for view in cells.values():
+            hosts.update(view.hosts)
+        return HostView(hosts, changes.with_step(changed))
+
+    def _freed(
+        self,
+        refreshes: Mapping[str, CellRefresh],
+        hosts: Mapping[str, Host],
+        moment: float,
+    ) -> Mapping[str, float]:
+        """When hosts were last seen to have become freer, in monotonic seconds."""
+        moments = self.last.host_snapshot.freed
+        for refresh in refreshes.values():
+            if refresh.freed:
+                moments = {**moments, **dict.fromkeys(refresh.freed, moment)}
+        if len(moments) > len(hosts):
+            # Hosts have gone since.
+            moments = {uuid: at for uuid, at in moments.items() if uuid in hosts}
+        return moments

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of a view, and the ids that changed between two versions.
+
+The databases know which rows have changed. A change log keeps these ids, so that nobody
+has to compare the objects of two views to find the changes again.
+"""
+
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass
+
+MAX_STEPS = 1000
+"""Versions in a log: at 50 requests/s, those of the last 20 seconds."""
+MAX_IDS = 20_000
+"""Ids in a log, so that a log takes 2 MiB at most."""
+
+# Shared by all logs: no two views have the same version, so the version of another log,
+# or of a branch, is recognised as unknown.
+_versions = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """The version of a view, and the ids that changed in its last steps.
+
+    A view that is made of another view, for one request, has a branch of the log: it
+    knows what changed since a version of the other view, and its own version is unknown
+    to all other views.
+
+    :ivar version: grows from version to version; 0 for a view without versions.
+    :ivar steps: the version before a step, and the ids that changed in the step, oldest
+        step first.
+    """
+
+    version: int = 0
+    steps: tuple[tuple[int, frozenset[str]], ...] = ()
+
+    def since(self, version: int) -> frozenset[str] | None:
+        """Ids that may have changed since a version. All other ids are unchanged.
+
+        :return: None if the log does not know: the version is too old, or of another
+            view. Then everything may have changed.
+        """
+        if version == self.version != 0:
+            return frozenset()
+        if not self.steps or version < self.steps[0][0]:
+            return None
+
+        changes = []
+        for before, ids in reversed(self.steps):
+            changes.append(ids)
+            if before == version:
+                return frozenset().union(*changes)
+            if before < version:
+                break
+        return None
+
+    def with_step(self, ids: Collection[str]) -> 'ChangeLog':
+        """The log of the next version, in which these ids have changed."""
+        version = next(_versions)
+        if not self.version:
+            return ChangeLog(version)
+
+        steps = (*self.steps, (self.version, frozenset(ids)))[-MAX_STEPS:]
+        number = sum(len(ids) for _, ids in steps)
+        first = 0
+        while number > MAX_IDS:
+            number -= len(steps[first][1])
+            first += 1
+        return ChangeLog(version, steps[first:])
+
+
+UNVERSIONED = ChangeLog()
+"""The log of a view without versions."""
