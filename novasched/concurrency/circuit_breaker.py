@@ -2,6 +2,7 @@
 """A circuit breaker: a service that does not answer gets only probes until it answers
 one."""
 
+import functools
 import math
 import threading
 import time
@@ -63,21 +64,24 @@ class CircuitBreaker:
         """
         self._probe = probe
         self._errors = errors
+        self._pauses = functools.partial(backoff, first, last)
         self._on_change = on_change
-        self._first = first
-        self._last = last
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._closed = threading.Event()
-        self._closed.set()
-        self._probing = False
+        # Guards the next two, and wakes waiting callers and the probing thread.
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self._is_probing = False
         self._last_success = -math.inf
         self.reason: str | None = None
         self.trouble: Trouble | None = None
 
     def wait_closed(self, seconds: float) -> bool:
         """Wait for the circuit to close; False if it is still open in the end."""
-        return self._closed.wait(seconds)
+
+        def is_over() -> bool:
+            return self.reason is None or self._is_stopped
+
+        with self._changed:
+            return self._changed.wait_for(is_over, seconds)
 
     def succeeded(self) -> None:
         """Note that a call was answered just now."""
@@ -99,10 +103,10 @@ class CircuitBreaker:
         """
         self.missed(reason)
 
-        with self._lock:
-            if self._probing or self._stopped.is_set():
+        with self._changed:
+            if self._is_probing or self._is_stopped:
                 return
-            self._probing = True
+            self._is_probing = True
 
         self._open_unless_succeeded(reason, began)
         threading.Thread(
@@ -114,33 +118,34 @@ class CircuitBreaker:
 
     def stop(self) -> None:
         """Stop probing, and let waiting callers go on."""
-        self._stopped.set()
-        self._closed.set()
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
 
     def _open_unless_succeeded(self, reason: str, began: float) -> bool:
         """Open the circuit unless a call has been answered since ``began``; True if the
         circuit is open."""
         if self.reason is None and self._last_success < began:
             self._on_change(reason)
-            self._closed.clear()
             self.reason = reason
         return self.reason is not None
 
     def _probe_until_answered(self, reason: str) -> None:
         was_open = False
         try:
-            for pause in backoff(self._first, self._last):
+            for pause in self._pauses():
                 if self._is_answered(reason):
                     was_open = self.reason is not None
                     break
-                if self._stopped.wait(pause):
-                    break
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._is_stopped, pause):
+                        break
         finally:
             # Also if a probe raises an unexpected error: callers will meet it, too.
-            with self._lock:
+            with self._changed:
                 self.reason = None
-                self._closed.set()
-                self._probing = False
+                self._is_probing = False
+                self._changed.notify_all()
 
         if was_open:
             self._on_change(None)
