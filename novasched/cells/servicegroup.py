@@ -7,7 +7,6 @@ service keeps a key in memcached; nova's services and novasched use oslo.cache f
 
 import contextlib
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
@@ -86,8 +85,7 @@ class MemcachedServiceGroup:
         self._own_key = service_key(SCHEDULER, host)
         self._utcnow = utcnow
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='memcached')
-        # Guards _is_failing: the heartbeat and every reading of a cell set it.
-        self._lock = threading.Lock()
+        # Read and written by that thread only.
         self._has_reported = False
         self._is_failing = False
 
@@ -95,15 +93,16 @@ class MemcachedServiceGroup:
         """Renew the scheduler's key and read it back: clients of memcached hide failed
         writes."""
 
-        def write() -> bool:
+        def write() -> None:
             self._region.set(self._own_key, self._utcnow())
-            return self._exist([self._own_key])[0]
+            [is_kept] = self._exist([self._own_key])
+            if is_kept:
+                self._has_reported = True
+                self._set_failing(None)
+            else:
+                self._set_failing('it does not keep our own key')
 
-        if self._ask(write, False):
-            self._has_reported = True
-            self._set_failing(None)
-        else:
-            self._set_failing('it does not keep our own key')
+        self._ask(write, None)
 
     def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
         """False for every row: the driver does not look at rows."""
@@ -120,15 +119,16 @@ class MemcachedServiceGroup:
             return frozenset()
 
         keys = [service_key(binary, row.host) for row in services.values()]
-        no_keys = [False] * (len(keys) + 1)
-        own_exists, *exist = self._ask(
-            lambda: self._exist([self._own_key, *keys]), no_keys
-        )
-        # The scheduler's own key is asked for, too: if it vanished together with all
-        # others, memcached has lost its content.
-        if self._has_reported and not own_exists and not any(exist):
-            self._set_failing('it has no key of any service')
 
+        def look_up() -> list[bool]:
+            own_exists, *exist = self._exist([self._own_key, *keys])
+            # If the scheduler's own key vanishes together with all other keys,
+            # memcached has lost its content.
+            if self._has_reported and not own_exists and not any(exist):
+                self._set_failing('it has no key of any service')
+            return exist
+
+        exist = self._ask(look_up, [False] * len(keys))
         down = set()
         for id, key, exists in zip(services, keys, exist, strict=True):
             if not exists:
@@ -142,18 +142,22 @@ class MemcachedServiceGroup:
         return [value is not core.NO_VALUE for value in self._region.get_multi(keys)]
 
     def _ask(self, ask: Callable[[], Answer], default: Answer) -> Answer:
-        try:
-            return self._thread.submit(ask).result()
-        except Exception as error:
-            # Every client of oslo.cache has its own exceptions.
-            self._set_failing(f'{type(error).__name__}: {hide(error)}')
-            return default
+        """Run a function in the thread of memcached; the default if it fails."""
+
+        def run() -> Answer:
+            try:
+                return ask()
+            except Exception as error:
+                # Every client of oslo.cache has its own exceptions.
+                self._set_failing(f'{type(error).__name__}: {hide(error)}')
+                return default
+
+        return self._thread.submit(run).result()
 
     def _set_failing(self, why: str | None) -> None:
         """Log the first failure, and the first success after it."""
-        with self._lock:
-            before = self._is_failing
-            self._is_failing = why is not None
+        before = self._is_failing
+        self._is_failing = why is not None
         if why is not None and not before:
             MEMCACHED_LOG.warning(
                 'Lost connection to memcache server for reporting service status: %s. '
