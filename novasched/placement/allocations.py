@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from novasched.placement.api import READ_MICROVERSION, PlacementApi
+from novasched.placement.wire import ConsumerAllocations, Resources
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
@@ -20,32 +19,6 @@ CLAIM_LIMIT_S = 600.0
 """Seconds from its arrival in which a request may claim: Placement may refuse very
 many, slowly."""
 Body = Mapping[str, Any]
-Resources = Mapping[str, Mapping[str, int]]
-"""Provider UUID to resource class to amount."""
-
-
-class _Held(msgspec.Struct):
-    resources: dict[str, int]
-
-
-class Allocations(msgspec.Struct):
-    """The allocations of an instance, and its generation if it has some."""
-
-    allocations: dict[str, _Held]
-    consumer_generation: int | None = None
-
-    @property
-    def resources(self) -> Resources:
-        return {provider: held.resources for provider, held in self.allocations.items()}
-
-    @property
-    def generation(self) -> int:
-        """The generation of a consumer that Placement knows. Where a provider of a
-        claim is gone it leaves consumers without allocations, in their first
-        generation, and does not tell."""
-        if self.allocations:
-            return self.consumer_generation or 0
-        return 0
 
 
 def held_by(
@@ -53,7 +26,7 @@ def held_by(
     consumer: str,
     trace_id: str | None = None,
     retry_s: float | None = None,
-) -> Allocations:
+) -> ConsumerAllocations:
     """Read the allocations of an instance.
 
     :param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
@@ -63,7 +36,7 @@ def held_by(
     answer = api.send(
         'GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s
     )
-    return answer.decode(Allocations)
+    return answer.decode(ConsumerAllocations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +87,7 @@ class Claim:
         """Seconds in which what is asked for it may be asked again."""
         return max(0.0, self.retry_until - time.monotonic())
 
-    def beside(self, held: Allocations) -> 'Claim':
+    def beside(self, held: ConsumerAllocations) -> 'Claim':
         """Return the same for an instance that holds something, which it keeps; but
         what comes of an earlier claim it does not keep."""
         late = next((claim for claim in self.earlier if claim.equals(held)), None)
@@ -127,7 +100,7 @@ class Claim:
         twice."""
         return {**self.candidate.resources(), **(self.before or {})}
 
-    def equals(self, held: Allocations) -> bool:
+    def equals(self, held: ConsumerAllocations) -> bool:
         """True if an instance holds what it would hold if this was made, by any
         request."""
         return held.resources == self.wanted()
@@ -138,7 +111,7 @@ class Claim:
         amounts = self.candidate.resources()
         return {rp: amounts[rp] for rp in amounts if rp not in before}
 
-    def is_part_of(self, held: Allocations) -> bool:
+    def is_part_of(self, held: ConsumerAllocations) -> bool:
         """True if an instance holds the amounts of this claim, but its other
         allocations have changed. Either another scheduler has claimed on other
         providers and kept the allocations that it found; or allocations from before the
@@ -147,7 +120,7 @@ class Claim:
         is_part = bool(added) and added.items() <= held.resources.items()
         return is_part and not self.equals(held)
 
-    def is_made(self, held: Allocations) -> bool:
+    def is_made(self, held: ConsumerAllocations) -> bool:
         """True if an instance holds what comes of this, unchanged since."""
         return self.equals(held) and held.generation == self.generation
 
@@ -165,7 +138,7 @@ class Claim:
             **self.owner,
         }
 
-    def undo_body(self, held: Allocations) -> Body:
+    def undo_body(self, held: ConsumerAllocations) -> Body:
         """The body that takes this claim from the allocations of an instance, if nobody
         changes them meanwhile."""
         added = self.added()

@@ -39,6 +39,7 @@ from novasched.concurrency.circuit_breaker import (
     CircuitBreaker,
 )
 from novasched.conf.redaction import hide
+from novasched.placement.wire import Error, Errors
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 
 # Operators search for what this logger of nova's writes.
@@ -75,34 +76,6 @@ class OutcomeUnknown(PlacementUnavailable):
 
 class CircuitOpen(PlacementUnavailable):
     """The request was not sent, since Placement has not answered another one."""
-
-
-class ResourceProvider(msgspec.Struct, frozen=True):
-    """A resource provider, and the root of the tree that it is in, by their UUIDs."""
-
-    uuid: str
-    root_provider_uuid: str
-
-
-class ResourceProviders(msgspec.Struct):
-    """The answer to GET /resource_providers."""
-
-    resource_providers: list[ResourceProvider]
-
-
-class ProviderAggregates(msgspec.Struct):
-    """The answer to GET /resource_providers/{uuid}/aggregates."""
-
-    aggregates: list[str]
-
-
-class _Error(msgspec.Struct):
-    detail: str = ''
-    code: str = ''
-
-
-class _ErrorList(msgspec.Struct):
-    errors: list[_Error]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +126,15 @@ class Response:
             ) from None
 
     @property
-    def _error(self) -> _Error:
+    def _error(self) -> Error:
         """The error in the answer; its code came with microversion 1.23."""
         try:
-            errors = msgspec.json.decode(self.content, type=_ErrorList).errors
+            errors = msgspec.json.decode(self.content, type=Errors).errors
         except (ValueError, RecursionError):
-            return _Error()
+            return Error()
         if errors:
             return errors[0]
-        return _Error()
+        return Error()
 
 
 @dataclass(frozen=True, slots=True)

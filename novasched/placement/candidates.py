@@ -11,34 +11,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from novasched.placement.wire import (
+    ProviderSummaries,
+    ProviderSummary,
+    ProviderSummaryTraits,
+)
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 
-
-class Inventory(msgspec.Struct, frozen=True):
-    """A provider's capacity of a resource class, less what is reserved and times the
-    allocation ratio, and how much of that is in use."""
-
-    capacity: int
-    used: int
-
-
-class ProviderSummary(msgspec.Struct, frozen=True):
-    """A provider's inventories by resource class."""
-
-    resources: dict[str, Inventory]
-
-
-class _Summaries(msgspec.Struct):
-    provider_summaries: dict[str, msgspec.Raw]
-
-
-class _Traits(msgspec.Struct):
-    traits: list[str]
-
-
-_decode_summaries = msgspec.json.Decoder(_Summaries).decode
+_decode_summaries = msgspec.json.Decoder(ProviderSummaries).decode
 _decode_summary = msgspec.json.Decoder(ProviderSummary).decode
-_decode_traits = msgspec.json.Decoder(_Traits).decode
+_decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
 
 
 class AskedCandidates(CandidateIndex):
@@ -60,13 +42,11 @@ class AskedCandidates(CandidateIndex):
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         if provider in self._capacity_left:
             return self._capacity_left[provider]
-        left = {}
         try:
-            inventories = _decode_summary(self._summary(provider)).resources
+            resources = _decode_summary(self._summary(provider)).resources
         except (KeyError, ValueError, RecursionError):
-            inventories = {}
-        for name, inventory in inventories.items():
-            left[name] = inventory.capacity - inventory.used
+            resources = {}
+        left = {name: resource.capacity_left for name, resource in resources.items()}
         return self._capacity_left.setdefault(provider, left)
 
     def traits(self, provider: str) -> Collection[str]:

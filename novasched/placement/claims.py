@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from novasched.placement.allocations import CLAIM_LIMIT_S, Allocations, Claim, held_by
+from novasched.placement.allocations import CLAIM_LIMIT_S, Claim, held_by
 from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi, Response
 from novasched.placement.batching import Batches, Order
 from novasched.placement.cleanup import (
@@ -32,6 +32,7 @@ from novasched.placement.cleanup import (
     AllocationCleanup,
     AllocationDeleter,
 )
+from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 from novasched.scheduler.ports import Instances
 
@@ -326,7 +327,7 @@ class Claims:
             raise PlacementUnavailable(f'({answer})')
         return replace(claim, generation=held.generation + 1)
 
-    def _held(self, claim: Claim) -> Allocations:
+    def _held(self, claim: Claim) -> ConsumerAllocations:
         return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)
 
 

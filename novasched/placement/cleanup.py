@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from novasched.concurrency import backoff
-from novasched.placement.allocations import Allocations, Claim, held_by
+from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import OutcomeUnknown, PlacementApi
+from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.ports import Instances, InstanceState
 
@@ -82,7 +83,7 @@ class AllocationDeleter:
         self._instances = instances
         self.lost: dict[str, float] = {}
 
-    def delete(self, claim: Claim, held: Allocations) -> None:
+    def delete(self, claim: Claim, held: ConsumerAllocations) -> None:
         """Take a claim from what an instance holds, if that is still what was seen. It
         is sent once: what is sent twice may be done to another's claim the second time.
 

@@ -22,12 +22,17 @@ from novasched.placement.api import (
     READ_MICROVERSION,
     RETRY_LIMIT_S,
     PlacementApi,
-    ProviderAggregates,
 )
 from novasched.placement.batching import BatchWindow
-from novasched.placement.candidates import AskedCandidates, ProviderSummary
+from novasched.placement.candidates import AskedCandidates
 from novasched.placement.claims import Claims
 from novasched.placement.remembered import RememberedAnswers, Taken
+from novasched.placement.wire import (
+    AllocationCandidates,
+    AllocationRequests,
+    ProviderAggregates,
+    ProviderSummary,
+)
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
@@ -40,28 +45,17 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 MANAGER = logging.getLogger('nova.scheduler.manager')
 UTILS = logging.getLogger('nova.scheduler.utils')
 
-Offer = TypeVar('Offer')
+Kind = TypeVar('Kind')
 NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
 
 
-class CandidatesOnly(msgspec.Struct):
-    """An answer to GET /allocation_candidates, of which few requests look at the
-    summaries."""
-
-    allocation_requests: list[Candidate]
-
-
-class CandidatesWithSummaries(CandidatesOnly):
-    """An answer with all that there is to know of its providers."""
-
-    provider_summaries: dict[str, ProviderSummary]
-
-
+CandidatesWithSummaries = AllocationCandidates[Candidate, ProviderSummary]
+"""Candidates, and the capacity of their providers."""
 CandidatesText = tuple[list[Candidate], bytes]
 """Candidates, and the text that they are pieces of."""
 
 
-def parse(text: bytes, kind: type[Offer]) -> Offer:
+def parse(text: bytes, kind: type[Kind]) -> Kind:
     """Decode an answer of microversion 1.12 or later.
 
     :raises PlacementUnavailable: it is no list of candidates.
@@ -214,7 +208,7 @@ class PlacementClient:
 
     def _get(self, built: query.Query, trace_id: str | None) -> CandidatesText:
         text = self._answer(built, trace_id)
-        return parse(text, CandidatesOnly).allocation_requests, text
+        return parse(text, AllocationRequests).allocation_requests, text
 
     def _answer(self, built: query.Query, trace_id: str | None) -> bytes:
         """The answer to a query; no candidates where Placement refuses the query."""

@@ -25,12 +25,13 @@ import msgspec
 import numpy as np
 
 from novasched.placement.api import OutcomeUnknown
-from novasched.placement.candidates import (
-    Inventory,
-    MatchedHosts,
-    RememberedCandidates,
-)
+from novasched.placement.candidates import MatchedHosts, RememberedCandidates
 from novasched.placement.query import FlatQuery, Query
+from novasched.placement.wire import (
+    AllocationCandidates,
+    AllocationRequest,
+    HostSummary,
+)
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
@@ -61,19 +62,9 @@ since the change of that number; all of them for None. See
 :meth:`PendingClaims.taken`."""
 
 
-class _Allocations(msgspec.Struct):
-    allocations: dict[str, msgspec.Raw]
-
-
-class _Summary(msgspec.Struct):
-    resources: dict[str, Inventory]
-    traits: msgspec.Raw
-    root_provider_uuid: str
-
-
-class _Answer(msgspec.Struct):
-    allocation_requests: list[_Allocations]
-    provider_summaries: dict[str, _Summary]
+_decode_answer = msgspec.json.Decoder(
+    AllocationCandidates[AllocationRequest, HostSummary]
+).decode
 
 
 class RememberedAnswer:
@@ -88,7 +79,7 @@ class RememberedAnswer:
 
         :raises ValueError: it is no list of candidates, or not each is a host's own.
         """
-        answer = msgspec.json.decode(text, type=_Answer)
+        answer = _decode_answer(text)
         summaries = answer.provider_summaries
         uuids = [
             uuid for each in answer.allocation_requests for uuid in each.allocations
@@ -102,9 +93,7 @@ class RememberedAnswer:
         self.uuids = uuids
         hosts = [summaries[uuid] for uuid in uuids]
         self._answered = {
-            name: np.array(
-                [x.resources[name].capacity - x.resources[name].used for x in hosts]
-            )
+            name: np.array([x.resources[name].capacity_left for x in hosts])
             for name in (hosts[0].resources if hosts else ())
             if all(name in each.resources for each in hosts)
         }

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import CandidatesOnly, parse
+from novasched.placement.client import parse
+from novasched.placement.wire import AllocationRequests
 from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.fuzz import mutation
@@ -56,7 +57,7 @@ def test_candidates(body):
     """What is offered is understood, or is no list of candidates."""
     with one_input('placement'):
         try:
-            found = parse(body, CandidatesOnly)
+            found = parse(body, AllocationRequests)
         except PlacementUnavailable:
             return
         for each in found.allocation_requests:

@@ -17,13 +17,10 @@ from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
-from novasched.placement.candidates import (
-    AskedCandidates,
-    Inventory,
-    ProviderSummary,
-)
+from novasched.placement.candidates import AskedCandidates
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.placement.query import Query
+from novasched.placement.wire import ProviderSummary, ProviderSummaryResource
 from novasched.plugins import loading
 from novasched.rpc.peers import PeerSchedulers
 from novasched.scheduler.decision import Decision
@@ -331,7 +328,7 @@ class Asked:
         return CandidatesWithSummaries(
             [a_candidate(rp, MEMORY_MB=self.amount) for rp in fit],
             {
-                rp: ProviderSummary({'MEMORY_MB': Inventory(left, 0)})
+                rp: ProviderSummary({'MEMORY_MB': ProviderSummaryResource(left, 0)})
                 for rp, left in self.room.items()
             },
         )

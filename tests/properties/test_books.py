@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
-from novasched.placement import candidates
+from novasched.placement import wire
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.tools.simulate.simulator import CandidatesLeft, SimulatedPlacement
 from tests.lab.builders import a_full_candidate, a_request, a_uuid
@@ -114,12 +114,10 @@ def free_resources(stock):
     inventories = {}
     for (provider, name), each in stock.items():
         capacity = int((each.total - each.reserved) * each.allocation_ratio)
-        inventories.setdefault(provider, {})[name] = candidates.Inventory(
+        inventories.setdefault(provider, {})[name] = wire.ProviderSummaryResource(
             capacity, each.used
         )
-    summaries = {
-        rp: candidates.ProviderSummary(each) for rp, each in inventories.items()
-    }
+    summaries = {rp: wire.ProviderSummary(each) for rp, each in inventories.items()}
     placement = SimulatedPlacement(
         lambda _query: CandidatesWithSummaries([], summaries), Settings()
     )

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import CandidatesOnly, parse
+from novasched.placement.client import parse
+from novasched.placement.wire import AllocationRequests
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
@@ -60,7 +61,9 @@ class Cards(MemoryPlacement):
         meanwhile = self.meanwhile
         self.meanwhile = lambda: None
         meanwhile()
-        return AskedCandidates(parse(text, CandidatesOnly).allocation_requests, [text])
+        return AskedCandidates(
+            parse(text, AllocationRequests).allocation_requests, [text]
+        )
 
     def claim_together(self, wanted, basis=FRESH):
         self.claims += [[*candidate.allocations][1] for _, candidate in wanted]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import os_traits
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
@@ -15,11 +14,16 @@ from novasched.placement import query
 from novasched.placement.api import (
     MICROVERSION,
     Body,
-    ProviderAggregates,
-    ResourceProviders,
     Response,
 )
 from novasched.placement.query import Constraint
+from novasched.placement.wire import (
+    AllocationCandidates,
+    AllocationRequest,
+    ProviderAggregates,
+    ProviderSummaryRoot,
+    ResourceProviders,
+)
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Request
 
@@ -38,17 +42,7 @@ BAD_REQUEST_PREFIX = (
 """Every refusal of a query begins with it, before the reason."""
 
 
-class _Allocations(msgspec.Struct):
-    allocations: dict[str, msgspec.Raw]
-
-
-class _Summary(msgspec.Struct):
-    root_provider_uuid: str
-
-
-class _Offer(msgspec.Struct):
-    allocation_requests: list[_Allocations]
-    provider_summaries: dict[str, _Summary]
+Trees = AllocationCandidates[AllocationRequest, ProviderSummaryRoot]
 
 
 class RefusedQuery(Exception):
@@ -138,7 +132,7 @@ class Questions:
         roots: set[str] = set()
         for string in strings:
             answer = self._ask(
-                f'/allocation_candidates?{query.unlimited(string)}', _Offer
+                f'/allocation_candidates?{query.unlimited(string)}', Trees
             )
             if answer is None:
                 return None

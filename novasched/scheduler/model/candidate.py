@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 from novasched.scheduler.errors import PlacementUnavailable
 
 
+class ProviderAllocation(msgspec.Struct):
+    """The part of an allocation that one provider gives: amounts by resource class."""
+
+    resources: dict[str, int]
+
+
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One allocation request of Placement (microversion 1.36), decoded as far as
     needed.
@@ -40,7 +46,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
         :raises PlacementUnavailable: Placement wrote something else.
         """
-        decode = msgspec.json.Decoder(_Resources).decode
+        decode = msgspec.json.Decoder(ProviderAllocation).decode
         try:
             return {rp: decode(text).resources for rp, text in self.allocations.items()}
         except (ValueError, RecursionError) as error:
@@ -61,10 +67,6 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         """The same without mappings, as Placement's microversions before 1.34 want
         it."""
         return msgspec.json.encode({'allocations': self.allocations}).decode()
-
-
-class _Resources(msgspec.Struct):
-    resources: dict[str, int]
 
 
 class Candidates(Mapping[str, Sequence[Candidate]]):

@@ -19,12 +19,8 @@ from novasched.cells.engines import connect
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
-from novasched.placement.api import (
-    READ_MICROVERSION,
-    PlacementApi,
-    ResourceProvider,
-    ResourceProviders,
-)
+from novasched.placement.api import READ_MICROVERSION, PlacementApi
+from novasched.placement.wire import ResourceProvider, ResourceProviders
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate
 from novasched.scheduler.prefilters.request_filter import TENANT_KEY, TRAIT_KEY
 from novasched.service.build import http_adapter

@@ -210,7 +210,7 @@ class SimulatedPlacement(MemoryPlacement):
                 answer = self._ask(each)
                 for provider, summary in answer.provider_summaries.items():
                     stocks = summary.resources.items()
-                    left = {name: stock.capacity - stock.used for name, stock in stocks}
+                    left = {name: stock.capacity_left for name, stock in stocks}
                     # Claims have changed those that are known.
                     self.free.by_provider.setdefault(provider, left)
                 self._offers[each.string] = CandidatesLeft(

@@ -4,7 +4,8 @@
 import msgspec
 import pytest
 
-from novasched.placement.allocations import Allocations, Claim
+from novasched.placement.allocations import Claim
+from novasched.placement.wire import ConsumerAllocations
 from tests.lab.builders import a_full_candidate
 
 TARGET = {'target': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
@@ -22,7 +23,7 @@ def allocations(resources, generation):
     """What Placement answers of an instance."""
     rows = {provider: {'resources': amounts} for provider, amounts in resources.items()}
     plain = {'allocations': rows, 'consumer_generation': generation}
-    return msgspec.convert(plain, Allocations)
+    return msgspec.convert(plain, ConsumerAllocations)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import CandidatesOnly, parse
+from novasched.placement.client import parse
+from novasched.placement.wire import AllocationRequests
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex, choose
 from tests.lab.builders import a_candidate, a_full_candidate
@@ -35,7 +36,7 @@ def test_candidates():
     """Compute nodes, their nested providers and shared storage all lead to their
     candidates. Amounts, mappings and the body to claim with are what Placement said."""
     first, second = parse(
-        json.dumps(NESTED).encode(), CandidatesOnly
+        json.dumps(NESTED).encode(), AllocationRequests
     ).allocation_requests
     assert CandidateIndex([first, second]) == {
         'root1': [first],
@@ -56,7 +57,7 @@ def test_candidates():
 def test_other_answers_are_refused(body):
     """What is no list of candidates is an error of Placement's, whatever it is."""
     with pytest.raises(PlacementUnavailable, match='sent no allocation candidates'):
-        parse(body, CandidatesOnly)
+        parse(body, AllocationRequests)
 
 
 SUMMARIES = [

@@ -4,7 +4,7 @@
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.placement.api import ResourceProvider
+from novasched.placement.wire import ResourceProvider
 from novasched.scheduler.model.host import Aggregate
 from novasched.tools.check.aggregates import NovaAggregates, compare
 
