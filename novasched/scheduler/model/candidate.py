@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocation candidates: the ways in which Placement can serve a request."""
+"""Allocation candidates of Placement, and the choice among the candidates of a
+host."""
 
 import math
 from abc import abstractmethod
@@ -7,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -23,28 +25,26 @@ class ProviderAllocation(msgspec.Struct):
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One allocation request of Placement (microversion 1.36), decoded as far as
-    needed.
+    """An allocation request of Placement (microversion 1.36).
 
-    ``allocations`` maps the UUID of each provider that gives something to the text of
-    what it gives; ``mappings`` is the text that says which providers serve which
-    request group. Both texts stay as Placement wrote them, since most candidates
-    are never claimed.
+    ``allocations`` maps the UUID of each provider to the JSON text of its part.
+    ``mappings`` is the JSON text that maps request groups to providers. Both texts stay
+    as Placement wrote them, since most candidates are never claimed.
     """
 
     allocations: dict[str, msgspec.Raw]
     mappings: msgspec.Raw = msgspec.Raw(b'{}')
 
     def detach(self) -> 'Candidate':
-        """Copy the texts, which are pieces of Placement's answer and keep all of it in
+        """Copy the texts. As slices of Placement's answer they keep the whole answer in
         memory."""
-        own = {rp: text.copy() for rp, text in self.allocations.items()}
-        return Candidate(own, self.mappings.copy())
+        allocations = {rp: text.copy() for rp, text in self.allocations.items()}
+        return Candidate(allocations, self.mappings.copy())
 
     def resources(self) -> dict[str, dict[str, int]]:
-        """The amounts: provider UUID to resource class to amount.
+        """Decode the amounts, by provider UUID and resource class.
 
-        :raises PlacementUnavailable: Placement wrote something else.
+        :raises PlacementUnavailable: a text of Placement cannot be decoded.
         """
         decode = msgspec.json.Decoder(ProviderAllocation).decode
         try:
@@ -53,19 +53,24 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
             raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
 
     def providers_by_group(self) -> dict[str, list[str]]:
-        """Request group suffix ('' is the unsuffixed group) to provider UUIDs."""
+        """Decode the mappings: request group suffix to provider UUIDs. The suffix of
+        the unsuffixed group is ''.
+
+        :raises PlacementUnavailable: a text of Placement cannot be decoded.
+        """
         try:
             return msgspec.json.decode(self.mappings, type=dict[str, list[str]])
         except (ValueError, RecursionError) as error:
             raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
 
     def body(self) -> str:
-        """The JSON text that conductor keeps to claim an alternate with."""
+        """Encode the candidate as the JSON text with which nova-conductor claims an
+        alternate."""
         return msgspec.json.encode(self).decode()
 
     def allocations_alone(self) -> str:
-        """The same without mappings, as Placement's microversions before 1.34 want
-        it."""
+        """Encode the candidate without mappings, for microversions of Placement before
+        1.34."""
         return msgspec.json.encode({'allocations': self.allocations}).decode()
 
 
@@ -152,79 +157,101 @@ class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
-    """The capacity that providers have left beside pending claims, as far as it is
-    known."""
+class _CapacityLeft:
+    """The capacity of providers beside pending claims.
 
-    left: Callable[[str], Mapping[str, int]]
-    taken: Mapping[str, Mapping[str, int]]
+    :ivar capacity_left: gives the unused capacity of a provider by resource class, as
+        far as Placement has told it.
+    :ivar pending: amounts of pending claims by provider and resource class.
+    """
 
-    def fits(self, candidate: Candidate) -> bool:
-        """Tell whether pending claims leave enough of each provider."""
-        busy = candidate.allocations.keys() & self.taken.keys()
-        amounts = candidate.resources() if busy else {}
-        return all(
-            amount + self.taken[rp].get(name, 0) <= self.left(rp).get(name, math.inf)
-            for rp in busy
-            for name, amount in amounts[rp].items()
-        )
+    capacity_left: Callable[[str], Mapping[str, int]]
+    pending: Mapping[str, Mapping[str, int]]
 
-    def of(self, candidate: Candidate) -> list[tuple[str, int]]:
-        """The sum that its providers have left of each resource class that they
-        give."""
+    def has(self, candidate: Candidate) -> bool:
+        """True if the providers of a candidate have enough left. A resource class of
+        unknown capacity always has."""
+        providers = candidate.allocations.keys() & self.pending.keys()
+        if not providers:
+            return True
+
+        resources = candidate.resources()
+        for rp in providers:
+            capacity = self.capacity_left(rp)
+            for name, amount in resources[rp].items():
+                needed = amount + self.pending[rp].get(name, 0)
+                if needed > capacity.get(name, math.inf):
+                    return False
+        return True
+
+    def sums(self, candidate: Candidate) -> list[tuple[str, int]]:
+        """The capacity left of each resource class of a candidate, summed over its
+        providers, by name."""
         sums = Counter[str]()
         for rp, amounts in candidate.resources().items():
-            left = self.left(rp)
-            taken = self.taken.get(rp, {})
-            for name in amounts.keys() & left.keys():
-                sums[name] += left[name] - taken.get(name, 0)
+            capacity = self.capacity_left(rp)
+            pending = self.pending.get(rp, {})
+            for name in amounts.keys() & capacity.keys():
+                sums[name] += capacity[name] - pending.get(name, 0)
         return sorted(sums.items())
 
 
 def choose(
-    offered: Candidates,
+    offer: Candidates,
     host: str,
-    pending: Callable[[], Mapping[str, Mapping[str, int]]],
-    far: Callable[[Candidate], int],
+    get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
+    count_far_devices: Callable[[Candidate], int],
     refused: Sequence[Candidate] = (),
 ) -> Candidate | None:
-    """The best candidate of a host whose providers have enough left beside pending
-    claims.
+    """Choose the best candidate of a host whose providers have enough left beside
+    pending claims. If no candidate has, choose the best of all: Placement decides.
 
-    Where some were refused, one of other providers; None where there is none, since
-    another claim on the same ones would be refused, too.
+    After Placement has refused candidates, choose a candidate of other providers that
+    have enough left. None if the host has no such candidate: a claim on the same
+    providers would be refused as well.
 
-    :param pending: amounts of pending claims by provider; called only where there is a
-        choice.
-    :param far: the number of devices that a candidate gives far from the guest.
+    :param get_pending: returns the amounts of pending claims by provider; not called
+        for a host with a single candidate.
+    :param count_far_devices: returns the number of devices of a candidate that are far
+        from the NUMA cells of the guest.
+    :param refused: candidates of the host that Placement has refused to this request.
     """
-    candidates = offered[host]
+    candidates = offer[host]
     if len(candidates) == 1 and not refused:
         return candidates[0]
-    tried = [candidate.allocations.keys() for candidate in refused]
-    lost = set().union(*tried)
-    usual = _classes(candidates[0])
-    room = _Room(offered.capacity_left, pending())
-    best = [x for x in candidates if x.allocations.keys() not in tried and room.fits(x)]
+
+    refused_providers = [candidate.allocations.keys() for candidate in refused]
+    capacity = _CapacityLeft(offer.capacity_left, get_pending())
+    best = []
+    for candidate in candidates:
+        is_refused = candidate.allocations.keys() in refused_providers
+        if not is_refused and capacity.has(candidate):
+            best.append(candidate)
     if not best and not refused:
         best = [*candidates]
+
+    suspects = set().union(*refused_providers)
+    first_query = _resource_classes(candidates[0])
     rules: Sequence[Callable[[Candidate], Any]] = (
         # Candidates of the fallback query stand behind those of the first.
-        lambda x: _classes(x) != usual,
-        lambda x: len(x.allocations.keys() & lost),
-        lambda x: len(x.allocations),
-        far,
-        room.of,  # the least suffices, and large devices stay whole
+        lambda candidate: _resource_classes(candidate) != first_query,
+        # Any provider of a refused candidate may be the full one.
+        lambda candidate: len(candidate.allocations.keys() & suspects),
+        lambda candidate: len(candidate.allocations),
+        count_far_devices,
+        # The least sufficient capacity, so that large devices stay whole.
+        capacity.sums,
     )
     for rule in rules:
         if len(best) > 1:
-            ranks = [rule(x) for x in best]
+            ranks = [rule(candidate) for candidate in best]
             least = min(ranks)
-            best = [x for x, rank in zip(best, ranks, strict=True) if rank == least]
+            is_best = [rank == least for rank in ranks]
+            best = [*compress(best, is_best)]
     if best:
         return best[0]
     return None
 
 
-def _classes(candidate: Candidate) -> set[str]:
+def _resource_classes(candidate: Candidate) -> set[str]:
     return set().union(*candidate.resources().values())
