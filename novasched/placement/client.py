@@ -238,7 +238,7 @@ class PlacementClient:
         made = self._claims.allocate([Claim.of(request, candidate, basis)])
         if made:
             return made[0]
-        self._remembered.refused([*candidate.allocations])
+        self._remembered.refuse([*candidate.allocations])
         return None
 
     def claim_together(
@@ -249,7 +249,7 @@ class PlacementClient:
         """
         made = self._claims.allocate([Claim.of(*claim, basis) for claim in claims])
         if not made:
-            self._remembered.refused(
+            self._remembered.refuse(
                 [rp for _, each in claims for rp in each.allocations]
             )
         return made

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of Placement about all hosts, remembered for the requests that come soon
-after.
+"""Remembered answers: answers of Placement about all hosts, which serve requests for
+some seconds.
 
-Most requests ask for resources that each host gives by itself
-(:class:`query.FlatQuery`). One base query then does for all of them: how much each host
-has left of these resources, and its traits. Amounts and traits are compared in memory.
-An answer is only ever used to accept: where it offers nothing, or a claim is refused,
-Placement is asked the real query.
+Most requests ask for resources that a host gives by itself
+(:class:`novasched.placement.query.FlatQuery`). The answer to a single base query serves
+all of these requests: it has the unused capacity and the traits of each host. Amounts
+and traits are compared in memory.
 
-Answers are asked for behind the requests, one at a time, and only while requests come.
-The first requests after a pause come too early for one: they wait for it, but for the
-very first.
+A remembered answer can accept a request and never refuses one. If it offers no host, or
+if Placement refuses the claim, the driver asks Placement the query of the request.
+
+Answers are refreshed in the background, one at a time, and only while requests come.
+The first request after a pause asks Placement for itself. The second request starts a
+refresh and waits for it.
 """
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -38,29 +41,29 @@ from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 LOG = logging.getLogger(__name__)
 
 MAX_AGE_PER_HOST_S = 0.0032
-"""Seconds for which an answer is used, for each host in it, unless an option says how
-long: what nova-scheduler claims on is 16 s old among 5,000 hosts."""
+"""Default of the maximum age of an answer, in seconds for each host of the answer. At
+5,000 hosts, the candidates that nova-scheduler claims are 16 s old."""
 MAX_AGE_S = 60.0
-"""Maximum age of an answer in seconds, unless an option sets the age."""
+"""Upper limit of the default of the maximum age, in seconds."""
 SHARE = 0.25
-"""Of the time of one of Placement's workers, for all that is asked behind requests. An
-answer is asked for again when it is half as old as it may be."""
+"""Share of the time of one Placement worker that all background queries together may
+take. An answer is refreshed at half of its maximum age."""
 MAX_ANSWERS = 8
+"""Base queries that are remembered."""
 SOON_S = 10.0
-"""Seconds in which a second request has to come, for an answer to be worth the first
-time."""
+"""Seconds after a request within which a second request makes an answer worthwhile."""
 UNFIT_S = 60.0
-"""Seconds after an answer that cannot be used in which it is not asked for again."""
+"""Seconds after an unusable answer in which a base query is not repeated."""
 MAX_FAILURES = 2
-"""Consecutive failures after which the answer to a query counts as unusable."""
+"""Consecutive failures after which the answer to a base query counts as unusable."""
 CUSTOM = 'CUSTOM_'
-"""Traits of that prefix may be unknown to Placement, which then refuses a query."""
+"""Prefix of traits that Placement may not know. It refuses a query with such a
+trait."""
 
 Taken = Callable[[float, int | None], TakenAmounts]
-"""Amounts of claims that Placement may not have had at a moment (monotonic seconds),
-since the change of that number; all of them for None. See
-:meth:`PendingClaims.taken`."""
-
+"""Returns the amounts of claims that Placement may not have counted at a moment
+(monotonic seconds), as changes since a change number, or in full for None. See
+:meth:`novasched.scheduler.pending_claims.PendingClaims.taken`."""
 
 _decode_answer = msgspec.json.Decoder(
     AllocationCandidates[AllocationRequest, HostSummary]
@@ -68,53 +71,61 @@ _decode_answer = msgspec.json.Decoder(
 
 
 class RememberedAnswer:
-    """An answer in columns: capacity that hosts had left when Placement was asked, and
-    traits.
+    """The answer to a base query, in columns with one row for each host.
 
-    :ivar sent: when it was asked (monotonic seconds).
+    :ivar asked_at: when Placement was asked (monotonic seconds).
+    :ivar uuids: the hosts, in Placement's order.
+    :ivar row_of: the row of each host.
     """
 
-    def __init__(self, text: bytes, sent: float) -> None:
-        """Parse an answer of Placement that was asked for at the moment ``sent``.
+    def __init__(self, text: bytes, asked_at: float) -> None:
+        """Parse an answer of Placement.
 
-        :raises ValueError: it is no list of candidates, or not each is a host's own.
+        :raises ValueError: the text has another format, or a host depends on nested or
+            shared providers.
+        :raises KeyError: the answer lacks the summary of a host.
         """
         answer = _decode_answer(text)
         summaries = answer.provider_summaries
-        uuids = [
-            uuid for each in answer.allocation_requests for uuid in each.allocations
-        ]
+        uuids: list[str] = []
+        for request in answer.allocation_requests:
+            uuids += request.allocations
+        self.asked_at = asked_at
+        self.uuids = uuids
         self.row_of = {uuid: row for row, uuid in enumerate(uuids)}
         if not len(self.row_of) == len(uuids) == len(answer.allocation_requests):
             raise ValueError('hosts share providers, or offer several')
         if any(summaries[uuid].root_provider_uuid != uuid for uuid in uuids):
             raise ValueError('hosts offer what nested providers have')
-        self.sent = sent
-        self.uuids = uuids
+
         hosts = [summaries[uuid] for uuid in uuids]
-        self._answered = {
-            name: np.array([x.resources[name].capacity_left for x in hosts])
-            for name in (hosts[0].resources if hosts else ())
-            if all(name in each.resources for each in hosts)
-        }
-        # The same, less the claims up to a change.
+        names = hosts[0].resources if hosts else ()
+        self._answered = {}
+        for name in names:
+            if all(name in host.resources for host in hosts):
+                capacity = [host.resources[name].capacity_left for host in hosts]
+                self._answered[name] = np.array(capacity)
+        # The same capacity, less claims up to a change number.
         self._left = self._answered
         self._change: int | None = None
-        # Many hosts have the same traits, in a few orders.
+
+        # Many hosts have the same traits, in a few orders. Texts of traits are numbered
+        # and decoded once.
         numbers: dict[bytes, int] = {}
-        self._traits_of = np.array(
-            [numbers.setdefault(bytes(each.traits), len(numbers)) for each in hosts],
-            np.intp,
-        )
-        self._traits = [
-            frozenset(msgspec.json.decode(text, type=list[str])) for text in numbers
-        ]
-        self._known = frozenset[str]().union(*self._traits)
+        kinds = []
+        for host in hosts:
+            kinds.append(numbers.setdefault(bytes(host.traits), len(numbers)))
+        self._kinds = np.array(kinds, np.intp)
+        self._traits = []
+        for traits in numbers:
+            self._traits.append(frozenset(msgspec.json.decode(traits, type=list[str])))
+        self._known_traits = frozenset[str]().union(*self._traits)
         self._refused = np.zeros(len(uuids), bool)
 
-    def take(self, taken: Taken) -> None:
-        """Leave out what was claimed since. For one thread at a time."""
-        self._change, is_all, amounts = taken(self.sent, self._change)
+    def subtract(self, taken: Taken) -> None:
+        """Subtract the amounts of claims that Placement had not counted. The caller
+        holds a lock."""
+        self._change, is_all, amounts = taken(self.asked_at, self._change)
         if is_all:
             self._left = {
                 name: column.copy() for name, column in self._answered.items()
@@ -125,64 +136,118 @@ class RememberedAnswer:
                 self._left[name][row] -= amounts[uuid][name]
 
     def refuse(self, providers: Sequence[str]) -> None:
-        """Offer no more what Placement has refused."""
-        self._refused[
-            [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
-        ] = True
+        """Match hosts no more on which Placement has refused a claim."""
+        rows = [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
+        self._refused[rows] = True
 
-    def offer(self, asked: FlatQuery) -> MatchedHosts | None:
-        """The hosts that serve a query; None if that cannot be told."""
-        unknown = asked.forbidden - self._known
-        if (
-            any(name.startswith(CUSTOM) for name in unknown)
-            or asked.amounts.keys() - self._left
-        ):
+    def match(self, query: FlatQuery) -> MatchedHosts | None:
+        """Find the hosts that serve a query. None if the answer does not tell: it lacks
+        a resource class, or Placement may not know a forbidden trait."""
+        unknown_traits = query.forbidden - self._known_traits
+        if any(name.startswith(CUSTOM) for name in unknown_traits):
             return None
-        has_traits = [
-            asked.required <= traits and traits.isdisjoint(asked.forbidden)
-            for traits in self._traits
-        ]
-        fits = np.array(has_traits, bool)[self._traits_of] & ~self._refused
-        for name, amount in asked.amounts.items():
+        if query.amounts.keys() - self._left.keys():
+            return None
+
+        has_traits = []
+        for traits in self._traits:
+            is_required = query.required <= traits
+            has_traits.append(is_required and traits.isdisjoint(query.forbidden))
+        fits = np.array(has_traits, bool)[self._kinds] & ~self._refused
+        for name, amount in query.amounts.items():
             fits &= self._left[name] >= amount
-        kinds = self._traits_of, self._traits
-        return MatchedHosts(asked.amounts, self.uuids, self.row_of, fits, *kinds)
+        return MatchedHosts(
+            query.amounts, self.uuids, self.row_of, fits, self._kinds, self._traits
+        )
 
 
 @dataclass(eq=False, slots=True)
-class _Base:
-    """A base query.
+class _BaseQuery:
+    """A base query with its latest answer. Moments are monotonic seconds.
 
-    :ivar needed: when a request last needed it.
-    :ivar failures: the number of consecutive failures: Placement has not answered the
-        query in time, or with more than ``max_answer_size``.
+    :ivar needed_at: when a request last needed the answer.
+    :ivar is_needed_often: True if two requests needed the answer within its maximum
+        age.
+    :ivar unusable_until: when Placement may be asked again after an unusable answer.
+    :ivar failures: the number of consecutive failures: Placement has not answered in
+        time, or with more than ``[novasched] max_answer_size``.
     """
 
     string: str
-    needed: float = -SOON_S
+    needed_at: float = -SOON_S
     is_needed_often: bool = False
     answer: RememberedAnswer | None = None
-    unfit_until: float = 0.0
+    unusable_until: float = 0.0
     failures: int = 0
 
-    def max_age(self, option: float | None) -> float:
-        """Seconds for which its answer is used."""
-        if option is not None:
-            return option
+    @property
+    def asked_at(self) -> float:
+        """When Placement was asked for the answer; minus infinity without an answer."""
         if self.answer is None:
+            return -math.inf
+        return self.answer.asked_at
+
+
+class _BaseQueries:
+    """The base queries that requests needed last, without lock or clock.
+
+    :ivar max_age: the option ``[novasched] candidates_max_age`` in seconds.
+    """
+
+    def __init__(self, max_age: float | None) -> None:
+        self.max_age = max_age
+        self._queries: dict[str, _BaseQuery] = {}
+
+    def __iter__(self) -> Iterator[_BaseQuery]:
+        """The queries, the one that was needed last behind the others."""
+        return iter(self._queries.values())
+
+    def max_age_of(self, answer: RememberedAnswer | None) -> float:
+        """Seconds for which an answer serves requests."""
+        if self.max_age is not None:
+            return self.max_age
+        if answer is None:
             return SOON_S
-        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * len(self.answer.uuids))
+        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * len(answer.uuids))
+
+    def need(self, string: str, now: float) -> _BaseQuery:
+        """Note that a request needs the answer to a base query."""
+        query = self._queries.pop(string, None) or _BaseQuery(string)
+        max_age = self.max_age_of(query.answer)
+        query.is_needed_often = now - query.needed_at < max_age
+        query.needed_at = now
+        self._queries[string] = query
+        if len(self._queries) > MAX_ANSWERS:
+            del self._queries[next(iter(self._queries))]
+        return query
+
+    def is_stale(self, query: _BaseQuery, now: float) -> bool:
+        """True if a query has no answer, or an answer that is too old."""
+        return now - query.asked_at > self.max_age_of(query.answer)
+
+    def next_to_refresh(self, now: float) -> _BaseQuery | None:
+        """The query with the oldest answer among the queries that are needed often and
+        whose answers have reached half of their maximum age."""
+        due = []
+        for query in self:
+            max_age = self.max_age_of(query.answer)
+            is_needed = query.is_needed_often and now - query.needed_at < max_age
+            is_old = now - query.asked_at >= max_age / 2
+            if is_needed and is_old and now >= query.unusable_until:
+                due.append(query)
+        return min(due, key=attrgetter('asked_at'), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refresh:
+    """A base query for which Placement is asked, or was asked last."""
+
+    query: _BaseQuery
+    ended: futures.Future[None]
 
 
 class RememberedAnswers:
-    """The answers to the base queries that requests need.
-
-    :param max_age: seconds for which an answer is used; 0 for no answers at all, None
-        for what nova-scheduler takes among as many hosts.
-    :param get: asks Placement a query. Raises PlacementUnavailable.
-    :param processes: that do the same, and share the time that this may take of
-        Placement's.
-    """
+    """The remembered answers of one process."""
 
     def __init__(
         self,
@@ -192,160 +257,147 @@ class RememberedAnswers:
         processes: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pauses = processes / SHARE - 1
-        self._max_age = max_age
+        """:param max_age: seconds for which an answer serves requests. 0: none is
+            remembered. None: as long as nova-scheduler takes among as many hosts.
+        :param get: asks Placement a query. Raises PlacementUnavailable.
+        :param processes: the number of processes that share :data:`SHARE`.
+        """
         self._get = get
         self._taken = taken
         self._clock = clock
-        self._bases: dict[str, _Base] = {}
+        # Seconds of pause for each second that Placement took.
+        self._pause_factor = processes / SHARE - 1
         self._pool = futures.ThreadPoolExecutor(1, 'candidates')
+        # Guards the fields below against the threads of requests and of the pool.
         self._lock = threading.Lock()
-        self._asking: futures.Future[None] | None = None
-        self._asked: _Base | None = None
+        self._queries = _BaseQueries(max_age)
+        self._refresh: _Refresh | None = None
         self._pause_until = 0.0
-        self._forgotten = -math.inf
+        self._forgotten_at = -math.inf
 
     @property
     def age(self) -> float | None:
-        """Seconds since the newest answer was asked for; None without one."""
+        """Seconds since Placement was asked for the newest answer; None without an
+        answer."""
         with self._lock:
-            sent = max(map(_sent, self._bases.values()), default=-math.inf)
-        if sent == -math.inf:
+            moments = [query.asked_at for query in self._queries]
+        newest = max(moments, default=-math.inf)
+        if newest == -math.inf:
             return None
-        return self._clock() - sent
+        return self._clock() - newest
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop to refresh answers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
-        """Candidates for queries by remembered answers; None where Placement is to be
-        asked. Where the answer that is needed is being asked for, it is waited for: it
-        is no older than one to the query itself would be by then, and Placement is
-        asked once for all who wait. A query that failed the last time is not waited
-        for."""
-        flat = [each.flat for each in queries if each.flat is not None]
-        if self._max_age == 0 or len(flat) < len(queries):
+        """Candidates for the queries of a request; None if Placement is to be asked.
+
+        If a refresh is asking for the single answer that the request lacks, wait for
+        it: the answer comes no later than an answer to the query of the request would,
+        and all requests that wait share it. Do not wait for a query that failed the
+        last time.
+        """
+        flat = [query.flat for query in queries if query.flat is not None]
+        if self._queries.max_age == 0 or len(flat) < len(queries):
             return None
+
         now = self._clock()
         with self._lock:
-            bases = [self._base(each.base, now) for each in flat]
-            if (oldest := self._to_be_asked(now)) is not None:
-                self._asking = self._pool.submit(self._ask, oldest)
-                self._asked = oldest
-            lacking = {x.string for x in bases if self._too_old(x, now)}
-            asking = None
-            asked = self._asked
-            if asked is not None and not asked.failures and lacking == {asked.string}:
-                asking = self._asking
-        if lacking and asking is None:
-            return None
-        if asking is not None:
-            asking.result()
+            bases = [self._queries.need(query.base, now) for query in flat]
+            self._begin_refresh(now)
+            stale = {base for base in bases if self._queries.is_stale(base, now)}
+            refresh = self._refresh
+        if stale:
+            if refresh is None or refresh.query.failures or stale != {refresh.query}:
+                return None
+            refresh.ended.result()
             now = self._clock()
+
         with self._lock:
-            if any(self._too_old(base, now) for base in bases):
+            if any(self._queries.is_stale(base, now) for base in bases):
                 return None
             answers = [base.answer for base in bases if base.answer is not None]
             for answer in answers:
-                answer.take(self._taken)
-        offers = [
-            answer.offer(asked) for answer, asked in zip(answers, flat, strict=True)
-        ]
-        sent = min(answer.sent for answer in answers)
-        whole = [offer for offer in offers if offer is not None]
-        if len(whole) < len(offers):
-            return None
-        candidates = RememberedCandidates(whole, sent, now - sent)
+                answer.subtract(self._taken)
+
+        matches = []
+        for answer, query in zip(answers, flat, strict=True):
+            match = answer.match(query)
+            if match is None:
+                return None
+            matches.append(match)
+        asked_at = min(answer.asked_at for answer in answers)
+        candidates = RememberedCandidates(matches, asked_at, now - asked_at)
         if candidates.count == 0:
             return None
         return candidates
 
-    def refused(self, providers: Sequence[str]) -> None:
-        """Offer no more what was refused, until Placement is asked again."""
+    def refuse(self, providers: Sequence[str]) -> None:
+        """Offer providers of a refused claim no more until their answer is
+        refreshed."""
         with self._lock:
-            for base in self._bases.values():
-                if base.answer is not None:
-                    base.answer.refuse(providers)
+            for query in self._queries:
+                if query.answer is not None:
+                    query.answer.refuse(providers)
 
     def forget(self) -> None:
-        """Use no answer that was asked for before: Placement has lost a provider, and
-        others may have gone with it, as where it was restored from a backup."""
+        """Drop all answers, and the answer that a refresh is asking for.
+
+        Placement has lost a provider, and may have lost more, as after a restore from a
+        backup.
+        """
         with self._lock:
-            self._forgotten = self._clock()
-            for base in self._bases.values():
-                base.answer = None
+            self._forgotten_at = self._clock()
+            for query in self._queries:
+                query.answer = None
 
-    def _base(self, string: str, now: float) -> _Base:
-        """The base query, now that a request needs it; the lock is held."""
-        base = self._bases.pop(string, None) or _Base(string)
-        base.is_needed_often = now - base.needed < base.max_age(self._max_age)
-        base.needed = now
-        self._bases[string] = base
-        if len(self._bases) > MAX_ANSWERS:
-            del self._bases[next(iter(self._bases))]
-        return base
+    def _begin_refresh(self, now: float) -> None:
+        """Begin a refresh if one is due and none runs. The caller holds the lock."""
+        is_running = self._refresh is not None and not self._refresh.ended.done()
+        if is_running or now < self._pause_until:
+            return
+        query = self._queries.next_to_refresh(now)
+        if query is not None:
+            self._refresh = _Refresh(query, self._pool.submit(self._ask, query))
 
-    def _too_old(self, base: _Base, now: float) -> bool:
-        """True for one without an answer that may be used; the lock is held."""
-        return base.answer is None or now - base.answer.sent > base.max_age(
-            self._max_age
-        )
-
-    def _to_be_asked(self, now: float) -> _Base | None:
-        """The one of the base queries that are needed whose answer is the oldest, if
-        one may be asked now; the lock is held."""
-        if now < self._pause_until or not (self._asking is None or self._asking.done()):
-            return None
-        needed = [
-            base
-            for base in self._bases.values()
-            if base.is_needed_often
-            and now - base.needed < base.max_age(self._max_age)
-            and now >= base.unfit_until
-            and now - _sent(base) >= base.max_age(self._max_age) / 2
-        ]
-        return min(needed, key=_sent, default=None)
-
-    def _ask(self, base: _Base) -> None:
+    def _ask(self, query: _BaseQuery) -> None:
+        """Ask Placement a base query, in the thread of the pool."""
         began = self._clock()
         answer = None
-        failures = 0
         is_answered = True
-        is_fit = False
+        is_usable = False
+        failures = 0
         try:
-            answer = RememberedAnswer(self._get(Query(base.string)), began)
-            is_fit = True
+            answer = RememberedAnswer(self._get(Query(query.string)), began)
+            is_usable = True
         except OutcomeUnknown as error:
             LOG.debug('No answer about all hosts: %s', error)
-            failures = base.failures + 1
             is_answered = False
-            is_fit = failures < MAX_FAILURES  # the next answer may be
+            failures = query.failures + 1
+            is_usable = failures < MAX_FAILURES  # the next answer may be
         except PlacementUnavailable as error:
             LOG.debug('Placement was not asked about all hosts: %s', error)
-            failures = base.failures
             is_answered = False
-            is_fit = True
+            failures = query.failures
+            is_usable = True
         except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
-        except (
-            Exception
-        ):  # nobody waits for this thread, and it is not to ask again at once
+        except Exception:
+            # No caller looks at the result of this thread. The query must not be
+            # repeated at once.
             LOG.exception('Cannot remember an answer about all hosts')
+
         now = self._clock()
+        seconds = now - began
         with self._lock:
-            base.failures = failures
-            earlier = None if is_answered else base.answer
-            base.answer = answer if began >= self._forgotten else None
-            if not is_fit or now - began > base.max_age(self._max_age):
-                base.answer = None
-                base.unfit_until = now + UNFIT_S
-            if earlier is not None:
-                base.answer = earlier  # it serves until it is too old
-            self._pause_until = now + self._pauses * (now - began)
-
-
-def _sent(base: _Base) -> float:
-    if base.answer:
-        return base.answer.sent
-    return -math.inf
+            query.failures = failures
+            if began < self._forgotten_at:
+                answer = None
+            if not is_usable or seconds > self._queries.max_age_of(answer):
+                answer = None
+                query.unusable_until = now + UNFIT_S
+            if is_answered:
+                # Without a response, the earlier answer serves until it is too old.
+                query.answer = answer
+            self._pause_until = now + self._pause_factor * seconds

@@ -83,8 +83,8 @@ class Site:
         answered; None where Placement is to be asked."""
         queries = query.build_all(request or asking(), Settings())
         offer = self.answers.offer(queries)
-        if self.answers._asking is not None:
-            self.answers._asking.result(10)
+        if self.answers._refresh is not None:
+            self.answers._refresh.ended.result(10)
         return offer and ''.join(offer)
 
 
@@ -132,7 +132,7 @@ def test_less_what_was_taken_and_what_was_refused(site):
         'stranger': {'VCPU': 1},
     }
     assert site.offer() == 'ac'
-    site.answers.refused(['a', 'stranger'])
+    site.answers.refuse(['a', 'stranger'])
     assert site.offer() == 'c'
 
 
@@ -325,7 +325,7 @@ def test_nobody_waits_for_a_query_that_failed():
             assert first.result(5) is None
         finally:
             may_end.set()
-    site.answers._asking.result(10)
+    site.answers._refresh.ended.result(10)
     assert site.offer() == 'abc'
 
 
