@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and the allocations that they come to, as values and as Placement's JSON
-(``PUT /allocations/{consumer_uuid}`` at microversion 1.36 in the Placement API
-reference)."""
+"""Claims and the allocations that they result in, as values and as the bodies of
+requests.
+
+``PUT /allocations/{consumer_uuid}`` and ``POST /allocations`` at microversion 1.36 in
+the Placement API reference have the format.
+"""
 
 import math
 import time
@@ -16,8 +19,8 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
 CLAIM_LIMIT_S = 600.0
-"""Seconds from its arrival in which a request may claim: Placement may refuse very
-many, slowly."""
+"""Seconds after the arrival of a request in which it may claim. Placement may refuse
+very many claims, slowly."""
 Body = Mapping[str, Any]
 
 
@@ -41,14 +44,19 @@ def held_by(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Allocations for an instance; ``before`` is what it held, None for nothing.
+    """A claim of a candidate for an instance.
 
-    An instance that ``moves`` was in a cell before. ``generation`` is the consumer's
-    once the claim is made: each change adds one. Where the outcome is unknown the claim
-    may be made, or be made yet, and what equals it may be another's. ``earlier`` are
-    claims for the same instance that were given up, and may be made even now. After
-    ``until`` (monotonic seconds) it is not begun, and after ``retry_until`` not
-    repeated while Placement is away.
+    :ivar before: the allocations of the instance before the claim; None for an instance
+        without allocations.
+    :ivar generation: the consumer generation after the claim. Each change adds one.
+    :ivar moves: the instance was in a cell before the request.
+    :ivar outcome_unknown: Placement has not answered. It may have made the claim, or
+        may yet make it, and equal allocations may belong to another request.
+    :ivar earlier: claims for the same instance that were given up, and that Placement
+        may make even now.
+    :ivar until: when the claim may begin at the latest (monotonic seconds).
+    :ivar retry_until: until when the claim is repeated while Placement is unavailable
+        (monotonic seconds).
     """
 
     uuid: str
@@ -68,63 +76,70 @@ class Claim:
         cls, request: Request, candidate: Candidate, basis: Basis = FRESH
     ) -> 'Claim':
         """Claim a candidate for the current instance."""
-        owner = {'project_id': request.project_id, 'user_id': request.user_id}
-        aim = request.requested_destination
+        destination = request.requested_destination
         return cls(
             str(request.instance_uuid),
             candidate,
-            owner,
+            {'project_id': request.project_id, 'user_id': request.user_id},
             request.trace_id,
-            # nova keeps to an instance's cell, which only one that is there already
-            # has.
-            moves=bool(aim and aim.cell_uuid),
+            # nova restricts a request to a cell if the instance is in a cell already.
+            moves=bool(destination and destination.cell_uuid),
             until=basis.began + CLAIM_LIMIT_S,
             retry_until=basis.deadline,
         )
 
     @property
     def retry_s(self) -> float:
-        """Seconds in which what is asked for it may be asked again."""
+        """Seconds for which requests of the claim may still be repeated."""
         return max(0.0, self.retry_until - time.monotonic())
 
     def beside(self, held: ConsumerAllocations) -> 'Claim':
-        """Return the same for an instance that holds something, which it keeps; but
-        what comes of an earlier claim it does not keep."""
-        late = next((claim for claim in self.earlier if claim.equals(held)), None)
-        before = held.resources if late is None else late.before or {}
+        """The claim for an instance that has allocations, and keeps them. Allocations
+        that result from an earlier claim are replaced."""
+        before = held.resources
+        for claim in self.earlier:
+            if claim.equals(held):
+                before = claim.before or {}
+                break
         return replace(self, before=before, generation=held.generation + 1)
 
     def wanted(self) -> Resources:
-        """Amounts that the instance holds once this is claimed. A provider that serves
-        both source and destination of a move, such as shared storage, is not taken from
-        twice."""
+        """Amounts of the instance after the claim.
+
+        A provider of the source and the destination of a move, such as shared storage,
+        is allocated once.
+        """
         return {**self.candidate.resources(), **(self.before or {})}
 
     def equals(self, held: ConsumerAllocations) -> bool:
-        """True if an instance holds what it would hold if this was made, by any
+        """True if an instance has the amounts that the claim results in, by any
         request."""
         return held.resources == self.wanted()
 
     def added(self) -> Resources:
-        """Amounts that the instance holds by this claim alone."""
+        """Amounts that the claim adds to the allocations of the instance."""
         before = self.before or {}
         amounts = self.candidate.resources()
         return {rp: amounts[rp] for rp in amounts if rp not in before}
 
     def is_part_of(self, held: ConsumerAllocations) -> bool:
-        """True if an instance holds the amounts of this claim, but its other
-        allocations have changed. Either another scheduler has claimed on other
-        providers and kept the allocations that it found; or allocations from before the
-        claim are gone, as after the source of an evacuation has returned."""
+        """True if an instance has the amounts of this claim, but its other allocations
+        have changed.
+
+        Either another scheduler has claimed on other providers and kept the allocations
+        that it found; or allocations from before the claim are gone, as after the
+        source of an evacuation has returned.
+        """
         added = self.added()
         is_part = bool(added) and added.items() <= held.resources.items()
         return is_part and not self.equals(held)
 
     def is_made(self, held: ConsumerAllocations) -> bool:
-        """True if an instance holds what comes of this, unchanged since."""
+        """True if an instance has the allocations of this claim, unchanged since."""
         return self.equals(held) and held.generation == self.generation
 
     def body(self) -> Body:
+        """The body that makes the claim."""
         if self.before is None:
             return {
                 'allocations': self.candidate.allocations,
@@ -139,17 +154,18 @@ class Claim:
         }
 
     def undo_body(self, held: ConsumerAllocations) -> Body:
-        """The body that takes this claim from the allocations of an instance, if nobody
-        changes them meanwhile."""
+        """The body that removes this claim from the allocations of an instance.
+        Placement refuses it after another change of the allocations."""
         added = self.added()
-        rest = {rp: held.resources[rp] for rp in held.resources if rp not in added}
+        resources = held.resources
+        kept = {rp: resources[rp] for rp in resources if rp not in added}
         return {
-            'allocations': _plain(rest),
+            'allocations': _plain(kept),
             'consumer_generation': held.generation,
             **self.owner,
         }
 
 
 def _plain(resources: Resources) -> dict[str, Any]:
-    """Amounts as a PUT takes them."""
+    """Amounts in the format of a body."""
     return {provider: {'resources': amounts} for provider, amounts in resources.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches: queries that wait for equal ones, and claims that are written together."""
+"""Batches: queries that wait for equal queries, and claims that share a POST."""
 
 import math
 import threading
@@ -15,29 +15,31 @@ from novasched.placement.allocations import Claim
 from novasched.placement.api import OutcomeUnknown
 
 POST_TARGET_S = 1.0
-"""Seconds that a common POST may take, by what the last ones took: nobody waits for
+"""Seconds that a common POST may take, estimated from the latest ones. Requests wait no
 longer on account of others, and Placement's database holds its locks no longer."""
 POST_MAX_CONSUMERS = 100
-"""Consumers in a common POST: what one second was enough for where this was
-measured."""
+"""Maximum number of consumers in a common POST: the number that Placement claimed for
+in one second when it was measured."""
 MAX_BATCHES_IN_FLIGHT = 2
-"""Batches in flight. Of POSTs of 20 consumers, one Placement on two cores does 55
+"""Batches in flight. In POSTs of 20 consumers, one Placement on two cores claims for 55
 consumers a second one after the other, 64 two at once, and 66 four at once."""
 FIRST_CONSUMER_S = 0.02
-"""Seconds that a consumer is taken to cost before anything was measured: those of a
-PUT."""
+"""Seconds that a consumer is assumed to cost before the first measurement: the time of
+a PUT."""
 WINDOW_PER_REQUEST_S = 0.02
+"""Seconds that a query waits for one request that is about to ask the same."""
 WINDOW_S = 0.06
-"""Seconds that a query waits for one request that is about to ask the same, and for
-all."""
+"""Seconds that a query waits for all requests that are about to ask the same."""
 
 
 class BatchWindow:
-    """Waits for requests that are on their way to the same query.
+    """Waits for requests that are about to ask the same query.
 
-    Requests of a burst come within milliseconds. The first of them would ask alone, and
-    the others wait until it has its answer before they ask. A request that is alone
-    does not wait, and none waits for one that is late.
+    Requests of a burst come within milliseconds. Without the window, the first request
+    would ask alone, and the requests behind it would wait for its answer before they
+    ask. A request that is alone does not wait, and no request waits for a late one.
+
+    Moments are monotonic seconds. Each request is known by the moment of its arrival.
     """
 
     def __init__(
@@ -53,19 +55,19 @@ class BatchWindow:
         self._changed = threading.Condition()
 
     def expect(self, moment: float) -> None:
-        """Note a request that set out at that moment (monotonic seconds)."""
+        """Announce that a request will ask soon."""
         with self._changed:
             self._forget_late()
             self._expected.add(moment)
 
     def arrived(self, moment: float) -> None:
-        """Note that the request which set out at that moment is there."""
+        """Note that a request asks now, or does not need to ask."""
         with self._changed:
             self._expected.discard(moment)
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until every request is there that is not late."""
+        """Wait until all expected requests have arrived or are late."""
         until = self._clock() + self._longest
         with self._changed:
             while self._forget_late() and self._clock() < until:
@@ -73,7 +75,7 @@ class BatchWindow:
                 self._changed.wait(max(soonest - self._clock(), 0))
 
     def _forget_late(self) -> bool:
-        """True if any request is left."""
+        """Forget late requests. True if the window still expects a request."""
         last = self._clock() - self._per_request
         self._expected = {moment for moment in self._expected if moment > last}
         return bool(self._expected)
@@ -81,13 +83,14 @@ class BatchWindow:
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """The claims of a request, all or nothing; the outcome is None if they are refused.
+    """The claims of a request: all are made, or none is.
 
-    :ivar lost: why nobody knows the outcome of the batch that the claims were in; None
-        for new ones. Such an order is written alone.
-    :ivar until: the moment (monotonic seconds) after which it is not begun.
-    :ivar others: what its thread is to write together with it; None where another
-        thread does. There is no such result before it is in a batch.
+    :ivar lost: the error of a batch without an answer that the claims were in; None for
+        new claims. Such an order is written alone.
+    :ivar until: the order does not begin after this moment (monotonic seconds).
+    :ivar others: set once the order is in a batch: the other orders of the batch, for
+        the thread that writes the batch; None for the other threads.
+    :ivar outcome: the claims as they were made; None if Placement refuses them.
     """
 
     claims: Sequence[Claim]
@@ -97,34 +100,42 @@ class Order:
     outcome: Future[Sequence[Claim] | None] = field(default_factory=Future)
 
     @property
+    def uuids(self) -> set[str]:
+        """UUIDs of the instances."""
+        return {claim.uuid for claim in self.claims}
+
+    @property
     def writes(self) -> set[str]:
         """UUIDs of the instances and of the resource providers."""
-        providers = {rp for claim in self.claims for rp in claim.candidate.allocations}
-        return providers.union(claim.uuid for claim in self.claims)
+        uuids = self.uuids
+        for claim in self.claims:
+            uuids.update(claim.candidate.allocations)
+        return uuids
 
 
 class Batches:
-    """Orders that wait, to be written together, first come, first served. A batch has
-    as many consumers as may be expected to take no longer than they may, by the time
-    that the last ones took.
+    """Orders that wait for a batch, first come, first served. The thread of the first
+    order writes the batch, so that no thread writes batches without its own order.
 
-    Of the batches in flight no two write the same instance or resource provider, and
-    those that are stuck count no more. An order that writes what is in flight waits,
-    and with it whoever comes later and writes the same as it does: so nobody overtakes
-    it for ever.
+    The time of the latest POSTs limits the number of consumers of a batch to
+    :data:`POST_TARGET_S`. No two batches in flight write the same instance or resource
+    provider: such writers wait for seconds in Placement's database. A batch that is
+    stuck does not count. An order that conflicts with a batch in flight waits, and
+    later orders that conflict with the order wait behind it. So no order is overtaken
+    for ever.
     """
 
     def __init__(self) -> None:
-        self.waiting: list[Order] = []
-        self._in_flight: dict[
-            Order, tuple[float, Sequence[Order]]
-        ] = {}  # by the first of each
+        # Guards both collections; each thread of a request comes here.
         self._lock = threading.Lock()
+        self.waiting: list[Order] = []
+        # The begin (monotonic seconds) and the orders, by the first order.
+        self._in_flight: dict[Order, tuple[float, Sequence[Order]]] = {}
         self._per_consumer = FIRST_CONSUMER_S
 
     @contextmanager
     def measure(self, consumers: int) -> Iterator[None]:
-        """Learn from a POST, unless Placement has not had it. A PUT tells nothing."""
+        """Measure a POST, unless it did not reach Placement."""
         began = time.monotonic()
         try:
             yield
@@ -134,26 +145,34 @@ class Batches:
         self.took(time.monotonic() - began, consumers)
 
     def took(self, seconds: float, consumers: int) -> None:
-        """Learn the time of a POST; the last ones count for most."""
+        """Note the time of a POST. The latest POSTs count most. A PUT, for a single
+        consumer, does not count."""
         if consumers > 1:
             self._per_consumer = (self._per_consumer + seconds / consumers) / 2
 
     @property
     def max_consumers(self) -> int:
-        """Number of consumers that a batch may have. A larger order is written in parts
-        of this size. The number is two at least, since only a POST shows that Placement
-        has become quick again."""
+        """Maximum number of consumers of a batch. Larger orders are written in parts of
+        this size.
+
+        The number is two at least: only a POST shows that Placement has become quick
+        again.
+        """
         per_consumer = max(self._per_consumer, POST_TARGET_S / POST_MAX_CONSUMERS)
         return max(2, int(POST_TARGET_S / per_consumer))
 
     def batch_of(self, order: Order) -> Sequence[Order]:
-        """Wait until an order is in a batch. It is for the thread of the first in it to
-        write that and to :meth:`end` it; the others get nothing. So nobody is stuck
-        with a batch of others."""
+        """Wait until an order is in a batch.
+
+        :returns: the batch, for the thread of its first order, which writes the batch
+            and calls :meth:`end`. Nothing for the other threads.
+        """
         with self._lock:
             self.waiting.append(order)
+
         while True:
             self.begin()
+            # A batch that gets stuck meanwhile makes room, and nobody calls begin().
             with suppress(futures.TimeoutError):
                 others = order.others.result(STUCK_AFTER_S)
                 if others is None:
@@ -161,7 +180,7 @@ class Batches:
                 return (order, *others)
 
     def begin(self) -> None:
-        """Hand over the batches that may be written now."""
+        """Hand the batches that may begin now to their threads."""
         with self._lock:
             while batch := self._next():
                 first, *others = batch
@@ -172,31 +191,40 @@ class Batches:
                 first.others.set_result(others)
 
     def end(self, batch: Sequence[Order]) -> None:
+        """Note that a batch is written, and begin the next ones."""
         with self._lock:
             del self._in_flight[batch[0]]
         self.begin()
 
     def _next(self) -> Sequence[Order]:
-        """The first orders that may be written together now. No batch has an instance
-        twice, and an order of unknown outcome is alone."""
-        since = time.monotonic() - STUCK_AFTER_S
-        in_flight = [
-            batch for began, batch in self._in_flight.values() if began > since
-        ]
+        """The next batch if it may begin now; the caller holds the lock.
+
+        A batch has each instance once. An order with a lost answer is alone in its
+        batch.
+        """
+        stuck_since = time.monotonic() - STUCK_AFTER_S
+        in_flight: list[Order] = []
+        number = 0
+        for began, orders in self._in_flight.values():
+            if began > stuck_since:
+                number += 1
+                in_flight += orders
+        if number >= MAX_BATCHES_IN_FLIGHT:
+            return ()
+
         batch: list[Order] = []
-        if len(in_flight) >= MAX_BATCHES_IN_FLIGHT:
-            return batch
-        taken = {uuid for each in in_flight for order in each for uuid in order.writes}
+        busy = set[str]().union(*[order.writes for order in in_flight])
         uuids: set[str] = set()
         for order in self.waiting:
-            if not taken.isdisjoint(order.writes):
-                taken |= order.writes
+            writes = order.writes
+            if not busy.isdisjoint(writes):
+                busy |= writes
                 continue
-            more = {claim.uuid for claim in order.claims}
-            fits = len(uuids) + len(more) <= self.max_consumers
-            alone = order.lost is not None or (batch and batch[0].lost is not None)
-            if batch and (alone or not fits or uuids & more):
+            added = order.uuids
+            fits = len(uuids) + len(added) <= self.max_consumers
+            is_alone = order.lost is not None or (batch and batch[0].lost is not None)
+            if batch and (is_alone or not fits or uuids & added):
                 break
             batch.append(order)
-            uuids |= more
+            uuids |= added
         return batch

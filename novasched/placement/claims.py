@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: allocations for instances, those of several requests in one POST, and their
-deletion.
+"""Claims: allocations for instances, several requests in one POST, and their deletion.
 
-Claims that come while others are written are the next batch, one POST: of one it takes
-40 ms, of ten 22 and of fifty 17 for each. Two batches are in flight at the most, and
-have no resource provider in common: writers that collide on one wait in Placement's
-database for a second and more. Where Placement refuses the whole, each half is tried by
-itself, down to the request, and where the answer to the whole is lost, each request
-goes on alone, so that none suffers from another. A request for very many instances
-takes several POSTs. If one POST fails, the claims of the other POSTs are deleted.
-Instances that move are few, and hold something: each is claimed for by itself, beside
-the batches.
+Claims that come while others are written form the next batch, which is one POST. A
+claim takes 40 ms alone, 22 ms in a POST of ten and 17 ms in a POST of fifty. At most
+two batches are in flight, without a common resource provider: writers that collide on a
+provider wait in Placement's database for a second and more.
 
-Where an answer gets lost, what the instances hold is read. If it is what was claimed,
-the claim is made; if not, it is refused, and what comes of it later is deleted if it
-can be no other request's.
+Requests do not suffer from each other. If Placement refuses a batch, the halves are
+tried separately, down to the single request. If the answer to a batch is lost, its
+requests go on alone. A request for very many instances takes several POSTs; after a
+failure, the claims of the other POSTs are deleted. Instances that move are few and have
+allocations already: claims for them are written separately, beside the batches.
+
+After a lost answer the allocations of the instances are read. If they equal the claim,
+the claim counts as made. If not, the claim counts as refused, and later allocations by
+the claim are deleted, unless another request may own them.
 """
 
 import logging
@@ -31,6 +31,7 @@ from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
     AllocationCleanup,
     AllocationDeleter,
+    CleanupTask,
 )
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
@@ -40,12 +41,17 @@ from novasched.scheduler.ports import Instances
 LOG = logging.getLogger('nova.scheduler.client.report')
 
 ALONE_LIMIT_S = 30.0
-"""Seconds after a common POST without an answer in which its requests begin to go on
-alone: Placement is asked again after one or two, and claims for a hundred of them in a
-few."""
+"""Seconds after a batch without an answer in which its requests may begin to go on
+alone. Placement is asked again after one or two seconds, and claims for a hundred
+requests in a few."""
 
 
 class Claims:
+    """Makes and deletes claims, from the threads of all requests.
+
+    :ivar cleanup: deletes claims whose outcome is unknown, in the background.
+    """
+
     def __init__(
         self,
         api: PlacementApi,
@@ -54,9 +60,9 @@ class Claims:
         provider_gone: Callable[[], None] = lambda: None,
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
-        :param cleanup_pause: seconds between the first tries to delete allocations.
-        :param provider_gone: called where a claim is answered by 400: its provider is
-            gone.
+        :param cleanup_pause: seconds between the first attempts to delete allocations.
+        :param provider_gone: called after Placement has answered a claim by 400: its
+            provider is gone.
         """
         self.api = api
         self._provider_gone = provider_gone
@@ -67,25 +73,19 @@ class Claims:
         self._batches = Batches()
 
     def allocate(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make claims for several instances, or none of them: None if they are refused.
-        Only then may another candidate be claimed for the same instances.
+        """Make claims for several instances, all or nothing.
 
-        One instance may hold allocations already, since it is being evacuated: what it
-        has stays, and the candidate is added to it, as nova does until the move is
-        over.
+        An instance that is being evacuated keeps its allocations beside the candidate.
+        nova does the same until the move is over.
 
-        :raises ClaimFailed: another process changes the same instance's allocations.
+        :returns: the claims as they were made; None if Placement refuses them. Only
+            then may the caller claim another candidate for the same instances.
+        :raises ClaimFailed: another process changes the allocations of the instance.
         :raises PlacementUnavailable: Placement does not answer.
         """
         _check_limit(claims)
         tasks = self.cleanup.take([claim.uuid for claim in claims])
-        earlier = [task.claim for task in tasks if not task.in_doubt]
-        order = Order(
-            [
-                replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid))
-                for x in claims
-            ]
-        )
+        order = Order(_with_earlier(claims, tasks))
         made = None
         try:
             if len(claims) == 1 and claims[0].moves:
@@ -96,11 +96,7 @@ class Claims:
                         self._write_batch(batch)
                     if error := order.outcome.exception():
                         order = self._alone(order, error)
-                        left = min(
-                            order.until - time.monotonic(), _retry_s(order.claims)
-                        )
-                        if not self.api.breaker.wait_closed(max(0.0, left)):
-                            raise PlacementUnavailable(order.lost or '')
+                        self._wait_for_placement(order)
                 made = order.outcome.result()
             if made:
                 made = self._safe_from_deletions(made)
@@ -108,20 +104,29 @@ class Claims:
             if not made and order.lost is not None:
                 for claim in order.claims:
                     self.cleanup.add(claim)
-            # What was claimed before may come even now, once the instance is gone.
+            # Placement may make earlier claims even now, once the instance is gone.
             by_uuid = {claim.uuid: claim for claim in made or ()}
             tasks = [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
             self.cleanup.put_back(tasks)
-        # What may come of the same claim before may also come once this one is deleted.
-        again = {task.claim.uuid for task in tasks if task.successor}
-        return made and [
-            replace(x, outcome_unknown=True) if x.uuid in again else x for x in made
-        ]
+
+        if not made:
+            return made
+        # Placement may make an equal earlier claim after this one is deleted.
+        repeatable = {task.claim.uuid for task in tasks if task.successor}
+        result = []
+        for claim in made:
+            if claim.uuid in repeatable:
+                claim = replace(claim, outcome_unknown=True)
+            result.append(claim)
+        return result
 
     def delete(self, claim: Claim) -> None:
-        """Delete the allocations of a claim, now or as soon as Placement lets us; never
-        raises. A claim that had a certain answer, and is unchanged, is ours until the
-        current request is answered."""
+        """Delete the allocations of a claim, now or as soon as Placement answers. Never
+        raises.
+
+        Until the current request is answered, a claim with a certain outcome belongs to
+        this process as long as it is unchanged.
+        """
         if claim.outcome_unknown:
             self.cleanup.add(claim)
             return
@@ -139,20 +144,32 @@ class Claims:
             self.cleanup.add(replace(claim, outcome_unknown=True))
 
     def _alone(self, order: Order, error: BaseException) -> Order:
-        """The order that goes on without those with whom an answer was lost.
+        """The order for the claims of a batch whose answer was lost, to go on alone.
 
-        :raises Exception: the error; it was lost with nobody.
+        :raises Exception: the error, if the claims were alone already, or if the error
+            is certain.
         """
         if order.lost is not None and isinstance(error, CircuitOpen):
-            return Order(order.claims, order.lost, order.until)  # lost again meanwhile
+            # The answer to another request was lost meanwhile.
+            return Order(order.claims, order.lost, order.until)
         if order.lost is not None or not isinstance(error, OutcomeUnknown):
             raise error
         claims = [replace(claim, outcome_unknown=True) for claim in order.claims]
         return Order(claims, str(error), time.monotonic() + ALONE_LIMIT_S)
 
+    def _wait_for_placement(self, order: Order) -> None:
+        """Wait until Placement answers again, as long as an order that goes on alone
+        may.
+
+        :raises PlacementUnavailable: it does not answer in time.
+        """
+        seconds = min(order.until - time.monotonic(), _retry_s(order.claims))
+        if not self.api.breaker.wait_closed(max(0.0, seconds)):
+            raise PlacementUnavailable(order.lost or '')
+
     def _write_batch(self, orders: Sequence[Order]) -> None:
-        """Write orders together if that goes, or else the first half before the second,
-        and see to it that each has its outcome."""
+        """Write orders in one POST, or else the first half before the second half, and
+        set the outcome of each order."""
         parts = [orders]
         try:
             while parts:
@@ -162,6 +179,7 @@ class Claims:
                         half = len(part) // 2
                         parts += [part[half:], part[:half]]
                     continue
+
                 order = part[0]
                 made = None
                 try:
@@ -178,7 +196,8 @@ class Claims:
                     order.outcome.set_result(made)
                 except (PlacementUnavailable, ClaimFailed) as error:
                     order.outcome.set_exception(error)
-        except BaseException as error:  # whatever it is, those who wait must hear of it
+        except BaseException as error:
+            # The threads of all orders wait for an outcome, whatever happens here.
             for order in orders:
                 if not order.outcome.done():
                     order.outcome.set_exception(error)
@@ -186,9 +205,14 @@ class Claims:
             self._batches.end(orders)
 
     def _write_together(self, orders: Sequence[Order]) -> bool:
-        """Write orders in one POST; False if it is refused. Without an answer the error
-        is the outcome of each, and each goes on alone."""
-        claims = [claim for order in orders for claim in order.claims]
+        """Write orders in one POST; False if Placement refuses it.
+
+        After a lost answer the error is the outcome of all orders, and the orders go on
+        alone.
+        """
+        claims: list[Claim] = []
+        for order in orders:
+            claims += order.claims
         try:
             with self._batches.measure(len(claims)):
                 answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
@@ -199,15 +223,17 @@ class Claims:
             return True
         if made is None:
             return False
+
         rest = iter(made)
         for order in orders:
             order.outcome.set_result([*islice(rest, len(order.claims))])
         return True
 
     def _write_in_parts(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request in several POSTs, each as large as a common
-        batch. If Placement refuses one POST, the claims of the other POSTs are deleted,
-        and the result is None. After an error the claims are deleted, too.
+        """Make the claims of one request in several POSTs, each as large as a batch.
+
+        If Placement refuses one POST, the claims of the other POSTs are deleted, and
+        the result is None. After an error the claims are deleted as well.
 
         :raises PlacementUnavailable: Placement does not answer, or answers too slowly.
         """
@@ -234,10 +260,10 @@ class Claims:
         """Make the claims of one request, even if the answer gets lost; None if
         Placement refuses the claims.
 
-        An instance keeps the allocations that it has. For an instance that moves, the
-        allocations are read before the claim, as in nova's ``claim_resources``: an
-        evacuated instance has allocations on its source. For another instance they are
-        read only if Placement answers that the consumer exists.
+        An instance keeps its allocations. For an instance that moves, the allocations
+        are read before the claim, as in nova's ``claim_resources``: an evacuated
+        instance has allocations on its source. For another instance they are read only
+        if Placement answers that the consumer exists.
 
         :raises ClaimFailed: another process changes the allocations of the instance.
         """
@@ -249,6 +275,7 @@ class Claims:
                     return claims
                 if is_known or held.allocations:
                     claims = [claims[0].beside(held)]
+
             try:
                 with self._batches.measure(len(claims)):
                     answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
@@ -259,6 +286,7 @@ class Claims:
                     return _judged(claims, answer)
             except OutcomeUnknown as error:
                 return self._looked_up(claims, error)
+
             if is_known:
                 why = 'another process changed the consumer during the claim'
                 raise ClaimFailed(claims[0].uuid, why)
@@ -267,54 +295,66 @@ class Claims:
     def _looked_up(
         self, claims: Sequence[Claim], error: OutcomeUnknown
     ) -> Sequence[Claim]:
-        """The claims of which nobody knows whether they are made, if they are.
+        """The claims after a lost answer, if Placement has made them.
 
-        :raises PlacementUnavailable: this error. What comes of them is deleted.
+        :raises PlacementUnavailable: Placement has not, or does not answer. Later
+            allocations by the claims are deleted.
         """
         claims = [replace(claim, outcome_unknown=True) for claim in claims]
+        uuids = [claim.uuid for claim in claims]
         made = None
         try:
             made = self._made_before(claims)
-        except PlacementUnavailable as blind:
+        except PlacementUnavailable as second_error:
             LOG.warning(
                 'Unable to see whether allocations were made for %s: %s; it is looked'
                 ' at again',
-                [claim.uuid for claim in claims],
-                blind,
+                uuids,
+                second_error,
             )
         if not made:
             for claim in claims:
                 self.cleanup.add(claim)
             raise PlacementUnavailable(str(error))
-        LOG.info('Allocations for %s are made', [claim.uuid for claim in claims])
+        LOG.info('Allocations for %s are made', uuids)
         return made
 
     def _made_before(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """The claims if they have been made without an answer."""
+        """The claims if Placement has made all; else None."""
         held = map(self._held, claims)
         if all(map(Claim.is_made, claims, held)):
             return claims
         return None
 
     def _safe_from_deletions(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """The claims, out of reach of a deletion whose answer was lost: it may be done
-        even now, and a consumer that holds something anew begins with the generation
-        that it had before. So those of such instances are written once more, in the
-        next generation.
+        """Protect claims from deletions with lost answers.
 
-        :raises PlacementUnavailable: one of them cannot be; all are deleted.
+        Placement may do such a deletion even now: a consumer with new allocations
+        begins with the generation in the deletion. So claims for these instances are
+        written once more, in the next generation.
+
+        :raises PlacementUnavailable: a claim cannot be written again. All claims are
+            deleted.
         """
         self._deleter.forget_old_losses()
+        safe = []
         try:
-            return [
-                self._renewed(x) if x.uuid in self._deleter.lost else x for x in claims
-            ]
+            for claim in claims:
+                if claim.uuid in self._deleter.lost:
+                    claim = self._renewed(claim)
+                safe.append(claim)
         except PlacementUnavailable:
             for claim in claims:
                 self.cleanup.add(replace(claim, outcome_unknown=True))
             raise
+        return safe
 
     def _renewed(self, claim: Claim) -> Claim:
+        """Write a claim once more, in the next generation of the consumer.
+
+        :raises PlacementUnavailable: Placement does not answer, refuses the claim, or
+            has deleted it.
+        """
         held = self._held(claim)
         if not claim.is_made(held):
             raise PlacementUnavailable(
@@ -331,9 +371,27 @@ class Claims:
         return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)
 
 
+def _with_earlier(
+    claims: Sequence[Claim], tasks: Sequence[CleanupTask]
+) -> Sequence[Claim]:
+    """Claims with the earlier claims for their instances that Placement may make even
+    now."""
+    result = []
+    for claim in claims:
+        earlier = []
+        for task in tasks:
+            if task.claim.uuid == claim.uuid and not task.in_doubt:
+                earlier.append(task.claim)
+        result.append(replace(claim, earlier=tuple(earlier)))
+    return result
+
+
 def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str, Any]]:
-    """Method, path, id and body of the request that makes claims. A POST is for
-    instances that hold nothing, and a PUT for one, which may hold something."""
+    """Method, path, request ID and body of the request that makes claims.
+
+    A POST is for instances without allocations. A PUT is for a single instance, which
+    may have allocations.
+    """
     first = claims[0]
     if len(claims) == 1:
         return 'PUT', f'/allocations/{first.uuid}', first.trace_id, first.body()
@@ -353,23 +411,28 @@ def _check_limit(claims: Sequence[Claim]) -> None:
 
 
 def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:
-    """The claims if an answer says that they are made, None if it refuses them. A 400
-    is for the author of the flavor; others than that and 409 do not depend on the
-    candidate.
+    """The claims if Placement has made them; None if it refuses them.
 
-    :raises OutcomeUnknown: it leaves open what Placement has done.
-    :raises PlacementUnavailable: for any candidate it would be the same.
+    400 and 409 are refusals of the candidate; 400 may come from a mistake in the
+    flavor. After another status, claims of all candidates fail alike.
+
+    :raises OutcomeUnknown: the claims may be made.
+    :raises PlacementUnavailable: Placement refuses all candidates.
     """
     status = answer.status_code
     if status == 204:
         if not answer.repeated:
             return claims
         return [replace(claim, outcome_unknown=True) for claim in claims]
+
     text = f'Placement answers a claim by {answer}'
     if answer.repeated or status < 300:
         raise OutcomeUnknown(text)
     if status not in (400, 409):
         raise PlacementUnavailable(text)
-    level = logging.WARNING if status == 400 and len(claims) == 1 else logging.DEBUG
-    LOG.log(level, 'Claim refused for %s: %s', [x.uuid for x in claims], answer)
+    level = logging.DEBUG
+    if status == 400 and len(claims) == 1:
+        level = logging.WARNING
+    uuids = [claim.uuid for claim in claims]
+    LOG.log(level, 'Claim refused for %s: %s', uuids, answer)
     return None

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes allocations that may come of claims without an answer, unless they may be
-another's.
+"""Deletes allocations by claims without an answer (lost claims), unless another request
+may own the allocations.
 
-An allocation that equals a lost claim is no proof that it comes of it: another
-scheduler may have claimed the same for a repeated request. nova's API sets the
-instance's task before a scheduler is asked, and the instance's host before the task is
-over. So if the allocation is read first, the instance after it, and the instance has
-neither a task, nor a migration, nor the claim's host, then the allocation belongs to no
-request. In doubt it is left, and the log names the instance.
+Allocations may equal a lost claim and belong to a repeated request, for which another
+scheduler has claimed the same. nova-api sets the task of the instance before it asks a
+scheduler, and the host of the instance before the task ends. The cleanup reads the
+allocations first and the instance afterwards. If the instance has neither a task, nor a
+migration, nor the host of the claim, then no request owns the allocations. In doubt the
+cleanup leaves them, and the log names the instance.
 
 Placement may make a lost claim just before another scheduler claims for the instance on
-another host. The other scheduler keeps the allocations that it finds, as for a move.
-Then the amounts that the lost claim has added are taken from the allocations of the
-instance, and the rest stays. A claim that could not be deleted before another scheduler
-claimed is treated likewise.
+a second host. That scheduler keeps existing allocations, as for a move. Then the
+cleanup removes the amounts of the lost claim from the allocations of the instance, and
+leaves the rest. The same holds for a claim that was not deleted before another
+scheduler claimed.
 """
 
 import logging
@@ -35,19 +35,20 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 
 FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 10.0
-"""Seconds between tries, at first and in the end."""
+"""Seconds between attempts, at first and at last."""
 LATE_CLAIM_S = 120.0
-"""Seconds after which Placement does no request: its database and web server have given
-up."""
+"""Seconds after which Placement does not carry out a request any more: its database and
+web server have given up."""
 CLEANUP_LIMIT_S = 300.0
-"""Seconds in which a deletion is tried: a claim that comes late, and then three minutes
-in which nova ends its work on the instance, or Placement is restarted. Allocations that
-are left after that are found by ``nova-manage placement audit``."""
+"""Seconds for which a deletion is attempted: :data:`LATE_CLAIM_S`, and three minutes in
+which nova ends its work on the instance, or an operator restarts Placement. Afterwards
+``nova-manage placement audit`` finds the allocations."""
 LOOK_LIMIT_S = 5.0
-"""Seconds from the look at an allocation to its end. A consumer that loses all and is
-claimed for anew has the generation it had, but for that a whole move has to begin and
-to end."""
+"""Seconds between reading allocations and deleting them. A consumer that loses all
+allocations and gets new ones has the same generation again, but not before a whole move
+has begun and ended."""
 MAX_TASKS = 1000
+"""Claims that wait for their deletion."""
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
 
 
@@ -64,30 +65,35 @@ class Doubt(NamedTuple):
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
-"""Deletes the allocations of a claim if they are there, or says why they are left. The
-flag tells whether the current request is about the instance. Raises
-PlacementUnavailable if it cannot be told, or done."""
+"""Deletes the allocations of a claim if they exist, or returns why they are left. The
+flag is True if the current request is about the instance. Raises PlacementUnavailable
+if the allocations cannot be read or deleted."""
 
 
 class AllocationDeleter:
     """Deletes the allocations of one claim.
 
-    :param instances: tells whose allocations may be; without them every doubt stays,
-        and so do the allocations that were not deleted before the request was answered.
-    :ivar lost: by instance, until when (monotonic seconds) a lost deletion may still be
-        done.
+    :ivar lost: by instance UUID, until when (monotonic seconds) Placement may carry out
+        a deletion without an answer.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:
+        """:param instances: finds an instance in nova's databases. Without it every
+        case is in doubt, and allocations stay that were not deleted before the request
+        was answered.
+        """
         self._api = api
         self._instances = instances
         self.lost: dict[str, float] = {}
 
     def delete(self, claim: Claim, held: ConsumerAllocations) -> None:
-        """Take a claim from what an instance holds, if that is still what was seen. It
-        is sent once: what is sent twice may be done to another's claim the second time.
+        """Remove a claim from the allocations of an instance, unless they have changed.
 
-        :raises PlacementUnavailable: it is not done, or perhaps not.
+        The request is sent once. A second one might delete the claim of another
+        scheduler.
+
+        :param held: the allocations that were read.
+        :raises PlacementUnavailable: Placement has not done so, or its answer is lost.
         """
         path = f'/allocations/{claim.uuid}'
         body = claim.undo_body(held)
@@ -101,15 +107,15 @@ class AllocationDeleter:
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
     def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> Doubt | None:
-        """See :data:`Delete`. The allocations are read before the instance: see
-        above."""
+        """See :data:`Delete`."""
         began = time.monotonic()
-        held = held_by(
-            self._api, claim.uuid, claim.trace_id, retry_s=0
-        )  # it is tried again
+        # Before the instance, as the docstring of the module explains. The cleanup
+        # repeats failures itself.
+        held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)
         is_part = claim.outcome_unknown and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
             return None
+
         doubt = self._doubt(claim, requested, is_part)
         if doubt is None and time.monotonic() - began > LOOK_LIMIT_S:
             doubt = Doubt(
@@ -121,7 +127,7 @@ class AllocationDeleter:
         return None
 
     def forget_old_losses(self) -> None:
-        """Forget deletions whose answers were lost too long ago for them to be done."""
+        """Forget deletions that Placement does not carry out any more."""
         now = time.monotonic()
         for uuid, until in [*self.lost.items()]:
             if until < now:
@@ -130,6 +136,7 @@ class AllocationDeleter:
     def _doubt(self, claim: Claim, requested: bool, is_part: bool) -> Doubt | None:
         if self._instances is None:
             return Doubt('nobody can tell', is_part)
+
         providers = [*claim.candidate.allocations]
         try:
             state = self._instances.find(claim.uuid, providers)
@@ -150,15 +157,17 @@ def why_in_doubt(
     is_part: bool = False,
     providers: int = 1,
 ) -> str | None:
-    """Why an allocation that equals a claim may be that of another request; None if it
-    cannot.
+    """Why another request may own allocations that equal a claim; None if no request
+    does.
 
+    :param state: the instance as it is in nova's databases.
     :param moves: the claim was for an instance that was in a cell already.
-    :param requested: the current request is about the instance, and its task is this
-        request's.
-    :param is_part: the instance holds more. Then the claim is known to be nobody's
-        where the instance is at rest, and none of the claim's providers, so many, is or
-        serves its host.
+    :param requested: the current request is about the instance, and the task of the
+        instance belongs to it.
+    :param is_part: the instance has other allocations as well. Then no request owns the
+        claim only if the instance is at rest and no provider of the claim is, or
+        serves, its host.
+    :param providers: number of providers of the claim.
     """
     if state is None:
         if moves or is_part:
@@ -166,6 +175,7 @@ def why_in_doubt(
         return None
     if state.gone:
         return None
+
     if state.host is not None:
         if not state.hosts:
             return f'it is on the host {state.host}, and that of the claim is not known'
@@ -173,6 +183,7 @@ def why_in_doubt(
             return f'it is on the host {state.host}, for which the claim was'
     if is_part and (state.host is None or len(state.hosts) < providers):
         return 'it holds more, which may be on the same host'
+
     if requested:
         return None
     if state.building:
@@ -186,13 +197,13 @@ def why_in_doubt(
 class CleanupTask:
     """A claim whose allocations may have to be deleted.
 
-    :ivar final: from when on (monotonic seconds) nothing comes of it any more.
-    :ivar until: when it is given up.
-    :ivar successor: a later claim for the same amounts, which had an answer. All is
-        well while the instance holds these amounts alone; beside others they may come
-        of the lost claim, after the caller has dropped the successor.
-    :ivar in_doubt: an allocation like it was there before the next claim for the
-        instance.
+    :ivar final: from then on Placement does not make the claim any more (monotonic
+        seconds).
+    :ivar until: when the cleanup gives up (monotonic seconds).
+    :ivar successor: a later claim for the same amounts, with an answer. The amounts
+        alone belong to the successor. Beside other allocations they may be the lost
+        claim, made after the caller had deleted the successor.
+    :ivar in_doubt: equal allocations existed before the next claim for the instance.
     """
 
     claim: Claim
@@ -202,27 +213,30 @@ class CleanupTask:
     in_doubt: bool = False
 
     def after(self, made: Claim | None) -> 'CleanupTask':
-        """The rest of the task after another claim for its instance. A claim for the
-        same amounts is deleted only if nova says that the instance is gone, or at rest
-        on another host."""
+        """The task after another claim for the same instance.
+
+        A successor is deleted only if the instance is gone, or at rest on another host.
+
+        :param made: the other claim; None if Placement has refused it.
+        """
         if made is None:
             return self
         if made.wanted() == self.claim.wanted():
             successor = replace(made, moves=True, outcome_unknown=True)
             return replace(self, successor=successor)
-        if made.candidate.allocations.keys().isdisjoint(
-            self.claim.candidate.allocations
-        ):
+
+        providers = made.candidate.allocations.keys()
+        if providers.isdisjoint(self.claim.candidate.allocations):
             return self
-        # What the instance holds there beside others is of that one.
+        # Amounts of these providers beside other allocations belong to the other claim.
         return replace(self, claim=replace(self.claim, outcome_unknown=False))
 
     def after_look(self, doubt: Doubt | None) -> 'CleanupTask':
-        """The task after a look at what the instance holds.
+        """The task after a look at the allocations of the instance.
 
-        Once the instance was seen on the host of the successor, its allocations there
-        are its own, also beside others: an evacuated instance keeps those of its
-        source.
+        Once the instance was on the host of the successor, the allocations of the
+        successor belong to it, also beside other allocations: an evacuated instance
+        keeps the allocations on its source.
         """
         if self.successor is None or doubt is None or not doubt.is_there:
             return self
@@ -230,9 +244,11 @@ class CleanupTask:
 
 
 class AllocationCleanup:
-    """A queue of deletions that are tried again, in a thread which is there only while
-    there are some. A claim waits for what is tried for its own instances, and for no
-    other."""
+    """A queue of deletions that are repeated until they succeed or are given up.
+
+    A thread works on the queue while it has tasks. A new claim waits for the deletions
+    for its own instances alone.
+    """
 
     def __init__(
         self,
@@ -245,29 +261,35 @@ class AllocationCleanup:
         self._first_pause = first_pause
         self._capacity = capacity
         self._clock = clock
+        # Guards the tasks and the instances, against the threads of requests and the
+        # thread of the queue. It is not held while Placement is asked.
+        self._changed = threading.Condition()
         self._tasks: list[CleanupTask] = []
-        self._trying: set[str] = set()  # instances for which Placement is being asked
-        self._changed = threading.Condition()  # of both
+        self._trying: set[str] = set()  # UUIDs of instances, while Placement is asked
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def pending(self) -> int:
-        """Number of claims whose allocations may still have to be deleted."""
+        """Number of claims in the queue."""
         return len(self._tasks)
 
     def add(self, claim: Claim) -> None:
-        """Delete the allocations of a claim, now or as soon as possible. One whose
-        outcome is unknown may yet be made, or be made once more."""
+        """Delete the allocations of a claim, now or as soon as possible."""
         now = self._clock()
-        final = now + LATE_CLAIM_S if claim.outcome_unknown else now
+        final = now
+        if claim.outcome_unknown:
+            final += LATE_CLAIM_S  # Placement may make the claim until then
         self.put_back([CleanupTask(claim, final, now + CLEANUP_LIMIT_S)])
 
     def take(self, uuids: Collection[str]) -> Sequence[CleanupTask]:
-        """Delete the allocations of lost claims before the instances get others. Tasks
-        that may come later, or are in doubt, are returned, to be put back in any case.
+        """Delete the allocations of lost claims before a new claim for the same
+        instances.
 
-        :raises PlacementUnavailable: that cannot be told, or be done; all tasks stay.
+        :returns: tasks that are in doubt, or that Placement may make later. The caller
+            puts them back in any case.
+        :raises PlacementUnavailable: allocations cannot be read or deleted. All tasks
+            stay.
         """
         instances = set(uuids)
         with self._changed:
@@ -276,6 +298,7 @@ class AllocationCleanup:
             if not tasks:
                 return []
             self._trying |= instances
+
         try:
             rest = []
             for task in tasks:
@@ -294,6 +317,8 @@ class AllocationCleanup:
                 self._changed.notify_all()
 
     def put_back(self, tasks: Iterable[CleanupTask]) -> None:
+        """Add tasks to the queue. After :meth:`close`, or in a full queue, they are
+        given up."""
         with self._changed:
             for task in tasks:
                 if self._over.is_set() or len(self._tasks) >= self._capacity:
@@ -307,17 +332,19 @@ class AllocationCleanup:
                 self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Try once more, and again for so many seconds; tasks that are left then are
-        given up."""
+        """Attempt all tasks once more, for some seconds, and give up the remaining
+        tasks."""
         until = time.monotonic() + seconds
         self._over.set()
         if (thread := self._thread) is not None:
             thread.join(seconds)
+
         pauses = backoff(self._first_pause, LAST_PAUSE_S)
         while self._tasks and time.monotonic() < until:
             self._try_all(final=True)
             if self._tasks:
                 time.sleep(max(0.0, min(next(pauses), until - time.monotonic())))
+
         with self._changed:
             for task in self._tasks:
                 _leave(task)
@@ -340,8 +367,8 @@ class AllocationCleanup:
                     self._thread = None
 
     def _try_all(self, final: bool) -> None:
-        """Try each task, unless Placement does not answer. An unexpected error of one
-        task is logged, and does not keep the others from being tried."""
+        """Attempt all tasks, until Placement does not answer. An unexpected error of a
+        task is logged, and the next task follows."""
         for task in [*self._tasks]:
             if self._over.is_set() and not final:
                 return
@@ -355,12 +382,13 @@ class AllocationCleanup:
                 LOG.exception('Cannot delete allocation for instance %s', uuid)
 
     def _try(self, task: CleanupTask, final: bool) -> None:
-        """:raises PlacementUnavailable: nothing can be told, or done."""
+        """:raises PlacementUnavailable: allocations cannot be read or deleted."""
         uuid = task.claim.uuid
         with self._changed:
             if task not in self._tasks or uuid in self._trying:
-                return  # another thread does it
+                return  # another thread does so
             self._trying.add(uuid)
+
         ended = False
         doubt = None
         try:
@@ -378,7 +406,7 @@ class AllocationCleanup:
                     if not ended and (self._clock() >= task.until or (final and doubt)):
                         _leave(task, doubt)
                     elif not ended:
-                        # Behind the others, which may fare better.
+                        # Behind the other tasks, which may fare better.
                         self._tasks.append(task.after_look(doubt))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP connections that hold nobody up for ever, and whose answers fit into memory."""
+"""HTTP connections with limits of time and size."""
 
 import math
 import time
@@ -11,12 +11,17 @@ import urllib3
 from keystoneauth1.session import TCPKeepAliveAdapter
 
 CONNECT_TIMEOUT_S = 10.0
-"""Seconds that a connection may take at most."""
+"""Maximum time to connect, in seconds."""
 CHUNK_BYTES = 1 << 18
+"""Size of the pieces in which a response is read."""
 
 
 def connections(threads: int, max_answer_mib: int) -> requests.Session:
-    """Connections that are kept open, so many as there are threads to use them."""
+    """Make a session that keeps connections open.
+
+    :param threads: number of threads, each of which may use a connection.
+    :param max_answer_mib: maximum size of a response in MiB.
+    """
     pool = requests.Session()
     for scheme in ('http://', 'https://'):
         pool.mount(scheme, _Bounded(max_answer_mib, pool_maxsize=threads))
@@ -24,6 +29,8 @@ def connections(threads: int, max_answer_mib: int) -> requests.Session:
 
 
 class _Bounded(TCPKeepAliveAdapter):
+    """Limits the time to connect, and reads responses within limits."""
+
     def __init__(self, max_answer_mib: int, **options: Any) -> None:
         super().__init__(**options)
         self._max_answer_mib = max_answer_mib
@@ -36,20 +43,21 @@ class _Bounded(TCPKeepAliveAdapter):
         *args: Any,
         **how: Any,
     ) -> requests.Response:
-        """Send a request, and bound the reading of the answer; 0 is no timeout
-        (keystoneauth1)."""
-        seconds = float(timeout or 0) or math.inf
-        timeouts: Any = (
-            min(seconds, CONNECT_TIMEOUT_S),
-            None if seconds == math.inf else seconds,
-        )
+        """Send a request.
+
+        :param timeout: maximum time of the whole response, in seconds. None and 0 are
+            no limit, as in keystoneauth1.
+        """
+        read_timeout = float(timeout or 0) or None
+        seconds = read_timeout or math.inf
+        timeouts: Any = (min(seconds, CONNECT_TIMEOUT_S), read_timeout)
         response = super().send(request, stream, timeouts, *args, **how)
         response.raw = _Body(response.raw, seconds, self._max_answer_mib)
         return response
 
 
 class _Body:
-    """The body of an answer as urllib3 reads it from a connection, within bounds."""
+    """The body of a response as urllib3 reads it, within limits of time and size."""
 
     def __init__(self, raw: urllib3.HTTPResponse, seconds: float, max_mib: int) -> None:
         self._raw = raw
@@ -60,11 +68,16 @@ class _Body:
         return getattr(self._raw, name)
 
     def stream(self, _size: int, decode_content: bool = True) -> Iterator[bytes]:
-        """The pieces as they come: an answer that trickles runs into the time, too."""
+        """Yield the pieces of the body as they arrive. The limit of time holds for the
+        whole body, so that it ends a trickle as well.
+
+        :raises RequestException: the body is too large, takes too long or is cut.
+        """
         # urllib3 before 2 has no read1, and fills each piece.
         read = getattr(self._raw, 'read1', self._raw.read)
         until = time.monotonic() + self._seconds
         size = 0
+
         try:
             while piece := read(CHUNK_BYTES, decode_content=decode_content):
                 size += len(piece)
@@ -83,5 +96,5 @@ class _Body:
         except urllib3.exceptions.ProtocolError as error:
             raise requests.exceptions.ChunkedEncodingError(error) from None
         finally:
-            # Of no effect on a connection whose answer was read to its end.
+            # No effect on a connection whose response was read to its end.
             self._raw.close()
