@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one file that uses private names of oslo.messaging, all of them in
-``PRIVATE_NAMES``.
+"""The only module that uses private names of oslo.messaging. ``PRIVATE_NAMES`` lists
+all such names.
 
-oslo.messaging acknowledges what it reads and reads all there is. Here a message is
-acknowledged when a thread begins it, and its caller gets heartbeats from its arrival on
-(ADR 13).
+oslo.messaging reads every message in the queue and acknowledges a message on arrival.
+novasched acknowledges a message when a thread begins to handle the message, and sends
+heartbeats to the caller from the arrival of the message on (ADR 13).
 
-A release that lacks a name is refused at the start, by :func:`check_private_names`.
-Then keep oslo.messaging below that release (``requirements.txt``), see in its history
-what became of the name, and change this file; ``tests/functional/test_flood.py`` shows
-that the rest still holds.
+At the start, :func:`check_private_names` refuses a release of oslo.messaging that lacks
+a name. In that case, keep oslo.messaging below that release (``requirements.txt``),
+look up in the history of oslo.messaging how the name was replaced, and adapt this
+module. ``tests/functional/test_flood.py`` shows that the behaviour is still correct.
 """
 
 import contextlib
@@ -36,13 +36,15 @@ from oslo_messaging.rpc.server import RPCServer
 from novasched.conf.errors import ConfigError
 from novasched.rpc.heartbeats import PendingCall, RpcHeartbeats
 from novasched.rpc.versions import IGNORED_CASTS
+from novasched.rpc.waiting import WaitingMessages, is_ping
 
 try:
     from oslo_messaging._drivers.amqpdriver import AMQPIncomingMessage, AMQPListener
     from oslo_messaging._drivers.base import PollStyleListenerAdapter
     from oslo_messaging._drivers.common import PURPOSE_LISTEN, Timeout
     from oslo_messaging._drivers.impl_rabbit import Connection as RabbitConnection
-except ImportError:  # check_private_names says which
+except ImportError:
+    # check_private_names() reports the missing names to the operator.
     AMQPIncomingMessage = AMQPListener = PollStyleListenerAdapter = object
     RabbitConnection = object
     PURPOSE_LISTEN = 'listen'
@@ -99,9 +101,11 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
         '_process_incoming',
     ],
 }
-"""By class: the attributes that are used of it, or that oslo.messaging calls."""
-# Options that oslo.messaging declares on the process's global configuration alone, but
-# reads on the transport's: without them it drops every message. (module, group)
+"""Class to the attributes of the class that novasched uses or overrides."""
+
+# oslo.messaging declares these options only on the global configuration of the process,
+# but reads the options from the configuration of the transport. Without a declaration
+# there, oslo.messaging drops every message. (module, group)
 UNDECLARED_OPTIONS = (
     ('oslo_messaging._metrics.client', 'oslo_messaging_metrics'),
     ('oslo_messaging._tracing.client', 'oslo_messaging_tracing'),
@@ -111,34 +115,37 @@ BROKER_ERRORS = (AMQPError, KombuError, OSError)
 """Errors of a broker that does not answer, refuses the connection or breaks the
 protocol."""
 
-POLL_S = 1.0  # after which a listener looks for whether it is to stop
-POLL_WHILE_WAITING_S = 0.02  # and, when messages wait, for a thread for the next
-MAX_POLL_GAP_S = 2.5  # above it the process was kept from its work
+POLL_S = 1.0
+"""Seconds between checks for a request to stop, while no message waits."""
+POLL_WHILE_WAITING_S = 0.02
+"""Seconds between checks for a free thread, while messages wait."""
+MAX_POLL_GAP_S = 2.5
+"""Seconds between two polls above which the process was frozen in between."""
 RECOVER_TIMEOUT_S = 5.0
+"""Seconds to wait until the broker confirms that messages were returned."""
 CLOCK_SKEW_S = 5.0
 """Seconds by which the clocks of the broker and of this machine may differ."""
-PINGS = frozenset({'ping', 'oslo_rpc_server_ping'})
-"""Methods by which health probes ask for a sign of life: nova's own and
-oslo.messaging's."""
 
 
 def check_private_names() -> None:
-    """Check that oslo.messaging still has what is used of its inside.
+    """Check that the installed oslo.messaging has every name in ``PRIVATE_NAMES``.
 
-    :raises ConfigError: the oslo.messaging that is installed lacks some of
-        ``PRIVATE_NAMES``; the text names its version and the names.
+    :raises ConfigError: names are missing. The text has the version of oslo.messaging
+        and the names.
     """
     missing = []
     for path, attributes in PRIVATE_NAMES.items():
-        module, _, name = path.partition(':')
+        module, _, class_name = path.partition(':')
         try:
-            owner = getattr(importlib.import_module(module), name)
+            owner = getattr(importlib.import_module(module), class_name)
         except (ImportError, AttributeError):
-            missing.append(f'{module}.{name}')
+            missing.append(f'{module}.{class_name}')
             continue
-        missing += [
-            f'{module}.{name}.{attr}' for attr in attributes if not _has(owner, attr)
-        ]
+
+        for attribute in attributes:
+            if not _has_attribute(owner, attribute):
+                missing.append(f'{module}.{class_name}.{attribute}')
+
     if missing:
         raise ConfigError(
             'oslo.messaging',
@@ -148,43 +155,56 @@ def check_private_names() -> None:
         )
 
 
-def _has(owner: type, name: str) -> bool:
-    """True if the class has the attribute, or a constructor that sets it."""
-    constructors = [vars(base).get('__init__') for base in owner.__mro__]
-    codes = [getattr(init, '__code__', None) for init in constructors]
-    return hasattr(owner, name) or any(name in code.co_names for code in codes if code)
+def _has_attribute(owner: type, name: str) -> bool:
+    """True if the class has the attribute, or has a constructor that sets it."""
+    if hasattr(owner, name):
+        return True
+
+    # Attributes of instances do not exist before an instance is made. The code of a
+    # constructor names the attributes that the constructor sets.
+    for base in owner.__mro__:
+        constructor = vars(base).get('__init__')
+        code = getattr(constructor, '__code__', None)
+        if code is not None and name in code.co_names:
+            return True
+    return False
 
 
 def declare_undeclared_options(conf: cfg.ConfigOpts) -> None:
-    """Declare what oslo.messaging forgets to declare on any but the global
-    configuration."""
+    """Declare ``UNDECLARED_OPTIONS`` on a configuration."""
     for module, group in UNDECLARED_OPTIONS:
-        with contextlib.suppress(
-            ImportError, AttributeError
-        ):  # not all releases have them
-            conf.register_opts(getattr(importlib.import_module(module), group), group)
+        # Older releases of oslo.messaging do not have these modules.
+        with contextlib.suppress(ImportError, AttributeError):
+            options = getattr(importlib.import_module(module), group)
+            conf.register_opts(options, group)
 
 
 def delete_queue(transport: Any, queue: str) -> None:
-    """Delete a queue; nothing where the driver has no broker.
+    """Delete a queue of the broker. Without a broker, do nothing.
 
-    :raises Exception: amqp's error, of the driver's own choice.
+    :raises Exception: an error of amqp. The driver chooses the class.
     """
     # Only the driver knows how to connect, with TLS and several brokers.
-    if connect := getattr(transport._driver, '_get_connection', None):
-        # Not one for sending: its heartbeats would take the answer away.
-        with connect(PURPOSE_LISTEN) as connection:
-            connection.connection.channel.queue_delete(queue)
+    connect = getattr(transport._driver, '_get_connection', None)
+    if connect is None:
+        return
+
+    # The heartbeat thread of a connection for sending would read the broker's answer.
+    with connect(PURPOSE_LISTEN) as connection:
+        connection.connection.channel.queue_delete(queue)
 
 
 @contextlib.contextmanager
 def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
-    """Connect to one broker of ``transport_url``. All options of oslo.messaging for a
-    connection hold, those in ``[oslo_messaging_rabbit]`` and those in the query of the
-    URL. The connection is kombu's. oslo.messaging tries once, and does not reconnect.
+    """Connect to one broker of ``transport_url``.
 
-    :param host: the broker, one of the ``hosts`` of the URL.
-    :raises Exception: one of ``BROKER_ERRORS``.
+    All options of oslo.messaging for connections apply: the options in
+    ``[oslo_messaging_rabbit]`` and in the query of the URL. oslo.messaging tries once
+    and does not reconnect.
+
+    :param host: the broker, an element of ``hosts`` of the URL.
+    :return: the connection of kombu.
+    :raises Exception: an error in ``BROKER_ERRORS``.
     """
     url = oslo_messaging.TransportURL.parse(transport.conf)
     url.hosts = [host]
@@ -201,8 +221,11 @@ def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
 class MessageCounts:
     """Totals of messages.
 
-    :ivar handled: casts that were begun.
-    :ivar wait_seconds: how long each waited that was begun; by default none is kept.
+    :ivar handled: number of casts that a thread began to handle.
+    :ivar ignored: number of casts in ``IGNORED_CASTS``.
+    :ivar dropped: number of messages that were dropped because the caller gave up.
+    :ivar wait_seconds: waiting times of handled messages. By default the deque keeps no
+        element.
     """
 
     handled: int = 0
@@ -211,25 +234,104 @@ class MessageCounts:
     wait_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=0))
 
 
-class AckOnStartListener(AMQPListener):  # type: ignore[misc]
-    """A listener that acknowledges a message when there is a thread for it.
+class ListenerConnection:
+    """The state of a listener's connection to the broker.
 
-    The broker sends no more than ``rabbit_qos_prefetch_count`` messages that are not
-    acknowledged, for each queue, and keeps the rest for other schedulers. Messages that
-    wait here are still the broker's: it gives them to others when this process stops or
-    dies.
+    Only the polling thread uses this object, except for ``connected_at``.
 
-    Everything but the heartbeats happens in the thread that polls, since a channel is
-    not for several. Acknowledged is before begun, so that none is begun twice.
-
-    :param has_free_thread: called with True for a ping, which has a thread kept for it.
-    :param capacity: the number of messages that the broker sends before an
-        acknowledgement; 0 means all messages.
-    :param on_full: called repeatedly while ``capacity`` messages wait. The broker keeps
-        the other messages, and their callers get no heartbeats.
-    :ivar waiting: the messages that wait, pings first.
-    :ivar connected_at: when it last looked for messages with a connection (monotonic
+    :ivar connected_at: when the listener last polled with a connection (monotonic
         seconds).
+    :ivar errors: errors that kombu raises when the connection or channel fails.
+    """
+
+    def __init__(self, conn: Any) -> None:
+        """``conn``: the connection of oslo.messaging, around the connection of
+        kombu."""
+        self.connected_at = time.monotonic()
+        self._conn = conn
+        self._broker = conn.connection.connection
+        self.errors = (*self._broker.connection_errors, *self._broker.channel_errors)
+        # oslo.messaging replaces this object whenever it makes a new channel.
+        self._tags = conn._new_tags
+        # When the broker was last known to have no message in the queue.
+        self._empty_at = -math.inf
+
+    def note_poll(self, now: float) -> None:
+        if self._broker.connected:
+            self.connected_at = now
+
+    def note_silence(self, began: float) -> None:
+        """Note that the queue was empty at the moment ``began``: the broker could have
+        sent a message and has sent none since."""
+        if self._conn._new_tags is self._tags and self._broker.connected:
+            self._empty_at = began
+
+    def was_replaced(self) -> bool:
+        """True if the connection or channel is a new one since the last call."""
+        if self._conn._new_tags is self._tags:
+            return False
+        self._tags = self._conn._new_tags
+        return True
+
+    def time_in_broker(self, message: Any) -> float:
+        """The minimum number of seconds that the broker has had a message.
+
+        The clock of the broker may be wrong. The result is therefore bounded by the
+        time since the queue was last empty: no message in the queue is older.
+        """
+        try:
+            sent_at = int(message._raw_message.properties['timestamp'])
+        except (KeyError, TypeError, ValueError):
+            # By default RabbitMQ adds no timestamp.
+            return 0.0
+
+        age = time.time() - sent_at - CLOCK_SKEW_S
+        since_empty = time.monotonic() - self._empty_at
+        return max(0.0, min(age, since_empty))
+
+    def cancel_consumers(self) -> None:
+        """Ask the broker to send no more messages.
+
+        :raises Exception: an error in ``errors``.
+        """
+        for consumer, tag in list(self._conn._consumers.items()):
+            consumer.cancel(tag)
+
+    def return_messages(self) -> None:
+        """Return all messages without acknowledgement to the broker, which sends these
+        messages again to this process or to another one.
+
+        :raises Exception: an error in ``errors``.
+        """
+        channel = self._conn.channel
+        if channel is None:
+            return
+
+        channel.basic_recover(requeue=True)
+        # kombu's in-memory transport has no broker to wait for.
+        if hasattr(channel, 'wait'):
+            channel.wait(Basic.RecoverOk, timeout=RECOVER_TIMEOUT_S)
+
+
+class AckOnStartListener(AMQPListener):  # type: ignore[misc]
+    """A listener that acknowledges a message when a thread is free for the message.
+
+    For each queue, the broker sends at most ``rabbit_qos_prefetch_count`` messages
+    ahead of their acknowledgement, and keeps the rest for other schedulers. Waiting
+    messages still belong to the broker: when this process stops or dies, the broker
+    sends the messages to other schedulers.
+
+    Only the polling thread uses the channel, since a channel must not be shared by
+    threads; ``stop`` waits for the end of that thread first. A message is acknowledged
+    before a thread begins to handle it, so that no message is handled twice.
+
+    :param has_free_thread: called with True for a ping, which has a reserved thread.
+    :param capacity: the number of messages that the broker sends before an
+        acknowledgement. 0 means all messages.
+    :param on_full: called repeatedly while ``capacity`` messages wait. The broker keeps
+        all further messages, and the callers of these messages get no heartbeats.
+    :ivar waiting: the messages that wait for a thread.
+    :ivar link: the state of the connection.
     """
 
     message_cls = AMQPIncomingMessage
@@ -245,44 +347,38 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         on_full: Callable[[], object],
     ) -> None:
         super().__init__(driver, conn)
+        self.waiting = WaitingMessages(heartbeats)
+        self.link = ListenerConnection(conn)
         self._capacity = capacity or math.inf
         self._on_full = on_full
-        self._heartbeats = heartbeats
         self._has_free_thread = has_free_thread
         self._counts = counts
-        self.waiting: deque[PendingCall] = deque()
-        self._returned: dict[str, PendingCall] = {}
-        self._tags = conn._new_tags
         self._last_poll = math.inf
-        self.connected_at = time.monotonic()
-        self._returning = False
-        self._empty_at = -math.inf  # when the broker was last seen to have no message
-        self._broker = conn.connection.connection  # oslo.messaging's is around kombu's
-        self._errors = (*self._broker.connection_errors, *self._broker.channel_errors)
+        self._is_returning = False
 
     def __call__(self, message: Any) -> None:
         """Take a message from the broker."""
-        if self._returning:
-            return  # it is the broker's again, and its delivery tag is void
+        if self._is_returning:
+            # The message belongs to the broker again, and its delivery tag is void.
+            return
         self._forget_after_reconnect()
+
         if message.get('_msg_id') is None and message.get('method') in IGNORED_CASTS:
             message.acknowledge()
             self._counts.ignored += 1
             return
+
         lifetime = _lifetime(message)
-        in_broker = self._time_in_broker(message)
+        in_broker = self.link.time_in_broker(message)
         redelivered = bool(message._raw_message.delivery_info.get('redelivered'))
+
+        # oslo.messaging appends to ``incoming``, unless the message is a duplicate.
         super().__call__(message)
-        if (
-            not self.incoming
-        ):  # a duplicate: begun before, but the acknowledgement was lost
+        if not self.incoming:
+            # A thread has begun this message before, but the acknowledgement was lost.
             message.acknowledge()
             return
-        incoming = self.incoming.pop()
-        earlier = self._returned.pop(incoming.msg_id, None)
-        call = self._heartbeats.add(incoming, lifetime, earlier, in_broker, redelivered)
-        add = self.waiting.appendleft if _is_ping(incoming) else self.waiting.append
-        add(call)
+        self.waiting.add(self.incoming.pop(), lifetime, in_broker, redelivered)
 
     def poll(
         self,
@@ -290,101 +386,82 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         batch_size: int = 1,
         batch_timeout: float | None = None,
     ) -> list[Any]:
-        """The next message, as soon as there is a thread for it; none at the end."""
+        """The next message, as soon as a thread is free; an empty list at the end."""
         while not self._shutdown.is_set():
             if time.monotonic() - self._last_poll > MAX_POLL_GAP_S:
-                # Messages may have expired meanwhile: the broker drops those, and sends
-                # the others once more.
+                # Messages may have expired while the process was frozen. The broker
+                # drops expired messages and sends the rest again.
                 self._return_waiting()
             self._last_poll = time.monotonic()
-            if self._broker.connected:
-                self.connected_at = self._last_poll
-            if len(self.waiting) >= self._capacity:
+            self.link.note_poll(self._last_poll)
+
+            if self._is_full():
                 self._on_full()
-            if (incoming := self._next()) is not None:
+            incoming = self._next()
+            if incoming is not None:
                 return [incoming]
-            # Only the socket can be waited for, so a free thread is looked for often.
+
+            # Only the socket can be waited for. A free thread has to be polled for.
+            pause = POLL_WHILE_WAITING_S if self.waiting else POLL_S
             began = time.monotonic()
             try:
-                self.conn.consume(
-                    timeout=POLL_WHILE_WAITING_S if self.waiting else POLL_S
-                )
+                self.conn.consume(timeout=pause)
             except Timeout:
-                self._note_silence(began)
+                if not self._is_full():
+                    self.link.note_silence(began)
             self._forget_after_reconnect()
+
         self._shutoff.set()
         return []
 
-    def _note_silence(self, began: float) -> None:
-        """Note that the queue was empty at a moment: the broker could send a message,
-        and has sent none since."""
-        is_connected = self.conn._new_tags is self._tags and self._broker.connected
-        if is_connected and len(self.waiting) < self._capacity:
-            self._empty_at = began
-
-    def _time_in_broker(self, message: Any) -> float:
-        """The least number of seconds that the broker has had a message.
-
-        The clock of the broker may be wrong. The result is therefore bounded by the
-        time since the queue was last empty: no message in the queue is older.
-        """
-        try:
-            sent_at = int(message._raw_message.properties['timestamp'])
-        except (KeyError, TypeError, ValueError):
-            return 0.0  # by default RabbitMQ adds no timestamp
-        age = time.time() - sent_at - CLOCK_SKEW_S
-        return max(0.0, min(age, time.monotonic() - self._empty_at))
-
     def stop(self) -> None:
-        """Leave the queues, and all that is not begun, to others."""
+        """Stop to consume, and return all waiting messages to the broker."""
         self._shutdown.set()
         self.conn.stop_consuming()
         self._shutoff.wait()
         try:
-            for consumer, tag in list(self.conn._consumers.items()):
-                consumer.cancel(tag)
-        except self._errors as error:
-            # It notices by itself when the connection is closed at last.
+            self.link.cancel_consumers()
+        except self.link.errors as error:
+            # The broker notices when the connection is closed at last.
             LOG.warning('The broker cannot be told that this consumer stops: %s', error)
         self._return_waiting()
 
+    def _is_full(self) -> bool:
+        return len(self.waiting) >= self._capacity
+
     def _return_waiting(self) -> None:
-        """Return all that is not begun to the broker, which may send it anew."""
-        channel = self.conn.channel
-        self._returning = True
+        # While the broker confirms, messages may still arrive, which are ignored.
+        self._is_returning = True
         try:
-            if channel is not None:
-                channel.basic_recover(requeue=True)
-                if hasattr(
-                    channel, 'wait'
-                ):  # kombu's in-memory transport has no broker
-                    channel.wait(Basic.RecoverOk, timeout=RECOVER_TIMEOUT_S)
-        except self._errors as error:
+            self.link.return_messages()
+        except self.link.errors as error:
             LOG.warning(
                 'What waits goes back to the broker with the connection: %s', error
             )
         finally:
-            self._returning = False
-        self._forget_waiting()
+            self._is_returning = False
+        self.waiting.forget_all()
 
     def _next(self) -> Any:
-        """The message that has waited longest, if a thread is free; expired ones are
-        dropped."""
-        while self.waiting:
-            call = self.waiting[0]
+        """The message that has waited longest, if a thread is free for the message.
+        Expired messages are dropped."""
+        while (call := self.waiting.first) is not None:
             expired = self._expired(call)
-            if not expired and not self._has_free_thread(_is_ping(call.incoming)):
+            if not expired and not self._has_free_thread(is_ping(call.incoming)):
                 break
-            if not self._acknowledged(call):
+            if not self._acknowledge(call):
                 break
-            self.waiting.popleft()
+
+            self.waiting.remove_first()
             waited = time.monotonic() - call.arrived
             if not expired:
-                self._counts.handled += not call.incoming.reply_q  # a cast
+                # A message without a queue for the reply is a cast.
+                self._counts.handled += not call.incoming.reply_q
                 self._counts.wait_seconds.append(waited)
                 return call.incoming
+
             self._counts.dropped += 1
-            self._heartbeats.forget(call.incoming)
+            self.waiting.drop(call)
             LOG.info(
                 'Request %s for instances %s is dropped, since %s; it has waited here'
                 ' for %.0f s',
@@ -396,53 +473,47 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         return None
 
     def _expired(self, call: PendingCall) -> str:
-        """The reason why the answer would be read by no caller; empty if it may be."""
+        """The reason why no caller would read the answer. Empty if the caller may still
+        wait."""
         if call.given_up(time.monotonic()):
             return 'its caller has given up'
+
+        # oslo.messaging throws away an answer to a queue that it has found missing for
+        # [oslo_messaging_rabbit] kombu_missing_consumer_retry_timeout.
         reply_queues = self._obsolete_reply_queues
         if not reply_queues.reply_q_valid(call.incoming.reply_q, call.incoming.msg_id):
             return 'the queue for its answer has been gone for long'
         return ''
 
-    def _acknowledged(self, call: PendingCall) -> bool:
+    def _acknowledge(self, call: PendingCall) -> bool:
+        """Acknowledge a message. False if the connection has failed."""
         try:
             call.incoming.message.acknowledge()
-        except (
-            Exception
-        ) as error:  # whatever it is, the connection is not to be used further
+        except Exception as error:
+            # After any error the connection cannot be used further.
             LOG.warning('What waits goes back to the broker: %s', error)
-            self._forget_waiting()
+            self.waiting.forget_all()
             return False
         self.msg_id_cache.add(call.incoming.unique_id)
         return True
 
     def _forget_after_reconnect(self) -> None:
-        """Forget what waits after a lost connection or channel: the broker sends it
-        anew, and its delivery tags may be those of other messages now."""
-        if self.conn._new_tags is not self._tags:
-            self._tags = self.conn._new_tags
-            self._forget_waiting()
+        """Forget the waiting messages if the connection or channel is a new one.
 
-    def _forget_waiting(self) -> None:
-        for call in self.waiting:
-            self._heartbeats.forget(call.incoming)
-        self._returned = {call.incoming.msg_id: call for call in self.waiting}
-        self.waiting.clear()
+        The broker sends the messages again. The old delivery tags may stand for other
+        messages now.
+        """
+        if self.link.was_replaced():
+            self.waiting.forget_all()
 
 
 def _lifetime(message: Any) -> float:
-    """Seconds that the caller waits at most, counted from when it has sent the
-    message."""
+    """Seconds that the caller waits at most, counted from when the message was sent."""
     try:
-        return (
-            int(message._raw_message.properties['expiration']) / 1000
-        )  # from milliseconds
+        milliseconds = int(message._raw_message.properties['expiration'])
     except (KeyError, TypeError, ValueError):
         return math.inf
-
-
-def _is_ping(incoming: Any) -> bool:
-    return incoming.message.get('method') in PINGS
+    return milliseconds / 1000
 
 
 def _instance_uuids(message: Any) -> Any:
@@ -453,12 +524,12 @@ def _instance_uuids(message: Any) -> Any:
 
 
 class RpcServer(RPCServer):  # type: ignore[misc]
-    """oslo.messaging's server, with messages that wait for a thread in an
-    :class:`AckOnStartListener`, and not in a queue without end.
+    """oslo.messaging's server, with an :class:`AckOnStartListener` in place of the
+    unbounded queue of the thread pool.
 
-    :ivar in_progress: the number of messages that have a thread.
-    :ivar done: the number of messages that are done, without pings; ``moved`` is when
-        one was last begun or done (monotonic seconds).
+    :ivar in_progress: the number of messages that a thread handles.
+    :ivar done: the number of messages that were handled, without pings.
+    :ivar moved: when a message was last begun or done (monotonic seconds).
     """
 
     def __init__(
@@ -478,45 +549,45 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         self.in_progress = 0
         self.done = 0
         self.moved = time.monotonic()
-        self._changing = threading.Lock()
+        # Guards the three values above, which every thread of the pool changes.
+        self._progress_lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """The number of messages that wait for one."""
+        """The number of messages that wait for a thread."""
         if self._listener:
             return len(self._listener.waiting)
         return 0
 
     @property
     def connected_at(self) -> float | None:
-        """See :class:`AckOnStartListener`; None if the driver does not tell."""
+        """When the listener last polled with a connection (monotonic seconds). None for
+        a driver without a broker."""
         if self._listener:
-            return self._listener.connected_at
+            return self._listener.link.connected_at
         return None
 
     def start(self, override_pool_size: int | None = None) -> None:
-        """See oslo.messaging's. There is one thread more than the option says, for
-        pings."""
+        """Start the server with one thread more than the option says, for pings."""
         super().start((override_pool_size or self.threads) + 1)
 
-    functools.update_wrapper(
-        start, RPCServer.start
-    )  # with its mark that it has an order
+    # oslo.messaging marks ``start`` as a method that has to be called in order.
+    functools.update_wrapper(start, RPCServer.start)
 
     def has_free_thread(self, ping: bool = False) -> bool:
-        """True if a thread is free. The last one is kept for pings, so that a health
-        probe hears of this process while requests take all the others."""
+        """True if a thread is free. The last thread is reserved for pings, so that a
+        health probe gets an answer while requests occupy all other threads."""
         return self.in_progress < self.threads + ping
 
     @property
     def threads(self) -> int:
         return int(self.conf.executor_thread_pool_size)
 
-    def _note(self, incoming: Any, change: int) -> None:
-        """Note that a message was begun (1) or done (-1)."""
-        with self._changing:
+    def _note_progress(self, incoming: Any, change: int) -> None:
+        """Note that a thread has begun (1) or finished (-1) a message."""
+        with self._progress_lock:
             self.in_progress += change
-            if not _is_ping(incoming):
+            if not is_ping(incoming):
                 self.moved = time.monotonic()
                 self.done += change < 0
 
@@ -524,8 +595,10 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         adapter = super()._create_listener()
         rabbit = getattr(adapter, '_poll_style_listener', None)
         if not isinstance(rabbit, AMQPListener):
-            return adapter  # oslo.messaging's fake transport has no broker
-        listener = self._listener = AckOnStartListener(
+            # oslo.messaging's fake transport has no broker.
+            return adapter
+
+        listener = AckOnStartListener(
             rabbit.driver,
             rabbit.conn,
             self._heartbeats,
@@ -534,6 +607,7 @@ class RpcServer(RPCServer):  # type: ignore[misc]
             self.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count,
             self._on_full,
         )
+        self._listener = listener
         for consumer in rabbit.conn._consumers:
             consumer.callback = listener
         return PollStyleListenerAdapter(
@@ -541,11 +615,11 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         )
 
     def _on_incoming(self, incoming: Any) -> None:
-        self._note(incoming[0], 1)
+        self._note_progress(incoming[0], 1)
         super()._on_incoming(incoming)
 
     def _process_incoming(self, incoming: Any) -> None:
         try:
             super()._process_incoming(incoming)
         finally:
-            self._note(incoming[0], -1)
+            self._note_progress(incoming[0], -1)
