@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault that a caller is sent for each error, and the log line for the operator.
+"""Maps an error to the fault for the caller, and to a log line for the operator.
 
-oslo.messaging sends an exception as its class name, module, text, ``args`` and
-``kwargs``; the caller builds it anew from these if it trusts the module, and a
-conductor trusts ``nova.exception`` alone. Anything else reaches it as a RemoteError,
-after which an evacuation stays in the state of rebuilding for ever. So a request that
-is understood ends in one of nova's own exceptions, whatever goes wrong, and the cause
-is logged.
+oslo.messaging sends an exception as class name, module, text, ``args`` and ``kwargs``.
+The caller rebuilds the exception if the caller trusts the module. A conductor trusts
+only ``nova.exception``. A conductor gets every other exception as a RemoteError, and
+after a RemoteError an evacuated instance stays in the state ``rebuilding`` for ever.
+Therefore a valid request always fails with an exception of nova, and the cause is in
+the log.
 """
 
 import logging
@@ -22,16 +22,18 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 
 def _nova_fault(name: str, code: int, *parts: str) -> type[Exception]:
-    """The class of an exception that a nova client knows by its name, in the shape in
-    which nova sends it: ``kwargs`` are what its text is made of, and the HTTP status
-    ``code``."""
+    """Make the class of an exception that nova's services know by name.
+
+    :param name: the name of the class in ``nova.exception``.
+    :param code: the HTTP status, an element of ``kwargs``.
+    :param parts: attributes of the error, which become the other ``kwargs``.
+    """
 
     class NovaFault(Exception):
         def __init__(self, error: NovaschedError) -> None:
             super().__init__(str(error))
-            self.kwargs = {part: getattr(error, part) for part in parts} | {
-                'code': code
-            }
+            self.kwargs = {part: getattr(error, part) for part in parts}
+            self.kwargs['code'] = code
 
     NovaFault.__module__ = 'nova.exception'
     NovaFault.__name__ = name
@@ -47,7 +49,7 @@ HostMetricFault = _nova_fault('ComputeHostMetricNotFound', 404, 'name', 'host', 
 
 
 def _because(reason: str) -> Callable[[Exception], Exception]:
-    """A fault whose reason says nothing of the error."""
+    """Make a NoValidHost with a fixed reason, which shows nothing of the error."""
     return lambda error: NoValidHostFault(errors.NoValidHost(reason))
 
 
@@ -55,9 +57,9 @@ def _because(reason: str) -> Callable[[Exception], Exception]:
 class Fault:
     """The answer to errors of a class.
 
-    :ivar fault: makes the exception that is sent.
-    :ivar line: is logged with the error in place of ``%s``; empty: nothing is.
-    :ivar traceback: True if code has to be mended, so that the log has the traceback.
+    :ivar fault: makes the exception for the caller.
+    :ivar line: the format of the log line, with ``%s`` for the error. Empty: no line.
+    :ivar traceback: True for errors of the code, which are logged with a traceback.
     """
 
     fault: Callable[[Any], Exception]
@@ -91,24 +93,30 @@ FAULTS: Mapping[type[Exception], Fault] = {
     ),
     NovaschedError: _BUG,
     Exception: _BUG,
-    # No request: its sender is told so, in this service's own words.
+    # The sender is no service of nova, so no exception of nova is needed.
     errors.BadRequest: Fault(
         lambda error: error, 'Message refused: %s', logging.WARNING
     ),
 }
-"""By the class of an error, or else by the next of its base classes that is here."""
+"""Class of an error to its fault. A class without an entry has the fault of its nearest
+base class."""
 
 
 def translate_error(error: Exception) -> Exception:
-    """The exception that the caller is sent for an error, which is logged.
+    """Log an error, and return the exception for the caller.
 
-    This is called after the error has been handled: within the handler, oslo.log would
-    add the error to the line, and the fault would carry the error's traceback.
+    Call this function outside the ``except`` clause of the error: within the clause,
+    oslo.log would add the error to the line, and the fault would carry the traceback of
+    the error.
     """
-    row = next(FAULTS[base] for base in type(error).__mro__ if base in FAULTS)
-    if row.line:
-        arguments = (error,) if '%s' in row.line else ()
-        LOG.log(
-            row.level, row.line, *arguments, exc_info=error if row.traceback else None
-        )
-    return row.fault(error)
+    fault = next(FAULTS[base] for base in type(error).__mro__ if base in FAULTS)
+    if fault.line:
+        arguments = []
+        if '%s' in fault.line:
+            arguments.append(error)
+        exc_info = None
+        if fault.traceback:
+            exc_info = error
+        LOG.log(fault.level, fault.line, *arguments, exc_info=exc_info)
+
+    return fault.fault(error)

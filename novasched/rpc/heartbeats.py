@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats for callers that wait for an answer, so that they do not give up (ADR
-13)."""
+"""Heartbeats for callers that wait for an answer (ADR 13).
+
+A caller of nova gives up after ``[DEFAULT] rpc_response_timeout`` seconds without a
+heartbeat or an answer.
+"""
 
 import contextlib
 import logging
@@ -13,18 +16,20 @@ from typing import Any
 
 LOG = logging.getLogger(__name__)
 
-MIN_HEARTBEAT_INTERVAL_S = 1.0  # as in oslo.messaging
+MIN_HEARTBEAT_INTERVAL_S = 1.0
+"""oslo.messaging has the same minimum."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingCall:
-    """A message from its arrival until its answer. Times are of the monotonic clock.
+    """A message between its arrival and its answer. Moments are monotonic seconds.
 
     :ivar last_contact: the moment of the last heartbeat. Before the first heartbeat,
         the moment of arrival, less the known time of the message in the broker.
-    :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller
-        gives up.
-    :ivar lifetime: the seconds from the arrival for which its caller waits in all.
+    :ivar heartbeat_timeout: the caller gives up after this time without a heartbeat, in
+        seconds.
+    :ivar lifetime: the caller gives up this time after the arrival, in seconds.
+    :ivar sending: held while a heartbeat is sent.
     """
 
     incoming: Any
@@ -38,9 +43,9 @@ class PendingCall:
     def given_up(self, now: float) -> bool:
         """True if the caller has certainly given up.
 
-        False means that the caller may still be there. Unless the broker adds
-        timestamps, a message does not say when it was sent, so that its caller may have
-        given up before the message arrived.
+        False means that the caller may still wait. Unless the broker adds timestamps, a
+        message does not say when it was sent, so that the caller may have given up
+        before the message arrived.
         """
         silence = now - self.last_contact
         age = now - self.arrived
@@ -48,15 +53,18 @@ class PendingCall:
 
 
 class RpcHeartbeats:
-    """Sends heartbeats to all callers that wait, from one thread, every half of the
-    time after which each gives up. The first goes out soon, since a message may have
-    been with the broker for nearly that time. The thread is there once a caller has
-    waited."""
+    """Sends heartbeats to all callers that wait, from one thread.
+
+    A caller gets a heartbeat in intervals of half its timeout. The first heartbeat goes
+    out soon after the arrival, since the message may have been in the broker for nearly
+    the timeout. The thread starts with the first call.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._calls: dict[Any, PendingCall] = {}
+        # Guards the calls and the moment of the next heartbeat.
         self._changed = threading.Condition()
+        self._calls: dict[Any, PendingCall] = {}
         self._next = math.inf
         self._thread: threading.Thread | None = None
 
@@ -68,24 +76,31 @@ class RpcHeartbeats:
         in_broker: float = 0.0,
         redelivered: bool = False,
     ) -> PendingCall:
-        """Send heartbeats for a message from now on, unless this is done already.
+        """Send heartbeats for a message from now on. A repeated call changes nothing.
 
-        :param lifetime: the seconds that the caller waits after it has sent the
-            message.
-        :param earlier: the same message, if the broker sends the message once more.
-        :param in_broker: the least number of seconds that the broker has had the
+        :param lifetime: how long the caller waits after sending the message, in
+            seconds.
+        :param earlier: the earlier delivery, if the broker sends the message again.
+        :param in_broker: the minimum number of seconds that the broker has had the
             message.
         :param redelivered: the message was delivered before, so that another scheduler
             may have sent heartbeats.
         """
         now = self._clock()
         with self._changed:
-            if call := self._calls.get(incoming):
+            call = self._calls.get(incoming)
+            if call is not None:
                 return call
-            timeout = heartbeat_timeout(incoming.client_timeout)
-            last_contact = now if redelivered else now - in_broker
-            lifetime -= in_broker
-            call = PendingCall(incoming, now, last_contact, timeout, lifetime)
+
+            call = PendingCall(
+                incoming,
+                arrived=now,
+                last_contact=now,
+                heartbeat_timeout=heartbeat_timeout(incoming.client_timeout),
+                lifetime=lifetime - in_broker,
+            )
+            if not redelivered:
+                call.last_contact -= in_broker
             if earlier is not None:
                 call.arrived = earlier.arrived
                 call.last_contact = earlier.last_contact
@@ -93,55 +108,69 @@ class RpcHeartbeats:
             if call.heartbeat_timeout < math.inf:
                 call.next_heartbeat = now + MIN_HEARTBEAT_INTERVAL_S
             self._calls[incoming] = call
+
             if call.next_heartbeat < self._next:
-                if self._thread is None:
-                    run = threading.Thread(
-                        target=self._run, name='heartbeats', daemon=True
-                    )
-                    self._thread = run
-                    run.start()
+                self._start_thread()
                 self._changed.notify()
             return call
 
+    def _start_thread(self) -> None:
+        """Start the thread unless it runs. The caller holds the lock."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name='heartbeats', daemon=True
+            )
+            self._thread.start()
+
     def forget(self, incoming: Any) -> PendingCall | None:
-        """Send no further heartbeat for a message; one may be on its way."""
+        """Send no further heartbeat for a message, except for a heartbeat that the
+        thread is sending now."""
         with self._changed:
             return self._calls.pop(incoming, None)
 
     def finish(self, incoming: Any) -> None:
-        """Send no heartbeat for a message after this returns: its answer comes next."""
-        if call := self.forget(incoming):
+        """Send no heartbeat for a message after this returns. The answer comes next."""
+        call = self.forget(incoming)
+        if call is not None:
+            # Wait for a heartbeat that the thread is sending now.
             with call.sending:
-                pass  # the one that is on its way
+                pass
 
     def _run(self) -> None:
         while True:
             for call in self._wait():
                 with call.sending:
+                    # finish() may have been called since the heartbeat became due.
                     if call.incoming in self._calls:
                         self._send(call)
 
     def _wait(self) -> list[PendingCall]:
-        """The calls whose heartbeat is due, once there are any."""
+        """Wait until heartbeats are due, and return the calls that need a heartbeat."""
         with self._changed:
             while True:
                 calls = self._calls.values()
-                self._next = min(
-                    (call.next_heartbeat for call in calls), default=math.inf
-                )
+                moments = [call.next_heartbeat for call in calls]
+                self._next = min(moments, default=math.inf)
+
                 now = self._clock()
                 if self._next <= now:
                     return [call for call in calls if call.next_heartbeat <= now]
-                self._changed.wait(None if self._next == math.inf else self._next - now)
+
+                timeout = None
+                if self._next < math.inf:
+                    timeout = self._next - now
+                self._changed.wait(timeout)
 
     def _send(self, call: PendingCall) -> None:
         if call.given_up(self._clock()):
-            # The caller would not read a heartbeat, and would seem to be there again.
+            # After a heartbeat, the caller would count as waiting again.
             call.next_heartbeat = math.inf
             return
+
         try:
             call.incoming.heartbeat()
-        except Exception as error:  # the caller's queue is gone, or the broker is
+        except Exception as error:
+            # The reply queue of the caller is gone, or the broker is unavailable.
             LOG.debug('No heartbeat can be sent to who waits for an answer: %s', error)
         else:
             call.last_contact = self._clock()
@@ -149,8 +178,12 @@ class RpcHeartbeats:
 
 
 def heartbeat_timeout(client_timeout: Any) -> float:
-    """Seconds without a heartbeat after which a caller gives up; infinite if its
-    message asks for none, or not in a way that makes sense."""
+    """Seconds without a heartbeat after which a caller gives up.
+
+    Infinite if the message has no timeout, or a malformed one.
+
+    :param client_timeout: the timeout in the message, from any sender.
+    """
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         seconds = int(client_timeout)
         if seconds / 2 >= MIN_HEARTBEAT_INTERVAL_S:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server to which nova's conductors and computes talk, and the methods that they
-call."""
+"""The RPC server of the scheduler, with the methods that nova's services call."""
 
 import logging
 import math
@@ -35,26 +34,30 @@ PING = 'rpc_ping_enabled'
 RABBIT = 'oslo_messaging_rabbit'
 PREFETCH = 'rabbit_qos_prefetch_count'
 MAX_WAITING_MESSAGES = 1000
-"""Messages that wait here for a thread unless nova.conf says how many: those that are
-decided within a minute at Placement's pace, after which callers give up. Each takes 35
-kB. Callers of messages that wait here are sent heartbeats, callers of those left with
-the broker are not."""
+"""Default of ``[oslo_messaging_rabbit] rabbit_qos_prefetch_count``, the maximum number
+of messages that wait in this process for a thread.
+
+Placement can serve so many requests within a minute, after which callers give up. A
+message takes 35 kB. The callers of waiting messages get heartbeats. The callers of
+messages in the broker get no heartbeats."""
 RECEIVED = 'novasched_received'
 """The key of a context for the moment at which the message reached this process
 (monotonic seconds). The dispatcher overwrites a value that comes with the message."""
 MAX_DEPTH = 100
-"""Lists and dicts of an argument in each other; services send a tenth of it."""
-HALF_CHARACTER = re.compile('[\ud800-\udfff]')
+"""Maximum depth of lists and dicts in an argument. nova's services send a tenth."""
+SURROGATE = re.compile('[\ud800-\udfff]')
+"""Half of a character in UTF-16, which JSON can carry and UTF-8 cannot."""
 VERSION_PATTERN = re.compile(r'\A[0-9]{1,9}(\.[0-9]{1,9}){1,2}')
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
-    """The RPC transport that ``transport_url`` names. It connects when it is used, and
-    then again and again until the broker answers.
+    """The RPC transport of ``[DEFAULT] transport_url``.
 
-    :raises ConfigError: the URL, which holds a password and is not shown, is of no
-        known driver or cannot be parsed; a file that TLS needs cannot be used; or
-        oslo.messaging is a release that this one cannot work with
+    The transport connects when it is used, and tries again until the broker answers.
+
+    :raises ConfigError: the URL has an unknown driver or cannot be parsed; a file for
+        TLS cannot be used; or novasched does not support the installed release of
+        oslo.messaging. The text does not show the URL, which contains a password.
     """
     internals.check_private_names()
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
@@ -64,6 +67,8 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     transport = checked_transport(
         option, lambda: oslo_messaging.get_rpc_transport(conf)
     )
+
+    # Only the driver of RabbitMQ declares the option.
     if 'ssl' in transport.conf.get(RABBIT, ()) and transport.conf[RABBIT].ssl:
         tls.check_group(
             transport.conf, RABBIT, 'ssl_ca_file', 'ssl_cert_file', 'ssl_key_file'
@@ -72,14 +77,15 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
 
 
 def checked_transport(option: str, make: Callable[[], Any]) -> Any:
-    """The transport that ``make`` makes of an option's URL.
+    """Make the transport for the URL in an option.
 
-    :raises ConfigError: the URL, which is not shown, cannot be used.
+    :raises ConfigError: the URL cannot be used. The text does not show the URL.
     """
     try:
         return make()
     except cfg.Error:
-        raise  # some are ValueErrors, and none is about what the URL looks like
+        # oslo.config derives several errors from ValueError. None is about the URL.
+        raise
     except (oslo_messaging.InvalidTransportURL, ValueError):
         why = 'it cannot be read as a URL'
     except oslo_messaging.DriverLoadFailure as error:
@@ -88,8 +94,7 @@ def checked_transport(option: str, make: Callable[[], Any]) -> Any:
 
 
 class SchedulerEndpoint:
-    """The scheduler's own methods, in no namespace; a message may name any public
-    one."""
+    """The methods of the scheduler. A message can call every public method."""
 
     target = oslo_messaging.Target(version=LATEST)
 
@@ -99,20 +104,21 @@ class SchedulerEndpoint:
     def select_destinations(
         self, context: RequestContext, /, **arguments: Any
     ) -> encode.Reply:
-        """Hosts for the instances of a request, in any form of 4.x."""
+        """Choose hosts for the instances of a request. The arguments may have the form
+        of any version from 4.0 on."""
         call = read(arguments)
-        uuids = call.instance_uuids
-        LOG.debug(
-            'Starting to schedule for instances: %s',
-            uuids if uuids is None else list(uuids),
-        )
+        uuids = None
+        if call.instance_uuids is not None:
+            uuids = list(call.instance_uuids)
+        LOG.debug('Starting to schedule for instances: %s', uuids)
+
         chosen = self._driver.select_destinations(decode.request(call, context))
         return encode.reply(chosen, call.return_objects, call.spec_version)
 
     def _ignore(self, context: RequestContext, /, **arguments: Any) -> None:
-        """Do nothing, with any arguments: hosts are read from the databases.
+        """Do nothing: novasched reads aggregates and instances from the databases.
 
-        nova-api casts aggregates that change, and computes cast their instances.
+        nova-api casts changed aggregates, and nova-compute casts its instances.
         """
 
     update_aggregates = delete_aggregate = _ignore
@@ -120,21 +126,21 @@ class SchedulerEndpoint:
 
 
 class BaseEndpoint:
-    """Methods that every nova service has."""
+    """The methods of every nova service."""
 
     target = oslo_messaging.Target(namespace='baseapi', version='1.1')
 
     def ping(self, context: RequestContext, arg: Any) -> dict[str, Any]:
-        """The name of this service, with the argument that was sent."""
+        """The name of this service, with the argument of the caller."""
         return {'service': 'scheduler', 'arg': arg}
 
     def get_backdoor_port(self, context: RequestContext) -> None:
-        """The port of eventlet's debugging console, which is not there: null."""
+        """The port of eventlet's debugging console. novasched has no such console."""
 
 
 class CallerContext(RequestContext):
     """The context of a request, with printable values for the log. Tenants choose the
-    names in a context."""
+    names of users and projects in a context."""
 
     def get_logging_values(self) -> dict[str, Any]:
         values = super().get_logging_values()
@@ -145,12 +151,12 @@ class CallerContext(RequestContext):
 
 
 class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
-    """Encodes and decodes objects and contexts; all else travels as it is."""
+    """Encodes and decodes nova objects and contexts. Plain values stay as they are."""
 
     def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
-        """An argument with every object primitive in it decoded.
+        """Decode every object primitive in an argument.
 
-        :raises BadRequest: an object in it cannot be decoded.
+        :raises BadRequest: an object cannot be decoded.
         """
         _check_depth(entity)
         try:
@@ -159,23 +165,25 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
             raise BadRequest(str(error)) from None
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
-        """A result with every object in it as its primitive."""
+        """Encode every object in a result as a primitive."""
         if isinstance(entity, wire.NovaObject):
             return entity.obj_to_primitive()
         if isinstance(entity, list | tuple):
             return [self.serialize_entity(ctxt, item) for item in entity]
         if isinstance(entity, dict):
-            return {
-                key: self.serialize_entity(ctxt, item) for key, item in entity.items()
-            }
+            encoded = {}
+            for key, value in entity.items():
+                encoded[key] = self.serialize_entity(ctxt, value)
+            return encoded
         return entity
 
     def deserialize_context(self, ctxt: Mapping[str, Any]) -> RequestContext:
-        """The context of a request, also made the one that this thread logs with.
+        """The context of a request, which also becomes the logging context of this
+        thread.
 
-        Keys of any release are accepted: releases before Queens say ``tenant`` for the
-        project. The user's token is left out: this service calls others in its own
-        name.
+        Releases before Queens send the user and project as ``user`` and ``tenant``. The
+        token of the user is left out: novasched calls other services with its own
+        credentials.
         """
         context = CallerContext.from_dict(
             dict(ctxt),
@@ -183,42 +191,43 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
             user_id=ctxt.get('user_id') or ctxt.get('user'),
             project_id=ctxt.get('project_id') or ctxt.get('tenant'),
         )
-        if trace := ctxt.get('traceparent'):
-            context.traceparent = trace  # type: ignore[attr-defined]  # no field of theirs
+        # oslo.context has no fields for these two values.
+        trace = ctxt.get('traceparent')
+        if trace:
+            context.traceparent = trace  # type: ignore[attr-defined]
         context.received = ctxt.get(RECEIVED, math.inf)  # type: ignore[attr-defined]
         return context
 
     def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
-        """The context as a dict, for messages that this service sends."""
+        """Encode the context for messages that this service sends."""
         return ctxt.to_dict()
 
 
 def _check_depth(entity: Any) -> None:
-    """Check that an argument can be walked through, and encoded again.
+    """Check that an argument can be decoded recursively, and encoded as UTF-8.
 
-    :raises BadRequest: it is nested too deeply, or has half a character, as only JSON
-        can.
+    :raises BadRequest: the argument is nested too deeply, or contains a lone surrogate.
     """
     level = [entity]
     for _ in range(MAX_DEPTH):
-        below: list[Any] = []
+        next_level: list[Any] = []
         for item in level:
             if isinstance(item, dict):
-                below += item.keys()
-                below += item.values()
+                next_level += item.keys()
+                next_level += item.values()
             elif isinstance(item, list | tuple):
-                below += item
+                next_level += item
             elif (
-                isinstance(item, str)
-                and not item.isascii()
-                and HALF_CHARACTER.search(item)
+                isinstance(item, str) and not item.isascii() and SURROGATE.search(item)
             ):
                 raise BadRequest(
                     'a text with half a character in it (a lone surrogate)'
                 )
-        if not below:
+
+        if not next_level:
             return
-        level = below
+        level = next_level
+
     raise BadRequest(f'more than {MAX_DEPTH} lists and dicts in each other')
 
 
@@ -227,17 +236,19 @@ def _decoded(entity: Any) -> Any:
         if NAME in entity:
             return wire.decode(entity)
         return {key: _decoded(value) for key, value in entity.items()}
+
     if isinstance(entity, list | tuple):
         return [_decoded(item) for item in entity]
     return entity
 
 
 class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
-    """oslo.messaging's dispatcher, but for faults and heartbeats.
+    """oslo.messaging's dispatcher, with other faults and heartbeats.
 
-    An error is sent as the fault that ``faults.FAULTS`` has for it. oslo.messaging's
-    dispatcher starts a thread for each call that wants heartbeats, and never ends it if
-    there is no such method; here one thread serves all calls, also those not begun.
+    ``faults.FAULTS`` maps an error to the fault that the caller gets. oslo.messaging's
+    dispatcher starts a heartbeat thread for a call when a thread begins the call, and
+    never ends the heartbeat thread if the method is unknown. Here, one thread sends all
+    heartbeats, also for calls that wait for a thread.
     """
 
     def __init__(
@@ -249,12 +260,13 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
         self._heartbeats = heartbeats
 
     def dispatch(self, incoming: Any) -> Any:
-        """Call the method that a message names, and answer its result.
+        """Call the method that a message names, and return the result.
 
-        :raises NoSuchMethod: there is no such method.
-        :raises UnsupportedVersion: there is none of that version.
-        :raises ExpectedException: around the fault that the caller is sent. It is
-            logged by then, so that oslo.messaging logs nothing.
+        :raises NoSuchMethod: the scheduler has no such method.
+        :raises UnsupportedVersion: the scheduler has the method in other versions only.
+        :raises ExpectedException: the method failed. The cause is the fault that the
+            caller gets. The error has been logged, and oslo.messaging does not log an
+            ExpectedException.
         """
         try:
             return self._dispatch(incoming)
@@ -262,43 +274,48 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
             raise
         except Exception as error:
             failed = error
+
+        # Not in the handler above: see translate_error().
         try:
             raise translate_error(failed)
         except Exception:
+            # ExpectedException keeps the exception that is being handled.
             raise oslo_messaging.ExpectedException from None
         finally:
-            # It holds this frame, and the frames of the whole request.
+            # The traceback holds this frame, and the frames of the whole request.
             del failed
 
     def _dispatch(self, incoming: Any) -> Any:
         call = self._heartbeats.add(incoming)
         try:
-            _check(incoming.message)
+            _check_message(incoming.message)
             if incoming.message['method'] in IGNORED_CASTS:
-                incoming.message['args'] = {}  # objects that are not known here
-            # An endpoint gets nothing but the context and the caller's arguments.
+                # The arguments contain objects that the serializer does not know.
+                incoming.message['args'] = {}
+
+            # The context is the only way to pass the moment of arrival to an endpoint.
             incoming.ctxt[RECEIVED] = call.arrived
+            # Without a timeout, oslo.messaging starts no heartbeat thread.
             incoming.client_timeout = None
             return super().dispatch(incoming)
         finally:
             self._heartbeats.finish(incoming)
 
 
-def _check(message: Mapping[str, Any]) -> None:
-    """Check that a message has the parts of a call.
+def _check_message(message: Mapping[str, Any]) -> None:
+    """Check that a message has the parts of a call. oslo.messaging does not check.
 
-    :raises BadRequest: a message is no call, which oslo.messaging takes for granted.
+    :raises BadRequest: a part is missing or malformed.
     """
-    version = message.get('version', '1.0')
     if not isinstance(message.get('method'), str):
-        flaw = 'it names no method'
-    elif not isinstance(version, str) or not VERSION_PATTERN.fullmatch(version):
-        flaw = 'its version is none'
-    elif not isinstance(message.get('args', {}), dict):
-        flaw = 'its arguments have no names'
-    else:
-        return
-    raise BadRequest(flaw)
+        raise BadRequest('it names no method')
+
+    version = message.get('version', '1.0')
+    if not isinstance(version, str) or not VERSION_PATTERN.fullmatch(version):
+        raise BadRequest('its version is none')
+
+    if not isinstance(message.get('args', {}), dict):
+        raise BadRequest('its arguments have no names')
 
 
 def make_server(
@@ -307,11 +324,13 @@ def make_server(
     driver: Driver,
     counts: internals.MessageCounts | None = None,
 ) -> internals.RpcServer:
-    """A server, not started: ``start()``, ``stop()``, which leaves the queues and what
-    is not begun to others, then ``wait()`` for what is in progress. It handles each
-    message in a thread of ``[DEFAULT] executor_thread_pool_size``.
+    """Make a server. The caller starts the server with ``start()``.
 
-    :param counts: the counts that it keeps up.
+    ``stop()`` leaves the queues, and returns waiting messages to the broker. ``wait()``
+    then waits for the messages in progress. The size of the thread pool is
+    ``[DEFAULT] executor_thread_pool_size``.
+
+    :param counts: the counts that the server updates.
     """
     heartbeats = RpcHeartbeats()
     dispatcher = Dispatcher(
@@ -319,14 +338,10 @@ def make_server(
     )
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()
+    # Drivers from plugins need not have the method.
     make_room = getattr(driver, 'make_room', lambda: None)
     return internals.RpcServer(
-        transport,
-        target,
-        dispatcher,
-        heartbeats,
-        counts,
-        on_full=make_room,
+        transport, target, dispatcher, heartbeats, counts, on_full=make_room
     )
 
 
@@ -334,8 +349,9 @@ def _declare_options(conf: cfg.ConfigOpts) -> None:
     internals.declare_undeclared_options(conf)
     conf.register_opts(_options(PREFETCH), RABBIT)
     conf.set_default(PREFETCH, MAX_WAITING_MESSAGES, RABBIT)
+
     if conf is not cfg.CONF:
-        # The dispatcher asks the global configuration whether to answer pings.
+        # The dispatcher reads this option from the global configuration.
         ping = _options(PING)
         conf.register_opts(ping)
         cfg.CONF.register_opts(ping)
@@ -343,5 +359,8 @@ def _declare_options(conf: cfg.ConfigOpts) -> None:
 
 
 def _options(name: str) -> list[cfg.Opt]:
-    """oslo.messaging's own declaration of an option."""
-    return [opt for _, group in opts.list_opts() for opt in group if opt.name == name]
+    """oslo.messaging's declarations of an option."""
+    declared = []
+    for _, options in opts.list_opts():
+        declared += [option for option in options if option.name == name]
+    return declared
