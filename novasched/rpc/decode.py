@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a call to the request that all steps work on.
+"""Decodes a call of select_destinations into a Request.
 
-Absence is dealt with here, once: a field that a release does not send, or sends as
-null, gets the value that means that nothing is asked.
+Releases differ in the fields that callers send, and a field may be null. In both cases
+the field gets the default value of the Request. No other module handles missing fields.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from oslo_context.context import RequestContext
 
-from novasched.rpc.versions import Call
+from novasched.rpc.versions import Call, is_list_of_texts
 from novasched.rpc.wire import NovaObject
 from novasched.rpc.wire.base import kind
 from novasched.scheduler.errors import BadRequest
@@ -29,69 +29,98 @@ from novasched.scheduler.model.request import (
 
 T = TypeVar('T')
 
+REQUIRED_FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb')
 FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 MAX_FLAVOR_SIZE = 2**31 - 1
-"""The largest that nova's databases hold."""
+"""The maximum of an INTEGER column in nova's databases."""
 MAX_HEADER_CHARACTERS = 255
 """Maximum length of a text in an HTTP header. Request IDs have 40 characters."""
 MAX_INSTANCES = 10_000
-"""Maximum number of instances in one request. nova bounds the number by the project's
-quota alone. The instances of a request are placed one after the other, and claimed
+"""Maximum number of instances in a request. In nova, only the quota of the project
+limits the number. The instances of a request are placed in turn, and claimed
 together."""
 
 
 def request(call: Call, context: RequestContext) -> Request:
-    """The user is the caller's where the RequestSpec names none (before 1.9).
+    """Decode a call.
 
-    :raises BadRequest: it has no flavor, or a part that cannot be read.
+    :raises BadRequest: the request has no flavor, or a malformed part.
     """
     spec = call.spec
-    params = spec.value('request_level_params')
-    networks = spec.value('network_metadata')
-    names = 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'
-    named_hosts = 'ignore_hosts', 'force_hosts', 'force_nodes'
-    made = Request(
+    decoded = Request(
         flavor=_flavor(spec.value('flavor')),
         instance_uuids=call.instance_uuids,
         return_alternates=call.return_alternates,
-        user_id=spec.value('user_id') or _header_text(context.user_id),
         request_id=_header_text(context.request_id),
         global_request_id=_header_text(context.global_request_id),
-        availability_zone=spec.value('availability_zone') or None,
-        image=_optional(_image, spec.value('image')),
-        scheduler_hints=_hints(spec.value('scheduler_hints')),
-        instance_group=_optional(_group, spec.value('instance_group')),
-        requested_destination=_optional(
-            _destination, spec.value('requested_destination')
-        ),
-        retry=_optional(_retry, spec.value('retry')),
-        numa_topology=_optional(_numa_topology, spec.value('numa_topology')),
-        pci_requests=tuple(
-            map(_pci_request, _items(spec.value('pci_requests'), 'requests'))
-        ),
-        requested_networks=_networks(spec.value('requested_networks')),
-        security_groups=_security_groups(spec.value('security_groups')),
-        physnets=frozenset(networks.value('physnets', ())) if networks else None,
-        requested_resources=tuple(
-            map(_request_group, _items(spec, 'requested_resources'))
-        ),
-        same_subtree=_sets(_items(params, 'same_subtree')),
         received=getattr(context, 'received', math.inf),
         origin=Origin(
             spec, context, _header_text(getattr(context, 'traceparent', None))
         ),
-        **_given(spec, *names, *named_hosts),
-        **_given(networks, 'tunneled'),
-        **_given(params, 'root_required', 'root_forbidden'),
+        **_identity(spec, context),
+        **_placement_wishes(spec),
+        **_devices_and_networks(spec),
+        **_placement_parameters(spec),
     )
-    if not 0 < made.count <= MAX_INSTANCES:
-        why = f'a request is for 1 to {MAX_INSTANCES} instances, not {made.count}'
+    if not 0 < decoded.count <= MAX_INSTANCES:
+        why = f'a request is for 1 to {MAX_INSTANCES} instances, not {decoded.count}'
         raise BadRequest(why)
-    return made
+    return decoded
+
+
+def _identity(spec: NovaObject, context: RequestContext) -> dict[str, Any]:
+    """The instances, their owner and their image."""
+    # Before version 1.9 a RequestSpec has no user. The caller acts for the user.
+    user = spec.value('user_id') or _header_text(context.user_id)
+    return {
+        'user_id': user,
+        'image': _optional(_image, spec.value('image')),
+        **_given(spec, 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'),
+    }
+
+
+def _placement_wishes(spec: NovaObject) -> dict[str, Any]:
+    """Hosts, zone, hints and group, as far as the RequestSpec names them."""
+    destination = spec.value('requested_destination')
+    return {
+        'availability_zone': spec.value('availability_zone') or None,
+        'scheduler_hints': _hints(spec.value('scheduler_hints')),
+        'instance_group': _optional(_group, spec.value('instance_group')),
+        'requested_destination': _optional(_destination, destination),
+        'retry': _optional(_retry, spec.value('retry')),
+        **_given(spec, 'ignore_hosts', 'force_hosts', 'force_nodes'),
+    }
+
+
+def _devices_and_networks(spec: NovaObject) -> dict[str, Any]:
+    pci_requests = _items(spec.value('pci_requests'), 'requests')
+    networks = spec.value('network_metadata')
+    physnets = None
+    if networks:
+        physnets = frozenset(networks.value('physnets', ()))
+    return {
+        'numa_topology': _optional(_numa_topology, spec.value('numa_topology')),
+        'pci_requests': tuple(map(_pci_request, pci_requests)),
+        'requested_networks': _networks(spec.value('requested_networks')),
+        'security_groups': _security_groups(spec.value('security_groups')),
+        'physnets': physnets,
+        **_given(networks, 'tunneled'),
+    }
+
+
+def _placement_parameters(spec: NovaObject) -> dict[str, Any]:
+    """Request groups of ports and devices, and parameters for the whole query."""
+    groups = _items(spec, 'requested_resources')
+    params = spec.value('request_level_params')
+    return {
+        'requested_resources': tuple(map(_request_group, groups)),
+        'same_subtree': _sets(_items(params, 'same_subtree')),
+        **_given(params, 'root_required', 'root_forbidden'),
+    }
 
 
 def _header_text(text: Any) -> str | None:
-    """The text if it can stand in a header of HTTP, or None."""
+    """The text, or None if the text is not valid in an HTTP header."""
     if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
         return None
     if text.isascii() and text.isprintable():
@@ -100,10 +129,17 @@ def _header_text(text: Any) -> str | None:
 
 
 def _given(part: NovaObject | None, *names: str) -> dict[str, Any]:
-    """The fields of an object that are set, as they are kept in a request: of others,
-    the defaults of the request mean that nothing is asked."""
-    values = {name: part.value(name) for name in names} if part else {}
-    return {name: _frozen(value) for name, value in values.items() if value is not None}
+    """The named fields of an object as immutable values. Unset fields and nulls are
+    left out."""
+    if part is None:
+        return {}
+
+    fields = {}
+    for name in names:
+        value = part.value(name)
+        if value is not None:
+            fields[name] = _frozen(value)
+    return fields
 
 
 def _frozen(value: Any) -> Any:
@@ -123,54 +159,71 @@ def _optional(make: Callable[[NovaObject], T], part: NovaObject | None) -> T | N
 
 
 def _items(part: NovaObject | None, name: str) -> Sequence[Any]:
-    items: Sequence[Any] = part.value(name, ()) if part else ()
+    """The list in a field of an object. Empty if the object or the field is missing."""
+    if part is None:
+        return ()
+    items: Sequence[Any] = part.value(name, ())
     return items
 
 
-def _sets(alternatives: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(names) for names in alternatives)
+def _sets(lists: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
+    return tuple(map(frozenset, lists))
+
+
+def _not_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _flavor(flavor: NovaObject | None) -> Flavor:
     if flavor is None:
         raise BadRequest('the request has no flavor')
-    lacking = [x for x in ('vcpus', 'memory_mb', 'root_gb') if flavor.value(x) is None]
-    if lacking:
-        raise BadRequest(f'the flavor has no {", ".join(lacking)}')
+
+    missing = []
+    for name in REQUIRED_FLAVOR_SIZES:
+        if flavor.value(name) is None:
+            missing.append(name)
+    if missing:
+        raise BadRequest(f'the flavor has no {", ".join(missing)}')
+
     for size in FLAVOR_SIZES:
         if not 0 <= flavor.value(size, 0) <= MAX_FLAVOR_SIZE:
             raise BadRequest(
                 f'{size} of the flavor is not between 0 and {MAX_FLAVOR_SIZE}'
             )
-    specs = flavor.value('extra_specs', {})
+
     return Flavor(
+        extra_specs=_not_null(flavor.value('extra_specs', {})),
         **_given(flavor, 'name', 'flavorid', 'id', *FLAVOR_SIZES),
-        extra_specs={key: value for key, value in specs.items() if value is not None},
     )
 
 
 def _image(image: NovaObject) -> Image:
-    properties = image.value('properties')
-    values = properties.values if properties else {}
-    traits = values.get('traits_required') or []
-    if not isinstance(traits, list) or not all(
-        isinstance(trait, str) for trait in traits
-    ):
+    properties: Mapping[str, Any] = {}
+    wire_properties = image.value('properties')
+    if wire_properties is not None:
+        properties = wire_properties.values
+
+    # All other properties are checked by the filter that reads the property.
+    traits = properties.get('traits_required') or []
+    if not is_list_of_texts(traits, list):
         raise BadRequest('traits_required of the image is not a list of texts')
+
     return Image(
+        properties=_not_null(properties),
         **_given(image, 'id', 'name', 'disk_format', 'container_format'),
         **_given(image, 'min_ram', 'min_disk', 'size'),
-        properties={key: value for key, value in values.items() if value is not None},
     )
 
 
 def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
-    """Each hint as a tuple of texts, as every release sends it; numbers become
-    texts."""
+    """Decode scheduler hints. nova sends the values of a hint as a list of texts.
+    Numbers become texts."""
     if hints is None:
         return {}
     if not isinstance(hints, Mapping):
         raise BadRequest(f'scheduler_hints must be a dict, not {kind(hints)}')
+
+    decoded = {}
     for name, values in hints.items():
         if not isinstance(values, list | tuple):
             raise BadRequest(
@@ -181,10 +234,12 @@ def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
                 raise BadRequest(
                     f'the scheduler hint {name} must list texts, not {kind(value)}'
                 )
-    return {name: tuple(map(str, values)) for name, values in hints.items()}
+        decoded[name] = tuple(map(str, values))
+    return decoded
 
 
 def _group(group: NovaObject) -> InstanceGroup:
+    # Before version 1.11 the policy of a group is the only element of ``policies``.
     policies = group.value('policies') or [None]
     return InstanceGroup(
         policy=group.value('policy') or policies[0],
@@ -196,10 +251,17 @@ def _group(group: NovaObject) -> InstanceGroup:
 
 
 def _destination(destination: NovaObject) -> Destination:
+    cell_uuid = None
     cell = destination.value('cell')
+    if cell is not None:
+        cell_uuid = cell.value('uuid')
+
+    # An element is a text of UUIDs, separated by commas.
+    aggregates = [text.split(',') for text in _items(destination, 'aggregates')]
+
     return Destination(
-        cell_uuid=cell.value('uuid') if cell else None,
-        aggregates=_sets(text.split(',') for text in _items(destination, 'aggregates')),
+        cell_uuid=cell_uuid,
+        aggregates=_sets(aggregates),
         **_given(
             destination, 'host', 'node', 'forbidden_aggregates', 'allow_cross_cell_move'
         ),
@@ -207,11 +269,10 @@ def _destination(destination: NovaObject) -> Destination:
 
 
 def _retry(retry: NovaObject) -> Retry:
-    nodes = _items(retry.value('hosts'), 'objects')
-    hosts = tuple(
-        (node.value('host', ''), node.value('hypervisor_hostname')) for node in nodes
-    )
-    return Retry(**_given(retry, 'num_attempts'), hosts=hosts)
+    hosts = []
+    for node in _items(retry.value('hosts'), 'objects'):
+        hosts.append((node.value('host', ''), node.value('hypervisor_hostname')))
+    return Retry(hosts=tuple(hosts), **_given(retry, 'num_attempts'))
 
 
 def _numa_topology(topology: NovaObject) -> GuestTopology:
@@ -222,11 +283,13 @@ def _numa_topology(topology: NovaObject) -> GuestTopology:
 
 
 def _guest_cell(cell: NovaObject) -> GuestCell:
-    """A cell whose dedicated CPUs are in ``pcpuset``. Cells before 1.5 have them in
-    ``cpuset``, and nova itself reads such cells in this way."""
-    cpuset, pcpuset = (frozenset(_items(cell, name)) for name in ('cpuset', 'pcpuset'))
+    cpuset = frozenset(_items(cell, 'cpuset'))
+    pcpuset = frozenset(_items(cell, 'pcpuset'))
+    # Before version 1.5 the dedicated CPUs are in ``cpuset``. nova converts such cells
+    # in the same way.
     if cell.value('cpu_policy') == 'dedicated' and not pcpuset:
-        cpuset, pcpuset = pcpuset, cpuset
+        pcpuset = cpuset
+        cpuset = frozenset()
     return GuestCell(
         id=cell.value('id', -1),
         cpuset=cpuset,
@@ -247,17 +310,19 @@ def _pci_request(request: NovaObject) -> PciRequest:
 
 
 def _networks(networks: NovaObject | None) -> tuple[RequestedNetwork, ...]:
-    names = 'network_id', 'port_id', 'pci_request_id'
-    return tuple(
-        RequestedNetwork(**_given(x, *names)) for x in _items(networks, 'objects')
-    )
+    decoded = []
+    for network in _items(networks, 'objects'):
+        fields = _given(network, 'network_id', 'port_id', 'pci_request_id')
+        decoded.append(RequestedNetwork(**fields))
+    return tuple(decoded)
 
 
 def _security_groups(groups: NovaObject | None) -> tuple[str, ...]:
-    """The names; a group that is known by its UUID alone gives that."""
-    return tuple(
-        x.value('name') or x.value('uuid', '') for x in _items(groups, 'objects')
-    )
+    """Names of security groups. A group without a name is named by its UUID."""
+    names = []
+    for group in _items(groups, 'objects'):
+        names.append(group.value('name') or group.value('uuid', ''))
+    return tuple(names)
 
 
 def _request_group(group: NovaObject) -> RequestGroup:

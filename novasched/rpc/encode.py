@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the hosts that were chosen to the answer, in objects that the caller's release
-knows.
+"""Encodes the chosen hosts as objects that the caller's release knows.
 
-A conductor that gets a newer object asks another for an older form of it, and that one
-does not know the object either. A message's release shows, well enough, in the version
-of its RequestSpec.
+A conductor that gets an object of a newer version asks another conductor for an older
+version, and no conductor of that release knows the object. The version of the
+RequestSpec in a message tells the release of the caller well enough.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,21 +14,22 @@ from novasched.rpc.versions import SpecVersion
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.numa import TopologyLimits
 
-# The microversion in which a caller must send an allocation request to Placement, and
-# the one for callers that know nothing of what came between.
 ALLOCATION_REQUEST_VERSION = '1.36'
+"""The microversion of Placement in which the caller sends an allocation request."""
 PLAIN_ALLOCATION_REQUEST_VERSION = '1.12'
+"""The microversion for callers that send neither consumer generations nor mappings."""
 NO_ALLOCATION = 'null'
+"""The allocation request of a Selection without a claim."""
 
 NETWORKS_SINCE: SpecVersion = (1, 10)
-"""The RequestSpec of Rocky, whose NUMATopologyLimits is 1.1, not 1.0, and may name
+"""The RequestSpec of Rocky. From Rocky on, NUMATopologyLimits has version 1.1, with
 networks."""
 GENERATIONS_SINCE: SpecVersion = (1, 12)
-"""The RequestSpec of Stein, whose conductor claims an alternate in whatever
-microversion it is told to. Those before send no consumer generation, which Placement
-wants from 1.28 on."""
+"""The RequestSpec of Stein. From Stein on, a conductor claims an alternate in the
+microversion that the Selection names. Conductors of earlier releases send no consumer
+generation, which Placement requires from microversion 1.28 on."""
 ZONES_SINCE: SpecVersion = (1, 13)
-"""The RequestSpec of Ussuri, whose Selection is 1.1, not 1.0, and names the
+"""The RequestSpec of Ussuri. From Ussuri on, Selection has version 1.1, with the
 availability zone."""
 LIMIT_NAMES = ('vcpu', 'disk_gb', 'memory_mb')
 
@@ -41,83 +41,88 @@ def reply(
     return_objects: bool,
     version: SpecVersion,
 ) -> Reply:
-    """The answer to select_destinations: for each instance the chosen host, then its
-    alternates. Callers before 4.5 get one dict for each instance instead.
+    """The answer to select_destinations: a list per instance, with the chosen host in
+    front of the alternates. Callers of RPC versions before 4.5 get a dict per instance.
 
     :param version: the version of the caller's RequestSpec.
     """
-    if return_objects:
-        return [
-            [_selection(chosen, version) for chosen in hosts] for hosts in selections
-        ]
-    return [_as_dict(hosts[0], version) for hosts in selections]
+    answer: list[Any] = []
+    for hosts in selections:
+        if return_objects:
+            answer.append([_selection(host, version) for host in hosts])
+        else:
+            answer.append(_as_dict(hosts[0], version))
+    return answer
 
 
-def _selection(chosen: Selection, version: SpecVersion) -> objects.Selection:
-    """The wire object, with a claim's body and microversion for a caller that needs the
-    host."""
+def _selection(host: Selection, version: SpecVersion) -> objects.Selection:
+    """The wire object of a chosen host or an alternate. A caller claims an alternate
+    with its allocation request."""
     allocation_request = NO_ALLOCATION
     microversion = None
-    if chosen.candidate and version >= GENERATIONS_SINCE:
-        allocation_request = chosen.candidate.body()
+    if host.candidate and version >= GENERATIONS_SINCE:
+        allocation_request = host.candidate.body()
         microversion = ALLOCATION_REQUEST_VERSION
-    elif chosen.candidate:
-        allocation_request = chosen.candidate.allocations_alone()
+    elif host.candidate:
+        allocation_request = host.candidate.allocations_alone()
         microversion = PLAIN_ALLOCATION_REQUEST_VERSION
+
+    zone = {}
     if version >= ZONES_SINCE:
-        zone = {'availability_zone': chosen.availability_zone}
-    else:
-        zone = {}
+        zone['availability_zone'] = host.availability_zone
     wire = objects.Selection(
-        compute_node_uuid=chosen.compute_node_uuid,
-        service_host=chosen.service_host,
-        nodename=chosen.nodename,
-        cell_uuid=chosen.cell_uuid,
-        limits=_limits(chosen.limits, version),
+        compute_node_uuid=host.compute_node_uuid,
+        service_host=host.service_host,
+        nodename=host.nodename,
+        cell_uuid=host.cell_uuid,
+        limits=_limits(host.limits, version),
         allocation_request=allocation_request,
         allocation_request_version=microversion,
         **zone,
     )
-    if not zone:
+    if version < ZONES_SINCE:
         wire.VERSION = '1.0'
     return wire
 
 
-def _as_dict(chosen: Selection, version: SpecVersion) -> dict[str, Any]:
-    """``{'host', 'nodename', 'limits'}``, with those limits that are set; the one for
-    the NUMA topology is an object, which the serializer makes a primitive of."""
-    wire = _limits(chosen.limits, version)
-    limits = {
-        name: wire.value(name) for name in wire.fields if wire.value(name) is not None
-    }
-    return {'host': chosen.service_host, 'nodename': chosen.nodename, 'limits': limits}
+def _as_dict(host: Selection, version: SpecVersion) -> dict[str, Any]:
+    """The chosen host as a dict, with the limits that are set. The serializer encodes
+    the limit of the NUMA topology, which is an object."""
+    wire = _limits(host.limits, version)
+    limits = {}
+    for name in wire.fields:
+        if wire.value(name) is not None:
+            limits[name] = wire.value(name)
+    return {'host': host.service_host, 'nodename': host.nodename, 'limits': limits}
 
 
 def _limits(values: Mapping[str, Any], version: SpecVersion) -> objects.SchedulerLimits:
-    """Limits as nova sends them: all are named, whole numbers, null where not set.
-    Entries that nova has no name for stay with the scheduler."""
+    """The limits that nova knows, null where not set. Limits of other filters are not
+    sent."""
+    topology_limits = None
     numa = values.get('numa_topology')
-    return objects.SchedulerLimits(
-        numa_topology=None if numa is None else _topology_limits(numa, version),
-        **{name: values.get(name) for name in LIMIT_NAMES},
-    )
+    if numa is not None:
+        topology_limits = _topology_limits(numa, version)
+
+    amounts = {name: values.get(name) for name in LIMIT_NAMES}
+    return objects.SchedulerLimits(numa_topology=topology_limits, **amounts)
 
 
 def _topology_limits(
     limits: TopologyLimits, version: SpecVersion
 ) -> objects.NUMATopologyLimits:
-    """The wire object, which names networks where the request does."""
-    knows_networks = version >= NETWORKS_SINCE
+    """The wire object. It has networks if the request has networks."""
     networks = {}
-    if knows_networks and limits.physnets is not None:
+    if version >= NETWORKS_SINCE and limits.physnets is not None:
         networks['network_metadata'] = objects.NetworkMetadata(
             physnets=set(limits.physnets), tunneled=limits.tunneled
         )
+
     wire = objects.NUMATopologyLimits(
         cpu_allocation_ratio=limits.cpu_allocation_ratio,
         ram_allocation_ratio=limits.ram_allocation_ratio,
         **networks,
     )
-    if not knows_networks:
+    if version < NETWORKS_SINCE:
         wire.VERSION = '1.0'
     return wire

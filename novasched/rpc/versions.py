@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the scheduler's RPC, 4.0 to 4.5: the arguments of each, read as one call.
+"""Reads the arguments of select_destinations in the RPC versions 4.0 to 4.5.
 
-A message names its version, but only the dispatcher sees it; a call is known by its
+Only the dispatcher knows the version of a message. A call is recognised by its
 arguments.
 
-The two dicts of version 4.0 become the RequestSpec that replaced them. Kilo and Liberty
-flatten the instance, the flavor and the image into plain dicts; Mitaka and later
-releases, held back to 4.0, leave objects in place of some of them. Both are taken for
-each part.
+From the two dicts of version 4.0, this module builds the RequestSpec that replaced the
+dicts in version 4.3. Kilo and Liberty send instance, flavor and image as plain dicts.
+Later releases that are pinned to 4.0 send objects in place of several dicts. Both forms
+are accepted for each part.
 """
 
 import json
@@ -28,7 +28,7 @@ ARGUMENTS = {
     'return_objects': '4.5',  # Queens
     'return_alternates': '4.5',
 }
-"""Of select_destinations, with the version that brought each."""
+"""Arguments of select_destinations, and the version that introduced the argument."""
 LATEST = '4.5'
 
 IGNORED_CASTS = frozenset(
@@ -40,17 +40,18 @@ IGNORED_CASTS = frozenset(
         'sync_instance_info',  # since 4.2
     )
 )
-"""Methods by which others tell what the databases say as well."""
+"""Methods that report changes of aggregates and instances. novasched reads these from
+the databases."""
 SpecVersion = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of select_destinations, whatever its version. Alternates are only had as
-    objects.
+    """A call of select_destinations in any version.
 
-    :ivar spec_version: the version of the RequestSpec that was sent; (0,) for dicts.
-    :ivar instance_uuids: None if the caller claims by itself.
+    :ivar spec_version: the version of the RequestSpec in the message; (0,) for dicts.
+    :ivar instance_uuids: None if the caller makes the claims.
+    :ivar return_alternates: False unless ``return_objects`` is set.
     """
 
     spec: RequestSpec
@@ -61,20 +62,20 @@ class Call:
 
 
 def read(arguments: Mapping[str, Any]) -> Call:
-    """Read the arguments of a message as a call.
+    """Read the arguments of a message.
 
-    :raises BadRequest: an argument is unknown, lacking or of a wrong type.
+    :raises BadRequest: an argument is unknown, missing or malformed.
     """
-    if unknown := sorted(arguments.keys() - ARGUMENTS.keys()):
+    unknown = sorted(arguments.keys() - ARGUMENTS.keys())
+    if unknown:
         raise BadRequest(f'select_destinations does not take {", ".join(unknown)}')
-    if (uuids := arguments.get('instance_uuids')) is not None:
-        if not isinstance(uuids, list | tuple) or not all(
-            isinstance(x, str) for x in uuids
-        ):
+
+    uuids = arguments.get('instance_uuids')
+    if uuids is not None:
+        if not is_list_of_texts(uuids, list | tuple):
             raise BadRequest('instance_uuids is not a list of texts')
         uuids = tuple(uuids)
-    return_objects = bool(arguments.get('return_objects'))
-    return_alternates = return_objects and bool(arguments.get('return_alternates'))
+
     version: SpecVersion = (0,)
     if 'spec_obj' in arguments:
         spec = arguments['spec_obj']
@@ -86,57 +87,72 @@ def read(arguments: Mapping[str, Any]) -> Call:
     else:
         try:
             spec = spec_from_dicts(
-                _mapping(
-                    arguments.get('request_spec'), 'without spec_obj, request_spec'
-                ),
-                _mapping(
-                    arguments.get('filter_properties'),
-                    'without spec_obj, filter_properties',
-                ),
+                _dict_argument(arguments, 'request_spec'),
+                _dict_argument(arguments, 'filter_properties'),
             )
         except BadObject as error:
             raise BadRequest(str(error)) from None
+
+    return_objects = bool(arguments.get('return_objects'))
+    return_alternates = return_objects and bool(arguments.get('return_alternates'))
     return Call(spec, version, uuids, return_objects, return_alternates)
 
 
+def is_list_of_texts(value: Any, kinds: Any) -> bool:
+    """True for a list of texts. ``kinds`` are the accepted classes of the list."""
+    return isinstance(value, kinds) and all(isinstance(item, str) for item in value)
+
+
+def _dict_argument(arguments: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _mapping(arguments.get(name), f'without spec_obj, {name}')
+
+
 def spec_from_dicts(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> RequestSpec:
-    """The RequestSpec that ``request_spec`` and ``filter_properties`` amount to.
+    """Build the RequestSpec from ``request_spec`` and ``filter_properties``.
 
-    ``filters['limits']`` is not read: limits are what a scheduler answers.
+    ``filters['limits']`` is not read. Limits are a part of the answer.
 
-    :raises BadObject: a part cannot be read.
+    :raises BadObject: a part is malformed.
     """
     instance = spec.get('instance_properties') or {}
     if not isinstance(instance, NovaObject):
         instance = _mapping(instance, 'instance_properties')
-    values = {
-        x: _get(instance, x) for x in ('project_id', 'user_id', 'availability_zone')
-    }
-    values['instance_uuid'] = _get(instance, 'uuid')
-    values['numa_topology'] = _numa_topology(_get(instance, 'numa_topology'))
-    pci = _get(instance, 'pci_requests')
-    pci_kind = wire.InstancePCIRequest
-    values['pci_requests'] = _container(
-        wire.InstancePCIRequests, pci, 'requests', pci_kind
+
+    pci_requests = _container(
+        wire.InstancePCIRequests,
+        _get(instance, 'pci_requests'),
+        'requests',
+        wire.InstancePCIRequest,
     )
-    values['num_instances'] = spec.get('num_instances')
-    values['flavor'] = _object(wire.Flavor, spec.get('instance_type'))
-    values['image'] = _image(spec.get('image'))
-    for name in ('ignore_hosts', 'force_hosts', 'force_nodes'):
-        values[name] = filters.get(name)
-    values['scheduler_hints'] = _hints(filters.get('scheduler_hints', {}))
-    values['retry'] = _retry(filters.get('retry'))
-    values['instance_group'] = _group(filters)
     destination = filters.get('requested_destination')
-    values['requested_destination'] = _object(wire.Destination, destination)
-    decoded: RequestSpec = RequestSpec.from_plain(values)
+    decoded: RequestSpec = RequestSpec.from_plain(
+        {
+            'project_id': _get(instance, 'project_id'),
+            'user_id': _get(instance, 'user_id'),
+            'availability_zone': _get(instance, 'availability_zone'),
+            'instance_uuid': _get(instance, 'uuid'),
+            'numa_topology': _numa_topology(_get(instance, 'numa_topology')),
+            'pci_requests': pci_requests,
+            'num_instances': spec.get('num_instances'),
+            'flavor': _object(wire.Flavor, spec.get('instance_type')),
+            'image': _image(spec.get('image')),
+            'ignore_hosts': filters.get('ignore_hosts'),
+            'force_hosts': filters.get('force_hosts'),
+            'force_nodes': filters.get('force_nodes'),
+            'scheduler_hints': _hints(filters.get('scheduler_hints', {})),
+            'retry': _retry(filters.get('retry')),
+            'instance_group': _group(filters),
+            'requested_destination': _object(wire.Destination, destination),
+        }
+    )
     return decoded
 
 
-def _get(thing: Any, name: str) -> Any:
-    if isinstance(thing, NovaObject):
-        return thing.value(name)
-    return thing.get(name)
+def _get(part: Any, name: str) -> Any:
+    """A field of an object, or an element of a dict."""
+    if isinstance(part, NovaObject):
+        return part.value(name)
+    return part.get(name)
 
 
 def _mapping(value: Any, name: str) -> Mapping[str, Any]:
@@ -146,7 +162,7 @@ def _mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _object(cls: type[NovaObject], value: Any) -> Any:
-    """``value`` if it is an object, the object with the fields of a dict, or None."""
+    """Build an object from a dict. An object is returned as it is."""
     if value and not isinstance(value, NovaObject):
         return cls.from_plain(value)
     return value or None
@@ -155,57 +171,67 @@ def _object(cls: type[NovaObject], value: Any) -> Any:
 def _container(
     cls: type[NovaObject], value: Any, name: str, item: type[NovaObject]
 ) -> Any:
-    """An object from a dict in which one field lists objects, or dicts of their
-    fields."""
+    """Build an object from a dict with a list of objects or dicts.
+
+    :param name: the field with the list.
+    :param item: the class of the elements.
+    """
     if isinstance(value, Mapping):
         items = value.get(name) or []
         if not isinstance(items, list):
             raise BadObject(f'{name} must be a list, not {type(items).__name__}')
-        value = {**value, name: [_object(item, each) for each in items]}
+        value = {**value, name: [_object(item, element) for element in items]}
     return _object(cls, value)
 
 
 def _numa_topology(value: Any) -> Any:
-    """Newton and Ocata send a JSON text of the primitive, their predecessors dicts."""
+    """Newton and Ocata send the primitive as JSON. Earlier releases send dicts."""
     if isinstance(value, str):
-        if value:
-            return wire.loads(value)
-        return None
+        if not value:
+            return None
+        return wire.loads(value)
     return _container(wire.InstanceNUMATopology, value, 'cells', wire.InstanceNUMACell)
 
 
 def _image(value: Any) -> Any:
-    """An image without properties of its own, such as that of a volume, is ``{}``."""
+    """Build the image. A request that boots from a volume has an empty dict."""
     if not isinstance(value, Mapping):
         return value or None
+
     properties = value.get('properties') or {}
     if isinstance(properties, Mapping):
-        texts = {
-            name: value for name, value in properties.items() if isinstance(value, str)
-        }
-        others = {
-            name: value for name, value in properties.items() if name not in texts
-        }
-        properties = wire.ImageMetaProps.from_plain({**others, **typed(texts)})
-    if value:
-        return wire.ImageMeta.from_plain({**value, 'properties': properties})
-    return None
+        texts = {}
+        plain = {}
+        for name, text in properties.items():
+            if isinstance(text, str):
+                texts[name] = text
+            else:
+                plain[name] = text
+        properties = wire.ImageMetaProps.from_plain({**plain, **typed(texts)})
+
+    if not value:
+        return None
+    return wire.ImageMeta.from_plain({**value, 'properties': properties})
 
 
 def _hints(hints: Any) -> Any:
-    """Hints as lists of texts. Their values come as the user wrote them: one or
-    several, texts or other JSON, such as a query that is not quoted. A hint of null is
-    not given."""
+    """Convert hints to lists of texts.
+
+    A hint has the form in which the user wrote it: a value or a list, of texts or of
+    other JSON, such as a query without quotes. A hint of null is left out.
+    """
     if not isinstance(hints, Mapping):
         return hints
-    return {
-        name: [
-            _text(item)
-            for item in (value if isinstance(value, list | tuple) else [value])
-        ]
-        for name, value in hints.items()
-        if value is not None
-    }
+
+    lists = {}
+    for name, value in hints.items():
+        if value is None:
+            continue
+        if isinstance(value, list | tuple):
+            lists[name] = list(map(_text, value))
+        else:
+            lists[name] = [_text(value)]
+    return lists
 
 
 def _text(value: Any) -> str:
@@ -215,31 +241,38 @@ def _text(value: Any) -> str:
 
 
 def _retry(value: Any) -> Any:
-    """``{'num_attempts': 1, 'hosts': [[host, node], ...]}``"""
+    """Build the object from ``{'num_attempts': 1, 'hosts': [[host, node], ...]}``."""
     if not value:
         return None
-    hosts = _mapping(value, 'retry').get('hosts') or ()
+
+    pairs = _mapping(value, 'retry').get('hosts') or ()
     try:
-        tried = [(host, node) for host, node in hosts]
+        pairs = [(host, node) for host, node in pairs]
     except (TypeError, ValueError):
         raise BadObject('retry: hosts is no list of pairs') from None
-    from_plain = wire.ComputeNode.from_plain
-    nodes = [
-        from_plain({'host': host, 'hypervisor_hostname': node}) for host, node in tried
-    ]
+
+    nodes = []
+    for host, node in pairs:
+        fields = {'host': host, 'hypervisor_hostname': node}
+        nodes.append(wire.ComputeNode.from_plain(fields))
     hosts = wire.ComputeNodeList.from_plain({'objects': nodes})
     retry = {'num_attempts': value.get('num_attempts'), 'hosts': hosts}
     return wire.SchedulerRetries.from_plain(retry)
 
 
 def _group(filters: Mapping[str, Any]) -> Any:
-    """An object, or the keys ``group_*`` of which ``group_updated`` says that they
-    hold. A group has one policy, though it stands in a list."""
+    """Build the group from an object, or from the keys ``group_*``."""
     if filters.get('instance_group'):
         return filters['instance_group']
+
+    # nova sets this key together with the other keys.
     if not filters.get('group_updated'):
         return None
-    names = 'uuid', 'policies', 'hosts', 'members'
     return wire.InstanceGroup.from_plain(
-        {name: filters.get(f'group_{name}') for name in names}
+        {
+            'uuid': filters.get('group_uuid'),
+            'policies': filters.get('group_policies'),
+            'hosts': filters.get('group_hosts'),
+            'members': filters.get('group_members'),
+        }
     )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications that instances are about to be placed, and that they are."""
+"""Notifications before and after the instances of a request are placed."""

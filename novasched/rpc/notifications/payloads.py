@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's two formats of a notification, legacy and versioned, as of nova 34.0.0; and
-the caller's context in them, without secrets.
+"""The legacy and the versioned format of notifications, as of nova 34.0.0, and the
+context of the caller without secrets.
 
-nova writes its findings into the RequestSpec of the message, so its notifications show
-the aggregates that prefilters ask for and, at the end, the last of the instances, the
-hosts in their group, and the cells and CPUs that this instance got. novasched adds them
-here, to a copy.
+While nova places instances, nova changes the RequestSpec of the message. The
+notifications of nova therefore contain the aggregates of prefilters and, at the end,
+the last instance, the hosts of the group, and the cells and CPUs of the last instance.
+novasched adds these values to a copy of the RequestSpec.
 """
 
 import contextlib
@@ -20,12 +20,11 @@ from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.model.request import Request
 
 Primitive = Mapping[str, Any]
-"""An object in its envelope, as it travels."""
+"""An object with the envelope of nova."""
 
 
 def data(primitive: Primitive | None) -> Mapping[str, Any]:
-    """The fields of an object; none where there is no object, but nothing or anything
-    else."""
+    """The fields of an object. Empty for every value that is no object."""
     if not isinstance(primitive, Mapping):
         return {}
     fields: Mapping[str, Any] = primitive.get(DATA, {})
@@ -33,80 +32,94 @@ def data(primitive: Primitive | None) -> Mapping[str, Any]:
 
 
 def at_start(sent: Primitive, request: Request) -> dict[str, Any]:
-    """The fields of the RequestSpec once Placement has been asked."""
+    """The fields of the RequestSpec after Placement has been asked.
+
+    :param sent: the RequestSpec of the message.
+    """
+    spec = dict(data(sent))
     destination = request.requested_destination
-    before = data(sent).get('requested_destination')
     if destination is None:
-        return {**data(sent)}
-    aggregates = list(data(before).get('aggregates') or ())
-    aggregates += [
-        ','.join(sorted(uuids)) for uuids in destination.aggregates[len(aggregates) :]
-    ]
-    now = {
-        'host': destination.host,
-        'node': destination.node,
-        'aggregates': aggregates or None,
-    }
-    fields = {
-        **data(before),
-        **{name: value for name, value in now.items() if value is not None},
-    }
-    return {**data(sent), 'requested_destination': {**(before or {}), DATA: fields}}
+        return spec
+
+    # Prefilters append aggregates to the aggregates of the message.
+    sent_destination = spec.get('requested_destination')
+    aggregates = list(data(sent_destination).get('aggregates') or ())
+    for uuids in destination.aggregates[len(aggregates) :]:
+        aggregates.append(','.join(sorted(uuids)))
+
+    fields = dict(data(sent_destination))
+    if destination.host is not None:
+        fields['host'] = destination.host
+    if destination.node is not None:
+        fields['node'] = destination.node
+    if aggregates:
+        fields['aggregates'] = aggregates
+
+    spec['requested_destination'] = {**(sent_destination or {}), DATA: fields}
+    return spec
 
 
 def at_end(
     sent: Primitive, request: Request, claims: Sequence[PendingClaim]
 ) -> dict[str, Any]:
-    """The fields of the RequestSpec once all instances have their hosts, in their
-    order; its NUMA topology is null if no filter has seen to it that the guest fits,
-    and it does not."""
+    """The fields of the RequestSpec after all instances were placed.
+
+    The NUMA topology is null if the guest does not fit on the NUMA cells of the host,
+    which happens without NUMATopologyFilter.
+
+    :param claims: the claims of the instances, in order.
+    """
     spec = at_start(sent, request)
     spec['instance_uuid'] = request.instance_uuid
-    if group := spec.get('instance_group'):
-        hosts = [
-            *(data(group).get('hosts') or ()),
-            *(each.host.host for each in claims),
-        ]
+
+    group = spec.get('instance_group')
+    if group:
+        hosts = list(data(group).get('hosts') or ())
+        hosts += [claim.host.host for claim in claims]
         spec['instance_group'] = {**group, DATA: {**data(group), 'hosts': hosts}}
-    if spec.get('numa_topology') and claims[-1].host.numa_topology:
-        place = claims[-1].place
-        spec['numa_topology'] = place and _landed(spec['numa_topology'], place)
+
+    last = claims[-1]
+    if spec.get('numa_topology') and last.host.numa_topology:
+        fit = last.place
+        spec['numa_topology'] = fit and _fitted_topology(spec['numa_topology'], fit)
     return spec
 
 
-def _landed(guest: Primitive, place: Fit) -> Primitive:
-    """The guest's cells on those of its host."""
-    cells = [
-        {**cell, DATA: {**data(cell), **_placed(fit)}}
-        for cell, fit in zip(data(guest)['cells'], place.cells, strict=True)
-    ]
-    fields = {
-        name: value for name, value in data(guest).items() if name != 'instance_uuid'
-    }
-    return {**guest, DATA: {**fields, 'cells': cells}}
+def _fitted_topology(topology: Primitive, fit: Fit) -> Primitive:
+    """The NUMA topology of a guest after it was fitted on the cells of its host."""
+    cells = []
+    for cell, cell_fit in zip(data(topology)['cells'], fit.cells, strict=True):
+        fields = {**data(cell), **_fitted_fields(cell_fit)}
+        cells.append({**cell, DATA: fields})
+
+    fields = {**data(topology), 'cells': cells}
+    # nova builds a new topology here, which has no instance.
+    fields.pop('instance_uuid', None)
+    return {**topology, DATA: fields}
 
 
-def _placed(place: CellFit) -> dict[str, Any]:
-    fields = {
-        'id': place.host_cell,
-        'pagesize': place.pagesize,
-        'cpu_pinning_raw': {str(guest): host for guest, host in place.pins} or None,
-        'cpuset_reserved': sorted(place.emulator_cpus) or None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+def _fitted_fields(fit: CellFit) -> dict[str, Any]:
+    fields: dict[str, Any] = {'id': fit.host_cell}
+    if fit.pagesize is not None:
+        fields['pagesize'] = fit.pagesize
+    if fit.pins:
+        fields['cpu_pinning_raw'] = {str(guest): host for guest, host in fit.pins}
+    if fit.emulator_cpus:
+        fields['cpuset_reserved'] = sorted(fit.emulator_cpus)
+    return fields
 
 
 def stamped(sent: Primitive) -> Primitive:
-    """The RequestSpec after nova has made a versioned payload of it, which leaves the
-    UUID of the instance in parts that may go without one."""
-    fields = {**data(sent)}
+    """The RequestSpec after nova has built a versioned payload. To build the payload,
+    nova sets the UUID of the instance in the NUMA topology and in the PCI requests."""
+    spec = dict(data(sent))
     for name in ('numa_topology', 'pci_requests'):
-        part = fields.get(name)
+        part = spec.get(name)
         if part and 'instance_uuid' not in data(part):
             changes = [*(part.get(CHANGES) or ()), 'instance_uuid']
-            uuid = {**data(part), 'instance_uuid': fields.get('instance_uuid')}
-            fields[name] = {**part, DATA: uuid, CHANGES: changes}
-    return {**sent, DATA: fields}
+            fields = {**data(part), 'instance_uuid': spec.get('instance_uuid')}
+            spec[name] = {**part, DATA: fields, CHANGES: changes}
+    return {**sent, DATA: spec}
 
 
 CONTEXT_ATTRIBUTES = (
@@ -127,7 +140,7 @@ CONTEXT_ATTRIBUTES = (
     'service_catalog',
     'quota_class',
 )
-"""Attributes that have the same name on the wire."""
+"""Attributes of nova's context with the same name on the wire."""
 RENAMED_CONTEXT_ATTRIBUTES = {
     'domain_id': 'domain',
     'user_domain_id': 'user_domain',
@@ -135,6 +148,7 @@ RENAMED_CONTEXT_ATTRIBUTES = {
     '_is_admin': 'is_admin',
     '_read_deleted': 'read_deleted',
 }
+"""Attributes of nova's context, and their names on the wire."""
 NULL_CONTEXT_ATTRIBUTES = (
     'domain_name',
     'user_domain_name',
@@ -154,14 +168,14 @@ NULL_CONTEXT_ATTRIBUTES = (
     'auth_token',
     'service_token',
 )
-"""Attributes that are unknown here, or secret, and sent as null."""
+"""Attributes that are secret or unknown to novasched, and therefore null."""
 
 
 def context_on_wire(context: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The context of a message from nova: oslo.context's, with what nova adds to it.
+    """The context of a message from nova: the fields of oslo.context and of nova.
 
-    Secrets are left out, as they are there: the token, the user's address and the
-    catalog.
+    Like nova, novasched leaves out secrets: the token, the address of the user and the
+    service catalog.
 
     :param now: the time of the message.
     """
@@ -180,16 +194,19 @@ def context_on_wire(context: Mapping[str, Any], now: datetime) -> dict[str, Any]
 
 
 def context_attributes(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """The context on the wire as an object of nova's that holds it becomes JSON.
+    """The context within an object of nova that is encoded as JSON by its attributes.
 
-    Here nova sends the user's token to all listeners; novasched does not.
+    nova sends the token of the user to all listeners here. novasched does not.
     """
-    return {
-        **{name: wire.get(name) for name in CONTEXT_ATTRIBUTES},
-        **{name: wire.get(key) for name, key in RENAMED_CONTEXT_ATTRIBUTES.items()},
-        **dict.fromkeys(NULL_CONTEXT_ATTRIBUTES),
-        'service_roles': [],
-    }
+    attributes: dict[str, Any] = {}
+    for name in CONTEXT_ATTRIBUTES:
+        attributes[name] = wire.get(name)
+    for name, key in RENAMED_CONTEXT_ATTRIBUTES.items():
+        attributes[name] = wire.get(key)
+    for name in NULL_CONTEXT_ATTRIBUTES:
+        attributes[name] = None
+    attributes['service_roles'] = []
+    return attributes
 
 
 INSTANCE_FIELDS = (
@@ -200,6 +217,7 @@ INSTANCE_FIELDS = (
     'availability_zone',
 )
 INSTANCE_SIZES = ('root_gb', 'ephemeral_gb', 'memory_mb', 'vcpus')
+MAX_SERVER_PER_HOST = 'max_server_per_host'
 TIME_FIELDS = ('created_at', 'updated_at', 'deleted_at')
 
 
@@ -209,73 +227,85 @@ def legacy_payload(
     """The legacy payload for the fields of a RequestSpec: ``{'request_spec':
     {num_instances, image, instance_properties, instance_type}}``.
 
-    It is how nova's objects once happened to become JSON, which consumers rely on:
-    image, flavor and NUMA topology are dicts of the fields that are set; PCI requests,
-    and the CPU topology of a cell, are a picture of the object's attributes.
+    The format is that in which nova's objects once were encoded as JSON, and consumers
+    rely on it. Image, flavor and NUMA topology are dicts of the fields that are set.
+    PCI requests and the CPU topology of a cell are dicts of the attributes of the
+    Python object.
 
-    :param context: see :func:`context_attributes`; nova's PCI requests hold it.
+    :param context: see :func:`context_attributes`. nova's PCI requests contain the
+        context.
     """
-    flavor = data(spec['flavor'])
-    instance = {name: spec[name] for name in INSTANCE_FIELDS if name in spec}
+    instance = {}
+    for name in INSTANCE_FIELDS:
+        if name in spec:
+            instance[name] = spec[name]
     if instance.get('numa_topology'):
         instance['numa_topology'] = _plain(instance['numa_topology'])
     if instance.get('pci_requests'):
         instance['pci_requests'] = _attributes(instance['pci_requests'], context)
+    instance['uuid'] = spec.get('instance_uuid')
+
+    flavor = data(spec['flavor'])
+    for name in INSTANCE_SIZES:
+        instance[name] = flavor.get(name)
+
+    image = {}
+    if spec.get('image'):
+        image = _plain(spec['image'])
     request_spec = {
         'num_instances': spec.get('num_instances', 1),
-        'image': _plain(spec['image']) if spec.get('image') else {},
-        'instance_properties': {
-            **instance,
-            'uuid': spec.get('instance_uuid'),
-            **{name: flavor.get(name) for name in INSTANCE_SIZES},
-        },
+        'image': image,
+        'instance_properties': instance,
         'instance_type': _plain(spec['flavor']),
     }
     return {'request_spec': request_spec}
 
 
 def _plain(value: Any) -> Any:
-    """An object, with those in it, as a dict of the fields that are set."""
+    """Convert objects, at any depth, to dicts of the fields that are set."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, Mapping) or DATA not in value:
         return value
     if value[NAME] == 'VirtCPUTopology':
         return _attributes(value, None)
-    fields = {name: _plain(item) for name, item in data(value).items()}
-    return {
-        **fields,
-        **{name: _time(fields[name]) for name in TIME_FIELDS if fields.get(name)},
-    }
+
+    fields = {}
+    for name, item in data(value).items():
+        fields[name] = _plain(item)
+    for name in TIME_FIELDS:
+        if fields.get(name):
+            fields[name] = _time(fields[name])
+    return fields
 
 
 def _time(text: str) -> str:
-    """A time without zone, to the microsecond; another text as it is."""
+    """Format a time without zone, with microseconds. A malformed time stays as it
+    is."""
     try:
-        time = datetime.fromisoformat(
-            text.removesuffix('Z')
-        )  # Python 3.10 does not know it
+        # fromisoformat() of Python 3.10 does not accept the suffix.
+        time = datetime.fromisoformat(text.removesuffix('Z'))
     except ValueError:
         return text
     return time.replace(tzinfo=None).isoformat(timespec='microseconds')
 
 
 def _attributes(value: Any, context: Mapping[str, Any] | None) -> Any:
-    """An object, with those in it, as the attributes that Python keeps of it."""
+    """Convert objects, at any depth, to dicts of the attributes of the Python
+    object."""
     if isinstance(value, list):
         return [_attributes(item, context) for item in value]
     if not isinstance(value, Mapping) or DATA not in value:
         return value
-    fields = {
-        f'_obj_{name}': _attributes(item, context) for name, item in data(value).items()
-    }
-    changed = sorted(value.get(CHANGES) or ())
-    return {
-        '_changed_fields': changed,
+
+    attributes = {
+        '_changed_fields': sorted(value.get(CHANGES) or ()),
         '_context': context,
         'VERSION': value[VERSION],
-        **fields,
     }
+    for name, item in data(value).items():
+        attributes[f'_obj_{name}'] = _attributes(item, context)
+    return attributes
 
 
 Payload = dict[str, Any]
@@ -383,15 +413,14 @@ PAYLOADS: Mapping[str, tuple[str, Sequence[str]]] = {
         ),
     ),
 }
-"""Versions of the payloads, and their fields that are sent as they are, null where not
-set."""
+"""Payload to its version, and to the fields that the payload copies from the object. A
+field that is not set is null."""
 
 
 def versioned_payload(spec: Mapping[str, Any]) -> Payload:
     """The versioned payload, RequestSpecPayload 1.1, for the fields of a
     RequestSpec."""
-    groups = data(spec.get('security_groups')).get('objects') or ()
-    made_of = {
+    builders = {
         'image': _image,
         'numa_topology': _numa_topology,
         'pci_requests': _pci_requests,
@@ -399,37 +428,50 @@ def versioned_payload(spec: Mapping[str, Any]) -> Payload:
         'retry': _retry,
         'instance_group': _group,
     }
-    parts = {}
-    for name, make in made_of.items():
-        part = {**data(spec.get(name))}
-        part['instance_uuid'] = part.get('instance_uuid') or spec.get('instance_uuid')
-        parts[name] = make(part) if spec.get(name) else None
+    parts: dict[str, Payload | None] = {}
+    for name, build in builders.items():
+        parts[name] = None
+        if spec.get(name):
+            part = dict(data(spec[name]))
+            part['instance_uuid'] = part.get('instance_uuid') or spec.get(
+                'instance_uuid'
+            )
+            parts[name] = build(part)
+
+    security_groups = []
+    for group in data(spec.get('security_groups')).get('objects') or ():
+        security_groups.append(data(group).get('uuid') or data(group).get('name'))
+
     return _payload(
         'RequestSpecPayload',
         spec,
         flavor=_payload('FlavorPayload', data(spec['flavor'])),
         **parts,
-        security_groups=[
-            data(group).get('uuid') or data(group).get('name') for group in groups
-        ],
-        force_hosts=next(iter(spec.get('force_hosts') or ()), None),
-        force_nodes=next(iter(spec.get('force_nodes') or ()), None),
+        security_groups=security_groups,
+        force_hosts=_first(spec.get('force_hosts')),
+        force_nodes=_first(spec.get('force_nodes')),
     )
 
 
+def _first(items: Sequence[Any] | None) -> Any:
+    """The first item. None if there is no item."""
+    return next(iter(items or ()), None)
+
+
 def _payload(name: str, source: Mapping[str, Any], /, **fields: Any) -> Payload:
+    """Build a payload with the fields that ``PAYLOADS`` names, and further fields."""
     version, names = PAYLOADS[name]
-    fields = {**{field: source.get(field) for field in names}, **fields}
-    return {NAME: name, NAMESPACE: 'nova', VERSION: version, DATA: fields}
+    copied = {field: source.get(field) for field in names}
+    return {NAME: name, NAMESPACE: 'nova', VERSION: version, DATA: {**copied, **fields}}
 
 
 def _image(image: Mapping[str, Any]) -> Payload:
-    properties = data(image.get('properties'))
-    shown = {
-        name: properties[name] for name in properties if name not in SECRET_PROPERTIES
-    }
-    properties = _payload('ImageMetaPropsPayload', {}, **shown)
-    return _payload('ImageMetaPayload', image, properties=properties)
+    properties = {}
+    for name, value in data(image.get('properties')).items():
+        if name not in SECRET_PROPERTIES:
+            properties[name] = value
+    payload = _payload('ImageMetaPropsPayload', {}, **properties)
+    return _payload('ImageMetaPayload', image, properties=payload)
 
 
 def _numa_topology(topology: Mapping[str, Any]) -> Payload:
@@ -442,16 +484,20 @@ def _numa_topology(topology: Mapping[str, Any]) -> Payload:
 
 
 def _pci_requests(requests: Mapping[str, Any]) -> Payload:
-    items = requests.get('requests') or ()
-    made = [_payload('InstancePCIRequestPayload', data(item)) for item in items]
-    return _payload('InstancePCIRequestsPayload', requests, requests=made)
+    payloads = []
+    for request in requests.get('requests') or ():
+        payloads.append(_payload('InstancePCIRequestPayload', data(request)))
+    return _payload('InstancePCIRequestsPayload', requests, requests=payloads)
 
 
 def _destination(destination: Mapping[str, Any]) -> Payload:
-    """Host, node and cell are named only where one is asked for."""
-    names = 'host', 'node'
-    fields = {x: destination[x] for x in names if destination.get(x) is not None}
-    if cell := destination.get('cell'):
+    # Unlike all other fields, host, node and cell are left out where not set.
+    fields = {}
+    for name in ('host', 'node'):
+        if destination.get(name) is not None:
+            fields[name] = destination[name]
+    cell = destination.get('cell')
+    if cell:
         fields['cell'] = _payload('CellMappingPayload', data(cell))
     return _payload('DestinationPayload', destination, **fields)
 
@@ -463,11 +509,12 @@ def _retry(retry: Mapping[str, Any]) -> Payload:
 
 
 def _group(group: Mapping[str, Any]) -> Payload:
-    """Of the rules only the one that nova knows is sent."""
-    name = 'max_server_per_host'
-    rules = {
-        rule: text for rule, text in (group.get('_rules') or {}).items() if rule == name
-    }
-    with contextlib.suppress(ValueError, KeyError):
-        rules[name] = str(int(rules[name]))  # a number as nova writes it
+    # nova sends the only rule that nova knows.
+    rules = {}
+    rule = (group.get('_rules') or {}).get(MAX_SERVER_PER_HOST)
+    if rule is not None:
+        rules[MAX_SERVER_PER_HOST] = rule
+        with contextlib.suppress(ValueError):
+            # nova decodes the number, and encodes it again.
+            rules[MAX_SERVER_PER_HOST] = str(int(rule))
     return _payload('ServerGroupPayload', group, rules=rules)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of notifications to the message bus. No request waits for it."""
+"""Sends notifications to the message bus. No request waits for the message bus."""
 
 import functools
 import logging
@@ -29,12 +29,17 @@ EVENT = 'scheduler.select_destinations'
 START = 'start'
 END = 'end'
 MAX_WAITING_NOTIFICATIONS = 1000
-"""More are dropped while the bus takes none."""
+"""Maximum number of notifications that wait for the message bus. Further notifications
+are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A phase of a request; in the end with the claims of its instances."""
+    """A notification about a request.
+
+    :ivar phase: ``START`` or ``END``.
+    :ivar claims: at the end, the claims of the instances in order.
+    """
 
     phase: str
     origin: Origin
@@ -43,15 +48,15 @@ class Notification:
 
 
 class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
-    """The context as nova sends it; payloads are plain already."""
+    """Encodes the context like nova. Payloads need no encoding."""
 
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
         return payloads.context_on_wire(ctxt.to_dict(), timeutils.utcnow())
 
 
 class QueuedNotifier:
-    """Implements :class:`novasched.scheduler.ports.Notifier`, in order, by a thread of
-    its own."""
+    """Sends notifications in order from one thread. Implements
+    :class:`novasched.scheduler.ports.Notifier`."""
 
     def __init__(self, send: Callable[[Notification], None]) -> None:
         self._queue: WorkerQueue[Notification] = WorkerQueue(
@@ -72,16 +77,19 @@ class QueuedNotifier:
         self._add(END, request, claims)
 
     def close(self) -> None:
-        """Send the rest: see
+        """Send the waiting notifications: see
         :meth:`novasched.concurrency.worker_queue.WorkerQueue.close`."""
         self._queue.close()
 
     def _add(
         self, phase: str, request: Request, claims: Sequence[PendingClaim] = ()
     ) -> None:
+        # Only a request from the message bus has a RequestSpec to send.
         if request.origin is None:
             return
-        if not self._queue.put(Notification(phase, request.origin, request, claims)):
+
+        notification = Notification(phase, request.origin, request, claims)
+        if not self._queue.put(notification):
             LOG.warning(
                 'A notification is dropped, since %d wait for the message bus',
                 MAX_WAITING_NOTIFICATIONS,
@@ -90,14 +98,19 @@ class QueuedNotifier:
 
 @dataclass(frozen=True, slots=True)
 class NotificationSender:
-    """Sends a notification in the formats that nova.conf names, the legacy one
-    first."""
+    """Sends a notification in the formats of ``[notifications] notification_format``.
+
+    Like nova, novasched sends the legacy notification first.
+
+    :ivar legacy: None if the format is not enabled.
+    :ivar versioned: None if the format is not enabled.
+    """
 
     legacy: oslo_messaging.Notifier | None
     versioned: oslo_messaging.Notifier | None
 
     def __call__(self, notification: Notification) -> None:
-        """Send it; oslo.messaging logs errors, and raises none."""
+        """Send a notification. oslo.messaging logs errors and raises no error."""
         sent = notification.origin.spec.obj_to_primitive()
         if notification.phase == START:
             fields = payloads.at_start(sent, notification.request)
@@ -105,12 +118,14 @@ class NotificationSender:
             if self.versioned:
                 sent = payloads.stamped(sent)
             fields = payloads.at_end(sent, notification.request, notification.claims)
+
         caller = notification.origin.context
         event = f'{EVENT}.{notification.phase}'
         if self.legacy:
             wire = payloads.context_on_wire(caller.to_dict(), timeutils.utcnow())
             attributes = payloads.context_attributes(wire)
             self.legacy.info(caller, event, payloads.legacy_payload(fields, attributes))
+
         if self.versioned:
             self.versioned.info(caller, event, payloads.versioned_payload(fields))
 
@@ -118,31 +133,33 @@ class NotificationSender:
 def make_notifier(
     conf: cfg.ConfigOpts, service: ServiceSettings
 ) -> QueuedNotifier | None:
-    """Notifications as nova.conf wants them; None where every driver is noop, which is
-    the default.
+    """Make the notifier for the options of nova.conf. None if no driver but ``noop`` is
+    enabled, which is the default.
 
-    :raises ConfigError: the transport's URL cannot be used.
+    :raises ConfigError: the URL of the transport cannot be used.
     """
     register(conf)
-    if not {*conf[GROUP].driver} - {'noop'}:
+    if set(conf[GROUP].driver) <= {'noop'}:
         return None
+
     notifier = functools.partial(
         oslo_messaging.Notifier, make_transport(conf), serializer=ContextSerializer()
     )
-    old = new = None
+    legacy = None
     if service.notification_format in (LEGACY, BOTH):
-        old = notifier(f'scheduler.{service.host}')
+        legacy = notifier(f'scheduler.{service.host}')
+
+    versioned = None
     if service.notification_format in (VERSIONED, BOTH):
-        topics = [*service.versioned_notifications_topics]
-        new = notifier(f'nova-scheduler:{service.host}', topics=topics)
-    return QueuedNotifier(NotificationSender(old, new))
+        topics = list(service.versioned_notifications_topics)
+        versioned = notifier(f'nova-scheduler:{service.host}', topics=topics)
+    return QueuedNotifier(NotificationSender(legacy, versioned))
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Declare oslo.messaging's options of notifications."""
-    conf.register_opts(
-        next(group for name, group in opts.list_opts() if name == GROUP), GROUP
-    )
+    """Declare oslo.messaging's options for notifications."""
+    options = dict(opts.list_opts())[GROUP]
+    conf.register_opts(options, GROUP)
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
