@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message queue: what comes in, what goes out, and nothing of what is decided."""
+"""RPC requests, notifications, and announcements among schedulers. No decisions."""
 
 import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)

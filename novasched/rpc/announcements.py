@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between schedulers about their pending claims, as MessagePack.
+"""The format of announcements: messages of schedulers about pending claims, in
+MessagePack.
 
-Fields that a later release adds have defaults, and earlier releases skip them. Another
-meaning of a field needs another exchange (``claims_exchange.py``).
+A later release may add fields with defaults. Earlier releases skip unknown fields. To
+change the meaning of a field, change the name of the exchange (``claims_exchange.py``).
 
-Everybody with the password of RabbitMQ can send announcements. Each row of a message is
-therefore checked when the message is heard. A row that no scheduler writes is refused,
-and the other rows count.
+Every holder of the RabbitMQ password can send announcements. Therefore every row of a
+message is checked when the message arrives. An invalid row is refused, and the rest of
+the message counts.
 """
 
 from typing import Annotated, Generic, TypeVar
@@ -31,14 +32,14 @@ from novasched.scheduler.model.values import MAX_CPUS
 
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_ROW_BYTES = 16 << 10
-"""Maximum size of a row. A claim takes some hundred bytes, and a guest with 4,000
-pinned vCPUs takes 12 KiB."""
+"""Maximum size of a row. A usual claim takes a few hundred bytes. A claim of a guest
+with 4,000 pinned vCPUs takes 12 KiB."""
 MAX_ROWS = 20_000
 """Maximum number of rows in a message."""
 MAX_ASKED = 1000
-"""Maximum number of processes that a message asks."""
+"""Maximum number of schedulers that a message asks."""
 MAX_AMOUNT = 2**40
-"""Maximum of every amount. No sum of pending amounts exceeds 64 bits."""
+"""Maximum of an amount. Sums of pending amounts then fit into 64 bits."""
 MAX_RATIO = 10.0**6
 MAX_AGE_S = 10.0**9
 
@@ -47,11 +48,16 @@ Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 
 
 class Row(msgspec.Struct, omit_defaults=True):
-    """A claim of a process, or a change of its state.
+    """A pending claim, or a change of its state.
 
-    ``number`` identifies the claim among those of the process. Memory is in MiB, disk
-    in GiB; ``age`` are the seconds since the host was chosen. ``limits`` are the
-    allocation ratios and networks with which the guest was fitted on its NUMA cells.
+    Memory is in MiB, disk in GiB.
+
+    :ivar number: identifies the claim among all claims of the sender.
+    :ivar age: seconds since the host was chosen.
+    :ivar instance: UUID of the instance. None in a row that only changes the state.
+    :ivar uuid: UUID of the compute node.
+    :ivar limits: the allocation ratios and networks with which the guest was fitted on
+        its NUMA cells.
     """
 
     number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -79,10 +85,12 @@ RowType = TypeVar('RowType')
 
 
 class Message(msgspec.Struct, Generic[RowType], omit_defaults=True):
-    """A message of a process.
+    """A message of a scheduler.
 
-    ``number`` counts its messages with changes. ``whole``: the rows are all its pending
-    claims. ``ask`` names processes that shall send all of theirs.
+    :ivar sender: the name of the scheduler.
+    :ivar number: the number of messages with changes that the scheduler has sent.
+    :ivar whole: the rows are all pending claims of the scheduler.
+    :ivar ask: names of schedulers that have to send all pending claims.
     """
 
     sender: Annotated[str, Meta(max_length=255)]
@@ -104,9 +112,9 @@ _decode_mappings = msgspec.json.Decoder(dict[str, list[str]]).decode
 
 
 def decode(text: bytes) -> Message[msgspec.Raw]:
-    """Decode a message, but not its rows.
+    """Decode a message without its rows.
 
-    :raises ValueError: no scheduler sends such a message.
+    :raises ValueError: the message is invalid.
     """
     if len(text) > MAX_MESSAGE_BYTES:
         raise ValueError(f'it has more than {MAX_MESSAGE_BYTES} bytes')
@@ -117,9 +125,9 @@ def decode(text: bytes) -> Message[msgspec.Raw]:
 
 
 def decode_row(text: msgspec.Raw) -> Row:
-    """Decode a row of another process.
+    """Decode a row of another scheduler.
 
-    :raises ValueError: no scheduler announces such a claim.
+    :raises ValueError: the row is invalid.
     """
     if len(bytes(text)) > MAX_ROW_BYTES:
         raise ValueError(f'it has more than {MAX_ROW_BYTES} bytes')
@@ -128,6 +136,7 @@ def decode_row(text: msgspec.Raw) -> Row:
         _decode_mappings(row.mappings)
     except RecursionError:
         raise ValueError('it is nested too deeply') from None
+
     if row.numa is not None:
         _check_topology(row.numa)
     if row.limits is not None:
@@ -138,9 +147,9 @@ def decode_row(text: msgspec.Raw) -> Row:
 
 
 def decode_number(text: msgspec.Raw) -> int:
-    """Decode the number of a row of this process.
+    """Decode only the number of a row.
 
-    :raises ValueError: it is not a row.
+    :raises ValueError: the row is invalid.
     """
     try:
         return _decode_number(text).number
@@ -172,25 +181,42 @@ def _check_limits(limits: TopologyLimits) -> None:
 def _check(name: str, number: float, least: float, most: float) -> None:
     """Check the bounds of a number.
 
-    :raises ValueError: it is beyond them, or NaN.
+    :raises ValueError: the number is out of bounds, or NaN.
     """
+    # Every comparison with NaN is false.
     if not least <= number <= most:
         raise ValueError(f'{name} is not between {least} and {most}')
 
 
 def row_of(claim: PendingClaim, is_claimed: bool, now: float) -> Row:
-    """The row with all that other schedulers need to subtract a claim."""
+    """The row of a claim, with all values that another scheduler needs to subtract the
+    claim from its host."""
     request = claim.request
     host = claim.host
     flavor = request.flavor
-    group = request.instance_group
-    candidate = claim.candidate
+
+    state = Stage.CHOSEN
+    if is_claimed:
+        state = Stage.CLAIMED
+    group = None
+    if request.instance_group:
+        group = request.instance_group.uuid
+
+    # The mappings tell which devices the guest gets, and the limits on which NUMA cells
+    # the guest fits. Without devices or NUMA cells no scheduler reads these fields.
     mappings = '{}'
-    if candidate and request.pci_requests:
-        mappings = bytes(candidate.mappings).decode()
+    if claim.candidate and request.pci_requests:
+        mappings = bytes(claim.candidate.mappings).decode()
+    limits = None
+    if request.numa_topology:
+        limits = claim.limits.get(LIMITS)
+    amounts = {}
+    for provider, resources in claim.amounts.items():
+        amounts[provider] = dict(resources)
+
     return Row(
         number=claim.number,
-        state=Stage.CLAIMED if is_claimed else Stage.CHOSEN,
+        state=state,
         age=max(0.0, now - claim.since),
         instance=request.instance_uuid,
         host=host.host,
@@ -202,26 +228,33 @@ def row_of(claim: PendingClaim, is_claimed: bool, now: float) -> Row:
         vcpus=flavor.vcpus,
         memory_mb=flavor.memory_mb,
         disk_gb=flavor.root_gb + flavor.ephemeral_gb,
-        group=group.uuid if group else None,
+        group=group,
         numa=request.numa_topology,
         pci=request.pci_requests,
         mappings=mappings,
-        amounts={name: dict(each) for name, each in claim.amounts.items()},
-        limits=claim.limits.get(LIMITS) if request.numa_topology else None,
+        amounts=amounts,
+        limits=limits,
     )
 
 
 def claim_of(row: Row, now: float) -> PendingClaim:
-    """The claim that another process has announced. The place of its guest on the NUMA
-    cells is computed when the claim is subtracted, since it depends on the claims
-    before."""
-    size = row.vcpus, row.memory_mb, row.disk_gb
+    """The claim that another scheduler has announced.
+
+    The claim has no place on the NUMA cells of the host. The place depends on earlier
+    claims, and is computed when the claim is subtracted from the host.
+    """
+    group = None
+    if row.group:
+        group = InstanceGroup(row.group)
+    limits = {}
+    if row.limits:
+        limits[LIMITS] = row.limits
     request = Request(
-        flavor=Flavor('', '', row.flavor, *size),
+        flavor=Flavor('', '', row.flavor, row.vcpus, row.memory_mb, row.disk_gb),
         instance_uuids=(row.instance or '',),
         instance_uuid=row.instance,
         project_id=row.project,
-        instance_group=InstanceGroup(row.group) if row.group else None,
+        instance_group=group,
         numa_topology=row.numa,
         pci_requests=row.pci,
     )
@@ -230,7 +263,7 @@ def claim_of(row: Row, now: float) -> PendingClaim:
         request=request,
         candidate=Candidate({}, msgspec.Raw(row.mappings.encode())),
         place=None,
-        limits={LIMITS: row.limits} if row.limits else {},
+        limits=limits,
         since=now - row.age,
         amounts=row.amounts,
         number=row.number,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's objects in a request and in an answer, in the versions of nova 34.0.0.
 
-Fields of no use here are not declared, so they are not decoded. Memory and swap are in
-MiB, disks in GiB, page sizes in KiB. Policies are plain texts, so that one which a
-newer release adds does not fail the request; times stay the ISO 8601 texts that they
-are.
+Fields that novasched does not use are not declared, and therefore not decoded. Memory
+and swap are in MiB, disks in GiB, page sizes in KiB. Policies are plain texts, so that
+a policy of a newer release does not fail the request. Times stay texts in the format of
+ISO 8601.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from oslo_versionedobjects import fields
 from novasched.rpc.wire import base
 from novasched.rpc.wire.base import BadObject, NovaObject, decode, loads
 
-__all__ = [
-    'BadObject',
-    'NovaObject',
-    'decode',
-    'loads',
-]  # the objects are defined below
+# The classes in this module need no entry.
+__all__ = ['BadObject', 'NovaObject', 'decode', 'loads']
 
 Fields = dict[str, fields.Field[Any]]
 
@@ -44,8 +40,9 @@ _lists_of_lists = partial(
 
 
 class Destination(NovaObject):
-    """The host, cell or aggregates that are asked for. Each of ``aggregates`` is a text
-    of UUIDs joined by commas, any of which will do."""
+    """The host, cell and aggregates of a request. An element of ``aggregates`` is a
+    text of UUIDs separated by commas. The host has to be in an aggregate of every
+    element."""
 
     VERSION = '1.4'
     fields = {
@@ -58,7 +55,7 @@ class Destination(NovaObject):
 
 
 class SchedulerRetries(NovaObject):
-    """The hosts that a build has failed on."""
+    """The hosts on which a build has failed."""
 
     VERSION = '1.1'
     fields = {
@@ -68,7 +65,7 @@ class SchedulerRetries(NovaObject):
 
 
 class RequestGroup(NovaObject):
-    """Resources and traits that are asked of Placement for one requester."""
+    """A request group of Placement: the resources and traits for one requester."""
 
     VERSION = '1.3'
     fields = {
@@ -82,7 +79,7 @@ class RequestGroup(NovaObject):
 
 
 class RequestLevelParams(NovaObject):
-    """Parameters of the query to Placement across all groups."""
+    """Parameters of the query to Placement that apply to all request groups."""
 
     VERSION = '1.1'
     fields = {
@@ -92,11 +89,11 @@ class RequestLevelParams(NovaObject):
 
 
 class RequestSpec(NovaObject):
-    """A request for instances that are alike.
+    """A request for equal instances.
 
-    user_id is there from 1.9 on, network_metadata from 1.10, is_bfv from 1.11,
-    requested_resources from 1.12, request_level_params from 1.13, requested_networks
-    from 1.14; a rebuild leaves some of them out in any version.
+    Versions added user_id (1.9), network_metadata (1.10), is_bfv (1.11),
+    requested_resources (1.12), request_level_params (1.13) and requested_networks
+    (1.14). A rebuild leaves out fields in every version.
     """
 
     VERSION = '1.15'
@@ -106,9 +103,8 @@ class RequestSpec(NovaObject):
         **_each(
             fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'
         ),
-        'scheduler_hints': fields.Field(
-            fields.FieldType()
-        ),  # any JSON value, as it was sent
+        # Any JSON value. decode.py checks the form.
+        'scheduler_hints': fields.Field(fields.FieldType()),
         'is_bfv': fields.BooleanField(),
         'image': fields.ObjectField('ImageMeta'),
         'numa_topology': fields.ObjectField('InstanceNUMATopology'),
@@ -143,11 +139,11 @@ class Flavor(NovaObject):
 
 
 class ImageMetaProps(NovaObject):
-    """Image properties: ``values`` holds every key of the primitive's data as sent.
+    """Image properties, as ``values`` without declared fields.
 
-    nova declares some hundred properties here, many of them enumerations that each
-    release widens. A scheduler looks at a dozen, and a value that it does not know is
-    for a filter to judge, not a reason to fail the request. So no fields are declared.
+    nova declares about a hundred properties. Many are enumerations, which every release
+    extends. A scheduler reads a dozen properties. An unknown value must not fail the
+    request: the filter that reads the property decides.
     """
 
     VERSION = '1.44'
@@ -166,13 +162,13 @@ class ImageMetaProps(NovaObject):
         target_version: str | None = None,
         version_manifest: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """The primitive, which holds every property again."""
+        """The primitive with all properties."""
         primitive = super().obj_to_primitive(target_version, version_manifest)
         return {**primitive, base.DATA: dict(self.values)}
 
 
 class ImageMeta(NovaObject):
-    """The image's record in Glance: size in bytes, min_ram in MiB, min_disk in GiB."""
+    """An image of Glance: size in bytes, min_ram in MiB, min_disk in GiB."""
 
     VERSION = '1.8'
     fields = {
@@ -188,8 +184,8 @@ class ImageMeta(NovaObject):
 
 
 class InstanceGroup(NovaObject):
-    """A group of instances. Up to 1.10 its policy is the only element of ``policies``;
-    from 1.11 on it is ``policy``, with rules. Before 1.10 there are no hosts."""
+    """A server group. Version 1.10 added hosts. Version 1.11 added ``policy`` and
+    rules; before, the policy was the only element of ``policies``."""
 
     VERSION = '1.11'
     fields = {
@@ -201,7 +197,8 @@ class InstanceGroup(NovaObject):
 
 
 class InstanceNUMACell(NovaObject):
-    """A guest cell. Before 1.5 there is no pcpuset: dedicated CPUs are in cpuset."""
+    """A guest cell. Version 1.5 added pcpuset; before, dedicated CPUs were in
+    cpuset."""
 
     VERSION = '1.6'
     fields = {
@@ -209,7 +206,8 @@ class InstanceNUMACell(NovaObject):
         **_each(fields.SetOfIntegersField, 'cpuset', 'pcpuset', 'cpuset_reserved'),
         'cpu_pinning_raw': fields.DictOfIntegersField(),
         **_texts('cpu_policy', 'cpu_thread_policy'),
-        'cpu_topology': fields.Field(fields.FieldType()),  # shown by notifications
+        # Only notifications use the topology.
+        'cpu_topology': fields.Field(fields.FieldType()),
     }
 
 
@@ -222,14 +220,15 @@ class InstanceNUMATopology(NovaObject):
 
 
 class NetworkMetadata(NovaObject):
-    """Physical networks; ``tunneled`` if tunnelled ones are meant, too."""
+    """Physical networks of a request. ``tunneled``: the request also has tunnelled
+    networks."""
 
     VERSION = '1.0'
     fields = {**_sets_of_texts('physnets'), 'tunneled': fields.BooleanField()}
 
 
 class NUMATopologyLimits(NovaObject):
-    """Overcommit ratios of a host's cells, and the networks that the guest needs."""
+    """Allocation ratios of a host's NUMA cells, and the networks of the guest."""
 
     VERSION = '1.1'
     fields = {
@@ -239,7 +238,7 @@ class NUMATopologyLimits(NovaObject):
 
 
 class InstancePCIRequest(NovaObject):
-    """``count`` devices that match one of the specs."""
+    """A request for ``count`` devices. A device has to match a dict in ``spec``."""
 
     VERSION = '1.4'
     fields = {
@@ -259,7 +258,7 @@ class InstancePCIRequests(NovaObject):
 
 
 class NetworkRequest(NovaObject):
-    """A network or a port that the instance is to be attached to."""
+    """A network or a port to attach to the instance."""
 
     VERSION = '1.3'
     fields = _texts(
@@ -279,7 +278,7 @@ class NetworkRequestList(NovaObject):
 
 
 class SecurityGroup(NovaObject):
-    """A security group; only its name or UUID is sent."""
+    """A security group. Callers send the name or the UUID."""
 
     VERSION = '1.2'
     fields = {**_integers('id'), **_texts('name', 'uuid')}
@@ -291,8 +290,8 @@ class SecurityGroupList(NovaObject):
 
 
 class CellMapping(NovaObject):
-    """A cell. Its connection strings travel with it and hold passwords, so they are not
-    declared: what is not decoded cannot be logged."""
+    """A cell. The connection strings, which contain passwords, are not declared: a
+    field that is not decoded cannot be logged."""
 
     VERSION = '1.1'
     fields = {
@@ -313,8 +312,8 @@ class ComputeNodeList(NovaObject):
 
 
 class SchedulerLimits(NovaObject):
-    """Limits for compute's own claim on the host; null is no limit. An answer sets all
-    four."""
+    """Limits for the claim of nova-compute on the host. Null means no limit. An answer
+    sets all fields."""
 
     VERSION = '1.0'
     fields = {
@@ -324,10 +323,10 @@ class SchedulerLimits(NovaObject):
 
 
 class Selection(NovaObject):
-    """A host, with the allocation that is or can be claimed there.
+    """A chosen host or an alternate, with its allocation request.
 
-    ``allocation_request`` is JSON in a text; it is the text ``null`` where Placement
-    was not asked, and then there is no version.
+    ``allocation_request`` is a JSON text. Without Placement, ``allocation_request`` is
+    the text ``null``, and ``allocation_request_version`` is null.
     """
 
     VERSION = '1.1'

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's envelope around its objects, read leniently.
+"""Decodes nova's objects.
 
-An object travels as ``{'nova_object.name', '.namespace', '.version', '.data',
-'.changes'}``. The classes here are known by name in a registry of their own and not in
-the one that oslo.versionedobjects keeps for the whole process, where a class of the
-same name and version replaces the one before it: an out-of-tree plugin may import
-nova's objects next to these, and neither side changes what the other decodes.
+The primitive of an object is ``{'nova_object.name', '.namespace', '.version', '.data',
+'.changes'}``.
+
+The classes are registered by name in this module, not in the registry of
+oslo.versionedobjects. In the registry of oslo.versionedobjects, a class replaces a
+class of the same name and version. An out-of-tree plugin may import nova's objects, and
+must not change how novasched decodes objects.
 """
 
 import json
@@ -26,34 +28,38 @@ DATA = 'nova_object.data'
 CHANGES = 'nova_object.changes'
 
 _LISTS = (fields.List, fields.Set)
-_STORED = '_obj_'  # oslo.versionedobjects' prefix of the attributes that hold values
+_STORED = '_obj_'
+"""The prefix of the attributes in which oslo.versionedobjects keeps values."""
 
 _classes: 'dict[str, type[NovaObject]]' = {}
 
 
 class BadObject(ValueError):
-    """A primitive cannot be read. The text names the object, its version and the field,
-    and says of the value no more than its type."""
+    """A primitive is malformed.
+
+    The text has the object, the version, the field and the type of the value, but not
+    the value, which may be secret.
+    """
 
 
 class NovaObject(base.VersionedObject):
     """A wire object.
 
-    Fields that are missing stay unset, and any field may be null: releases differ in
-    both, and :meth:`value` gives the default for either. Fields that are not declared
-    are ignored, be they of a newer minor version or of no use here.
+    Releases differ in the fields that are missing or null. A missing field stays unset,
+    every field may be null, and :meth:`value` returns the default in both cases.
+    Undeclared fields are ignored.
     """
 
     OBJ_SERIAL_NAMESPACE = 'nova_object'
     OBJ_PROJECT_NAMESPACE = 'nova'
 
     def __init_subclass__(cls) -> None:
-        """Make a class known by its name, here and nowhere else."""
+        """Register a class by its name, in this module only."""
         base.VersionedObjectRegistry.objectify(cls)
         _classes[cls.obj_name()] = cls
 
     def value(self, name: str, default: Any = None) -> Any:
-        """The field's value; ``default`` where it is unset or null."""
+        """The value of a field. ``default`` if the field is unset or null."""
         value = getattr(self, _STORED + name, None)
         if value is None:
             return default
@@ -61,10 +67,10 @@ class NovaObject(base.VersionedObject):
 
     @classmethod
     def obj_from_primitive(cls, primitive: Any, context: Any = None) -> Any:
-        """Any object from its primitive, in any minor version of its major; nested
-        objects come through here as well.
+        """Decode an object of any class and any minor version. oslo.versionedobjects
+        calls this method for nested objects.
 
-        :raises BadObject: it cannot be read
+        :raises BadObject: the primitive is malformed.
         """
         if not isinstance(primitive, dict):
             raise BadObject(f'an object is wanted, not {kind(primitive)}')
@@ -76,24 +82,27 @@ class NovaObject(base.VersionedObject):
             raise BadObject(
                 f'{name} {version} is not in the namespace {cls.OBJ_PROJECT_NAMESPACE}'
             )
-        kind_of_object = _classes.get(name)
-        if kind_of_object is None:
+        class_of_object = _classes.get(name)
+        if class_of_object is None:
             raise BadObject(f'{name} {version} is no object that is known here')
-        _check_version(name, version, kind_of_object.VERSION)
-        self = kind_of_object()
+        _check_version(name, version, class_of_object.VERSION)
+
+        self = class_of_object()
         self.VERSION = version
         self._fill(primitive.get(DATA))
+
+        # Notifications contain the changed fields.
+        self._changed_fields = set()
         changes = primitive.get(CHANGES)
-        changed = changes if isinstance(changes, list) else ()
-        self._changed_fields = {name for name in self.fields if name in changed}
+        if isinstance(changes, list):
+            self._changed_fields.update(name for name in self.fields if name in changes)
         return self
 
     @classmethod
     def from_plain(cls, values: Any) -> Any:
-        """An object from a dict of its fields without envelope, as it stood in the
-        dicts of older releases.
+        """Build an object from a dict of fields, as in the dicts of RPC version 4.0.
 
-        :raises BadObject: a value does not fit
+        :raises BadObject: a value has a wrong type.
         """
         self = cls()
         self._fill(values)
@@ -109,11 +118,13 @@ class NovaObject(base.VersionedObject):
             if field is None:
                 continue
             if value is None:
+                # Most fields are not nullable, so that setattr() would refuse the null.
                 setattr(self, _STORED + name, None)
                 continue
+
             try:
                 if isinstance(value, str | dict) and isinstance(field._type, _LISTS):
-                    # or its characters or keys would be taken for the elements
+                    # oslo.versionedobjects would take characters or keys for elements.
                     raise TypeError
                 setattr(self, name, field.from_primitive(self, name, value))
             except BadObject as error:
@@ -129,9 +140,9 @@ decode: Callable[[Any], NovaObject] = NovaObject.obj_from_primitive
 
 
 def loads(text: str) -> NovaObject:
-    """The object in a JSON text, as database columns and old messages hold it.
+    """Decode the JSON of an object. Database columns and old messages contain JSON.
 
-    :raises BadObject: the text is no JSON or no object
+    :raises BadObject: the text is not JSON, or not an object.
     """
     try:
         primitive = json.loads(text)
@@ -140,16 +151,21 @@ def loads(text: str) -> NovaObject:
     return decode(primitive)
 
 
-@lru_cache(
-    maxsize=1000
-)  # far more than there are, were it not for what callers make up
+# The cache lets a newer version be logged once. Its size bounds the memory for versions
+# that a caller invents.
+@lru_cache(maxsize=1000)
 def _check_version(name: str, version: str, known: str) -> None:
-    """Check a version when it is seen for the first time; warn if it is a newer one."""
+    """Check the version of an object, and log a newer version when it first arrives.
+
+    :param known: the version of the class in this package.
+    :raises BadObject: the version is malformed, or has another major version.
+    """
     try:
         major, minor, *_ = map(int, version.split('.'))
     except ValueError:
         raise BadObject(f'{name} has {reprlib.repr(version)} for a version') from None
-    known_major, known_minor = (int(part) for part in known.split('.')[:2])
+
+    known_major, known_minor, *_ = map(int, known.split('.'))
     if major != known_major:
         raise BadObject(
             f'{name} {version} cannot be read, only {known_major}.x (up to {known})'
@@ -164,7 +180,7 @@ def _check_version(name: str, version: str, known: str) -> None:
 
 
 def kind(value: object) -> str:
-    """The type of a value, as a refusal names it."""
+    """The type of a value, for texts of errors."""
     if value is None:
         return 'null'
     return type(value).__name__
