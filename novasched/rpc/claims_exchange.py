@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange in RabbitMQ over which schedulers share their pending claims.
+"""The RabbitMQ exchange for announcements of pending claims among schedulers.
 
-No service of nova reads it. Each process has a queue of its own there, which ends with
-its connection, so that every process hears all processes, itself included. One thread
-speaks and one listens, each with a connection of its own. oslo.messaging connects, so
-that all its options hold (ADR 38). ``peers.py`` has the messages.
+No service of nova reads the exchange. The exchange copies a message to the queues of
+all schedulers, including the sender. The queue of a scheduler ends with the connection
+of the scheduler. A sending and a receiving thread have a connection each.
+oslo.messaging connects, so that all options of oslo.messaging apply (ADR 38).
+``peers.py`` makes and handles the messages.
 
-Nothing here is needed for a decision: without the broker, schedulers decide alone.
+Decisions do not need the exchange: without the broker, a scheduler decides alone.
 """
 
 import contextlib
@@ -26,100 +27,113 @@ from kombu.messaging import Consumer, Producer
 
 from novasched.conf.redaction import hide
 from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, broker_connection
-from novasched.rpc.peers import HEARTBEAT_INTERVAL_S, PeerSchedulers
+from novasched.rpc.peer_protocol import HEARTBEAT_INTERVAL_S
+from novasched.rpc.peers import PeerSchedulers
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
 
 EXCHANGE_NAME = 'novasched_claims_1'
-"""The name ends in the version of the messages."""
+"""The name ends with the version of the message format."""
 CONTENT_TYPE = 'application/msgpack'
+TRANSIENT = 1
+"""The delivery mode of messages that the broker does not write to disk."""
 MAX_MESSAGES = 10_000
-"""Messages that the broker keeps for a process that does not read."""
+"""Maximum number of messages in the queue of a scheduler that does not read."""
 MESSAGE_TTL_S = 60
-"""Seconds for which the broker keeps a message for a process that does not read."""
+"""Seconds for which the broker keeps a message in a queue."""
 
 ECHO_TIMEOUT_S = 5.0
-"""Seconds after which a process that does not hear itself connects anew."""
+"""Seconds without a message of this scheduler after which both threads reconnect."""
 COALESCE_S = 0.005
-"""Seconds between messages; changes meanwhile go together."""
+"""Seconds between messages. Changes in between are sent in one message."""
 CLOSE_S = 2.0
-"""Seconds that the threads have to end."""
+"""Seconds to wait for the end of a thread."""
 
 
 class ClaimsExchange:
-    """Connects the :class:`~novasched.rpc.peers.PeerSchedulers` of all processes."""
+    """Sends and receives messages for :class:`~novasched.rpc.peers.PeerSchedulers`."""
 
     def __init__(self, transport: Any, peers: PeerSchedulers) -> None:
-        """``transport``: the RPC transport, whose broker and options are used."""
+        """``transport``: the RPC transport. The exchange uses the same broker and
+        options."""
         self.peers = peers
         self._transport = transport
         self._options = transport.conf.oslo_messaging_rabbit
         self._end = threading.Event()
         self._threads = [
-            threading.Thread(target=self._stay, args=(work,), name=name, daemon=True)
-            for name, work in (('peers-in', self._listen), ('peers-out', self._speak))
+            self._make_thread('peers-in', self._listen),
+            self._make_thread('peers-out', self._speak),
         ]
 
+    def _make_thread(
+        self, name: str, work: Callable[[Connection], None]
+    ) -> threading.Thread:
+        return threading.Thread(
+            target=self._stay_connected, args=(work,), name=name, daemon=True
+        )
+
     def start(self) -> None:
-        """Begin to share."""
+        """Begin to share pending claims."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Stop sharing. Claims that other schedulers have heard stay there until they
-        end."""
+        """Stop sharing pending claims. Peers keep the announced claims until the usual
+        end of a claim."""
         self._end.set()
         self.peers.wake()
         for thread in self._threads:
             thread.join(CLOSE_S)
 
-    def _stay(self, work: Callable[[Connection], None]) -> None:
-        """Do work with a connection, and with a new connection whenever one is lost.
-
-        All schedulers try the brokers of a cluster in the same order, since only the
-        queues of one broker get messages in one order.
-        """
+    def _stay_connected(self, work: Callable[[Connection], None]) -> None:
+        """Run ``work`` with a connection, again after every loss of the connection."""
         failures = 0
+        # All schedulers try the brokers of a cluster in the same order, since only the
+        # queues on one broker get all messages in the same order.
         brokers = itertools.cycle(_brokers(self._transport))
         while not self._end.wait(reconnect_pause(self._options, failures)):
             began = time.monotonic()
             try:
                 with broker_connection(self._transport, next(brokers)) as link:
-                    self.peers.echoed_at = time.monotonic()
+                    self.peers.expect_echo()
                     work(link)
-            except Exception as error:  # a bug costs no more than a lost connection
+            except Exception as error:
+                # A bug must not end the thread. It costs no more than a reconnect.
                 if time.monotonic() - began > 2 * ECHO_TIMEOUT_S:
                     failures = 0
                 failures += 1
+                # The first failure is logged, not every attempt to reconnect.
                 if failures == 1:
                     _log_failure(error)
 
     def _goes_on(self, link: Connection) -> bool:
-        """True until the end.
+        """False as soon as the exchange is closed.
 
-        :raises ConnectionError: this process does not hear itself, though no error says
-            that the connection is lost.
+        :raises ConnectionError: messages of this scheduler do not come back, though no
+            error shows that the connection is lost.
         """
-        if time.monotonic() - self.peers.echoed_at > ECHO_TIMEOUT_S:
+        if self.peers.seconds_without_echo() > ECHO_TIMEOUT_S:
             raise ConnectionError('nothing comes from the broker')
         link.heartbeat_check(self._options.heartbeat_rate)
         return not self._end.is_set()
 
     def _speak(self, link: Connection) -> None:
-        # No announcement waits until the broker confirms the one before.
+        # The broker need not confirm a message before the next message is sent.
         link.connection.confirm_publish = False
         producer = Producer(link.channel(), _exchange())
-        how = {
-            'content_type': CONTENT_TYPE,
-            'content_encoding': 'binary',
-            'delivery_mode': 1,
-        }
         with self.peers.speaking():
             while self._goes_on(link):
                 for text in self.peers.announcements():
-                    producer.publish(text, **how)
-                # The broker's heartbeats are read meanwhile.
+                    producer.publish(
+                        text,
+                        content_type=CONTENT_TYPE,
+                        content_encoding='binary',
+                        delivery_mode=TRANSIENT,
+                    )
+
+                # Nothing arrives but the heartbeats of the broker, which have to be
+                # read.
                 with contextlib.suppress(TimeoutError):
                     link.drain_events(timeout=COALESCE_S)
 
@@ -145,14 +159,19 @@ class ClaimsExchange:
 
 
 def reconnect_pause(options: Any, failures: int) -> float:
-    """Seconds before the next try to connect after that many failures. oslo.messaging
-    waits equally long by the same options of ``[oslo_messaging_rabbit]``."""
+    """Seconds before the next attempt to connect. oslo.messaging waits equally long by
+    the same options of ``[oslo_messaging_rabbit]``.
+
+    :param failures: the number of failed attempts in a row.
+    """
     if not failures:
         return 0.0
+
     interval = options.rabbit_retry_interval
     interval += (failures - 1) * options.rabbit_retry_backoff
     pause = min(interval, options.rabbit_interval_max)
     pause += options.kombu_reconnect_delay
+    # The splay keeps many schedulers from reconnecting at the same moment.
     return float(pause + random.uniform(0, options.kombu_reconnect_splay))
 
 
@@ -161,23 +180,23 @@ def _exchange() -> Exchange:
 
 
 def _log_failure(error: Exception) -> None:
-    is_known = isinstance(error, BROKER_ERRORS)
-    why = hide(error) if is_known else type(error).__name__
-    LOG.warning('Pending claims are not shared for now: %s', why, exc_info=not is_known)
+    if isinstance(error, BROKER_ERRORS):
+        LOG.warning('Pending claims are not shared for now: %s', hide(error))
+    else:
+        name = type(error).__name__
+        LOG.warning('Pending claims are not shared for now: %s', name, exc_info=True)
 
 
 def _brokers(transport: Any) -> list[Any]:
-    """The brokers of ``transport_url``, in one order for all schedulers."""
+    """The brokers of ``transport_url``, in the same order for all schedulers."""
     url = oslo_messaging.TransportURL.parse(transport.conf)
     return sorted(url.hosts, key=lambda host: (host.hostname or '', host.port or 0))
 
 
 def make_exchange(
-    transport: Any,
-    claims: PendingClaims,
-    host: str,
+    transport: Any, claims: PendingClaims, host: str
 ) -> ClaimsExchange | None:
-    """The exchange in the broker of the RPC transport; None if that is not RabbitMQ."""
+    """The exchange on the broker of the RPC transport. None without RabbitMQ."""
     url = oslo_messaging.TransportURL.parse(transport.conf)
     if url.transport != 'rabbit' or not url.hosts:
         LOG.info('Pending claims are not shared: %s is not RabbitMQ', url.transport)

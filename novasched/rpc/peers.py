@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedulers of a cloud, and the pending claims that they tell each other of.
+"""The peers of a scheduler, and their pending claims.
 
-Each process announces the claims that it chooses, makes and releases. Once a second
-each process announces the number of messages with changes that it has sent. A process
-that has missed a message, or has just started, asks the sender for all its pending
-claims. This module writes messages and acts on messages. ``announcements.py`` defines
-their form, and ``claims_exchange.py`` carries them.
+``peer_protocol.py`` explains peers and messages. This module joins the protocol with
+the threads and the pending claims of this process:
+
+    decision threads   PeerSchedulers.tell(), catch_up()
+    sending thread     PeerSchedulers.announcements()      claims_exchange.py
+    receiving thread   PeerSchedulers.hear()               claims_exchange.py
 """
 
 import itertools
 import logging
 import math
 import os
-import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from novasched.rpc.announcements import (
-    MAX_ASKED,
     MAX_ROWS,
-    Message,
     Row,
     claim_of,
     decode,
@@ -35,48 +31,200 @@ from novasched.rpc.announcements import (
     encode,
     row_of,
 )
+from novasched.rpc.peer_protocol import (
+    Action,
+    ApplyRows,
+    CleanUp,
+    Echo,
+    PeerProtocol,
+    Refuse,
+)
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
 
-HEARTBEAT_INTERVAL_S = 1.0
-"""Seconds between messages that say how much was announced."""
-PEER_TIMEOUT_S = 5.0
-"""Seconds after which a process from which nothing comes counts as gone."""
 CATCH_UP_S = 0.5
-"""Seconds that a decision waits at most to hear what others announced before; mostly it
-has, since the claim took longer."""
-ALL_PEERS = '*'
-MAX_PEERS = 1000
-"""Maximum number of other processes whose announcements count."""
+"""Maximum wait of a decision for earlier announcements, in seconds. Usually the
+announcements have arrived, since a claim in Placement takes longer."""
 MAX_CLAIMS_OF_PEERS = MAX_ROWS
-"""Maximum number of pending claims of all other processes, so that no sender can fill
-the memory."""
+"""Maximum number of pending claims of all peers, so that no sender can fill the
+memory."""
 WARNING_INTERVAL_S = 60.0
-"""Seconds between lines in the log about refused announcements."""
+"""Seconds between log lines about refused announcements."""
+
+Change = tuple[PendingClaim, Stage]
+"""A claim of this process, and its new stage."""
 
 
-@dataclass(slots=True)
-class Other:
-    """Another scheduler: the number of its last message, and when that came (monotonic
-    seconds)."""
+class RefusalLog:
+    """Counts refused announcements, and logs a line per ``WARNING_INTERVAL_S``.
 
-    number: int
-    at: float
+    Only the receiving thread uses this object, except for ``count``.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._next_line = -math.inf
+
+    def add(self, sender: str, reason: object, now: float) -> None:
+        self.count += 1
+        if now < self._next_line:
+            return
+        self._next_line = now + WARNING_INTERVAL_S
+        LOG.warning(
+            'An announcement of a pending claim by %r is ignored, since %s (%d so far)',
+            sender,
+            reason,
+            self.count,
+        )
+
+
+class AnnouncedClaims:
+    """The pending claims of this process and of peers, by the number in messages.
+
+    Only this class uses the ledger of pending claims. When the announcement of a claim
+    of this process comes back, the claim gets a place in the order of all
+    announcements.
+    """
+
+    def __init__(self, ledger: PendingClaims, refusals: RefusalLog) -> None:
+        self._ledger = ledger
+        self._refusals = refusals
+        # Only the receiving thread gives orders, and uses the claims of peers.
+        self._orders = itertools.count(1)
+        self._of_peers: dict[tuple[str, int], PendingClaim] = {}
+        # Claims of this process whose announcement did not come back yet, by number.
+        self._unheard: dict[int, PendingClaim] = {}
+        # Guards the dict above and the order of claims. Notified when claims get a
+        # place in the order.
+        self._heard = threading.Condition()
+
+    # The sending thread
+
+    def rows(self, changes: Iterable[Change], now: float) -> list[Row]:
+        """Rows for changes of claims of this process."""
+        rows = []
+        for claim, stage in changes:
+            if stage is Stage.CHOSEN:
+                rows.append(self._full_row(claim, now))
+            else:
+                rows.append(Row(claim.number, stage))
+        return rows
+
+    def table(self, now: float) -> list[Row]:
+        """Rows of the newest ``MAX_ROWS`` claims of this process."""
+        claims = [claim for claim in self._ledger.all() if claim.is_ours]
+        claims.sort(key=lambda claim: claim.since)
+        return [self._full_row(claim, now) for claim in claims[-MAX_ROWS:]]
+
+    def _full_row(self, claim: PendingClaim, now: float) -> Row:
+        if self._ledger.order_of(claim) == math.inf:
+            with self._heard:
+                self._unheard[claim.number] = claim
+        return row_of(claim, self._ledger.is_claimed(claim), now)
+
+    # The decision threads
+
+    def wait_for_echo(self, claim: PendingClaim, seconds: float) -> bool:
+        """Wait until the announcement of a claim came back, and thus all earlier
+        announcements. False if the time is over first."""
+        with self._heard:
+            return self._heard.wait_for(
+                lambda: self._ledger.order_of(claim) < math.inf, seconds
+            )
+
+    # The receiving thread
+
+    def order(self, rows: Sequence[msgspec.Raw]) -> None:
+        """Put claims of this process in the order of announcements.
+
+        :raises ValueError: a row is invalid: a forged message.
+        """
+        numbers = [decode_number(row) for row in rows]
+        with self._heard:
+            for number in numbers:
+                claim = self._unheard.pop(number, None)
+                if claim is not None:
+                    self._ledger.announced(claim, next(self._orders))
+            self._heard.notify_all()
+
+    def apply(
+        self, sender: str, rows: Sequence[msgspec.Raw], is_table: bool, now: float
+    ) -> None:
+        """Apply the rows of a peer. Invalid rows are refused.
+
+        :param is_table: drop all claims of the peer without a row.
+        """
+        numbers = set()
+        for text in rows:
+            try:
+                row = decode_row(text)
+            except ValueError as error:
+                self._refusals.add(sender, error, now)
+                continue
+            self._apply_row(row, sender, now)
+            numbers.add(row.number)
+
+        if is_table:
+            for key in list(self._of_peers):
+                if key[0] == sender and key[1] not in numbers:
+                    self._ledger.drop(self._of_peers.pop(key))
+
+    def _apply_row(self, row: Row, sender: str, now: float) -> None:
+        """Apply a row to the claim with the same number."""
+        claim = self._of_peers.get((sender, row.number))
+        if row.state == Stage.RELEASED:
+            if claim is not None:
+                self._ledger.drop(claim)
+            return
+
+        # A row without an instance only changes a state. A claim older than the timeout
+        # of this process has ended here. The timeout of the peer may be longer.
+        if claim is None and row.instance and row.age <= self._ledger.timeout:
+            if len(self._of_peers) >= MAX_CLAIMS_OF_PEERS:
+                reason = f'{MAX_CLAIMS_OF_PEERS} claims of others are known'
+                self._refusals.add(sender, reason, now)
+                return
+            claim = claim_of(row, now)
+            self._of_peers[sender, row.number] = claim
+            self._ledger.put(claim, next(self._orders))
+
+        # A table repeats the state. The moment of the claim must not change: answers of
+        # Placement since then include the claim.
+        if claim is None or self._ledger.is_claimed(claim):
+            return
+        if row.state == Stage.CLAIMED:
+            self._ledger.settle([claim])
+
+    def drop_unclaimed(self, alive: Collection[str]) -> None:
+        """Drop the claims of dead peers, unless Placement has the claim. A dead peer
+        never claims in Placement.
+
+        :param alive: the living peers.
+        """
+        for (sender, _), claim in self._of_peers.items():
+            if sender not in alive and not self._ledger.is_claimed(claim):
+                self._ledger.drop(claim)
+
+    def forget_ended(self) -> None:
+        """Forget claims without an entry in the ledger."""
+        pending = set(self._ledger.all())
+        for key, claim in list(self._of_peers.items()):
+            if claim not in pending:
+                del self._of_peers[key]
+        with self._heard:
+            for number, claim in list(self._unheard.items()):
+                if claim not in pending:
+                    del self._unheard[number]
 
 
 class PeerSchedulers:
-    """The other schedulers. Implements :class:`novasched.scheduler.ports.Peers`.
+    """The peers of this scheduler. Implements
+    :class:`novasched.scheduler.ports.Peers`.
 
-    :ivar name: that of this process, which no other has or had.
-    :ivar part: the place of this process among all that are alive, by their names, and
-        their number.
-    :ivar missed: how often messages of others were missed.
-    :ivar refused: the number of invalid announcements, and of announcements beyond the
-        maximum numbers.
-    :ivar late: decisions that could not wait for what others had announced before.
-    :ivar echoed_at: when this process heard itself (monotonic seconds).
+    ``part``, ``missed`` and ``late`` are explained in ``Peers``. Every thread may read
+    the three values without the lock.
     """
 
     def __init__(
@@ -86,262 +234,165 @@ class PeerSchedulers:
         patience: float = CATCH_UP_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``patience`` are the seconds that a decision waits to hear what others
-        announced; ``clock`` is that of the claims."""
-        self.name = f'{host}:{os.getpid()}:{secrets.token_hex(4)}'
-        self.part = 0, 1
-        self.missed = self.late = self.refused = 0
-        self.echoed_at = -math.inf
-        self._claims = claims
+        """``patience``: the maximum wait of a decision for earlier announcements, in
+        seconds. ``clock``: the clock of the pending claims."""
+        self.part = (0, 1)
+        self.missed = 0
+        self.late = 0
+        # Guards the protocol, the changes and the three values above. Held for short
+        # times only, since decision threads need the lock. Notified when messages are
+        # due.
+        self._due = threading.Condition()
+        self._protocol = PeerProtocol(f'{host}:{os.getpid()}:{secrets.token_hex(4)}')
+        self._changes: list[Change] = []
+        self._refusals = RefusalLog()
+        self._claims = AnnouncedClaims(claims, self._refusals)
         self._patience = patience
         self._clock = clock
-        # Changes of claims, and names of processes to be asked.
-        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, Stage] | str] = (
-            queue.SimpleQueue()
-        )
-        self._messages = 0
-        self._order = itertools.count(1)
-        self._unheard: dict[int, PendingClaim] = {}
-        self._is_asked = self._speaks = False
-        self._next_beat = self._next_look = 0.0
-        self._next_warning = -math.inf
-        self._listens_since = math.inf
-        self._others: dict[str, Other] = {}
-        self._theirs: dict[tuple[str, int], PendingClaim] = {}
-        self._heard = threading.Condition()
 
-    @contextmanager
-    def speaking(self) -> Iterator[None]:
-        """While announcements reach the broker, the first of all pending claims."""
-        self._speaks = self._is_asked = True
-        self._to_tell.put(ALL_PEERS)  # nobody was asked meanwhile
-        try:
-            yield
-        finally:
-            self._speaks = False
+    @property
+    def name(self) -> str:
+        """The unique name of this process."""
+        return self._protocol.name
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """While what others announce is heard; they are asked for what was before."""
-        self._is_asked = (
-            True  # others may hear now what this process has not heard itself
-        )
-        self._listens_since = self._clock()
-        self._ask(ALL_PEERS)
-        try:
-            yield
-        finally:
-            self._listens_since = math.inf
-            self._others.clear()
-            self._see_who_is_there()
+    @property
+    def refused(self) -> int:
+        """The number of announcements that were refused."""
+        return self._refusals.count
+
+    # The decision threads
 
     def tell(self, claim: PendingClaim, stage: Stage) -> None:
         """See :class:`novasched.scheduler.ports.Peers`."""
-        if (
-            self._speaks and self._others
-        ):  # else all is told once it does, and to who comes
-            self._to_tell.put((claim, stage))
+        with self._due:
+            # A claim that is not told now is in the next table.
+            if self._protocol.is_heard:
+                self._changes.append((claim, stage))
+                self._due.notify()
 
     def catch_up(self, claim: PendingClaim) -> None:
-        """See :class:`novasched.scheduler.ports.Peers`. The broker sends each process
-        its own announcements, too, behind those that came before."""
-        if self._others and self._speaks:
-            with self._heard:
-                told = self._heard.wait_for(
-                    lambda: self._claims.order_of(claim) < math.inf, self._patience
-                )
-                self.late += not told
+        """See :class:`novasched.scheduler.ports.Peers`. The broker returns the
+        announcement of a claim behind all earlier announcements."""
+        if not self._protocol.is_heard:
+            return
+        if not self._claims.wait_for_echo(claim, self._patience):
+            with self._due:
+                self.late += 1
 
     @property
     def is_sharing(self) -> bool:
-        """See :class:`novasched.scheduler.ports.Peers`: this process hears itself."""
-        return self._speaks and self._clock() - self.echoed_at <= PEER_TIMEOUT_S
+        """See :class:`novasched.scheduler.ports.Peers`."""
+        return self._protocol.is_sharing(self._clock())
 
-    def wake(self) -> None:
-        """Have :meth:`announcements` return."""
-        self._to_tell.put('')
+    # The sending thread
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """A context for the time in which messages reach the broker."""
+        with self._due:
+            self._protocol.start_speaking()
+        try:
+            yield
+        finally:
+            with self._due:
+                self._protocol.stop_speaking()
 
     def announcements(self) -> list[bytes]:
-        """The next messages, as soon as there is something to tell, and at each
-        beat."""
-        rows = []
-        asked = set()
-        with suppress(queue.Empty):
-            told = self._to_tell.get(timeout=max(0.0, self._next_beat - self._clock()))
-            while True:
-                if isinstance(told, str):
-                    asked.add(told)
-                elif told[1] is Stage.CHOSEN:
-                    rows.append(self._row(told[0]))
-                else:
-                    rows.append(Row(told[0].number, told[1]))
-                told = self._to_tell.get_nowait()
-        self._next_beat = self._clock() + HEARTBEAT_INTERVAL_S
-        self._messages += bool(rows)
-        texts = [self._message(rows, ask=[*filter(None, asked)][:MAX_ASKED])]
-        if self._is_asked:
-            self._is_asked = False
-            ours = [claim for claim in self._claims.all() if claim.is_ours]
-            newest = sorted(ours, key=lambda claim: claim.since)[-MAX_ROWS:]
-            texts.append(self._message([*map(self._row, newest)], whole=True))
+        """Wait until messages are due, at most until the next heartbeat, and return the
+        messages."""
+        with self._due:
+            timeout = max(0.0, self._protocol.next_heartbeat - self._clock())
+            self._due.wait_for(self._has_messages, timeout)
+            changes = self._changes
+            self._changes = []
+
+        # Rows are made without the lock: a table may have thousands.
+        now = self._clock()
+        rows = self._claims.rows(changes, now)
+        with self._due:
+            messages = self._protocol.due(now, rows)
+
+        texts = []
+        for message in messages:
+            if message.whole:
+                message.rows = self._claims.table(now)
+            texts.append(encode(message))
         return texts
 
-    def _message(self, rows: list[Row], **fields: Any) -> bytes:
-        return encode(Message(self.name, self._messages, rows, **fields))
+    def _has_messages(self) -> bool:
+        return bool(self._changes) or self._protocol.is_due(self._clock())
 
-    def _row(self, claim: PendingClaim) -> Row:
-        """All of a claim, which is announced now if it was not before."""
-        if self._claims.order_of(claim) == math.inf:
-            with self._heard:
-                self._unheard[claim.number] = claim
-        return row_of(claim, self._claims.is_claimed(claim), self._clock())
+    def wake(self) -> None:
+        """Make :meth:`announcements` return."""
+        with self._due:
+            self._protocol.hasten_heartbeat()
+            self._due.notify()
+
+    # The receiving thread
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """A context for the time in which messages of peers arrive."""
+        with self._due:
+            self._protocol.start_listening(self._clock())
+            self._due.notify()
+        try:
+            yield
+        finally:
+            with self._due:
+                self._protocol.stop_listening()
+                self._publish()
 
     def hear(self, text: bytes) -> None:
-        """Act on a message, which anybody with the password of RabbitMQ may have
-        sent."""
+        """Act on a message. Every holder of the RabbitMQ password can send messages."""
         now = self._clock()
         try:
             message = decode(text)
         except ValueError as error:
-            self._refuse('a process', error, now)
+            self._refusals.add('a process', error, now)
             return
 
-        sender = message.sender
-        if sender == self.name:
-            self._hear_itself(message, now)
-            return
-        if sender not in self._others and len(self._others) >= MAX_PEERS:
-            self._refuse(sender, f'more than {MAX_PEERS} processes speak', now)
-            return
+        with self._due:
+            actions = self._protocol.receive(message, now)
+            # In the same step: as soon as a table is due, changes have to be told.
+            self._publish()
+            if self._protocol.is_due(now):
+                self._due.notify()
+        for action in actions:
+            self._carry_out(action, now)
 
-        # Before the sender is told all claims: changes after them are told as well.
-        self._count(message, now)
-        if not {self.name, ALL_PEERS}.isdisjoint(message.ask):
-            self._is_asked = True
-            if self._speaks:
-                self.wake()
-        numbers = {self._apply(row, sender, now) for row in message.rows}
-        if message.whole:
-            kept = {(sender, number) for number in numbers}
-            for key in [x for x in self._theirs if x[0] == sender and x not in kept]:
-                self._claims.drop(self._theirs.pop(key))
+    def _carry_out(self, action: Action, now: float) -> None:
+        match action:
+            case Echo(rows):
+                try:
+                    self._claims.order(rows)
+                except ValueError as error:
+                    self._refusals.add(self.name, error, now)
+            case ApplyRows(sender, rows, is_table):
+                self._claims.apply(sender, rows, is_table, now)
+            case CleanUp(alive):
+                if alive is not None:
+                    self._claims.drop_unclaimed(alive)
+                self._claims.forget_ended()
+            case Refuse(sender, reason):
+                self._refusals.add(sender, reason, now)
 
-    def _hear_itself(self, message: Message[msgspec.Raw], now: float) -> None:
-        """Give the claims of this process their order among those of the others."""
-        self._look(now)
-        self.echoed_at = now
-        try:
-            numbers = [decode_number(row) for row in message.rows]
-        except ValueError as error:
-            self._refuse(self.name, error, now)
-            return
-        with self._heard:
-            for number in numbers:
-                if claim := self._unheard.pop(number, None):
-                    self._claims.announced(claim, next(self._order))
-            self._heard.notify_all()
+    def _publish(self) -> None:
+        """Copy the state of the protocol for all threads. The caller holds the
+        lock."""
+        part = self._protocol.part
+        if part[1] != self.part[1]:
+            LOG.info('Pending claims are shared with %d other schedulers', part[1] - 1)
+        self.part = part
+        self.missed = self._protocol.missed
 
-    def _refuse(self, sender: str, why: object, now: float) -> None:
-        """Count an announcement that is ignored, and log one now and then."""
-        self.refused += 1
-        if now >= self._next_warning:
-            self._next_warning = now + WARNING_INTERVAL_S
-            LOG.warning(
-                'An announcement of a pending claim by %r is ignored, since %s (%d so'
-                ' far)',
-                sender,
-                why,
-                self.refused,
-            )
+    # Both threads of the exchange
 
-    def _ask(self, name: str) -> None:
-        """Ask a process, or ``ALL_PEERS``, for pending claims. While this process
-        cannot speak, the question is dropped: it asks all processes once it speaks
-        again."""
-        if self._speaks:
-            self._to_tell.put(name)
+    def expect_echo(self) -> None:
+        """Note a new connection. Messages take time to come back."""
+        self._protocol.echoed_at = self._clock()
 
-    def _count(self, message: Message[msgspec.Raw], now: float) -> None:
-        """Note that a process is there, and see whether messages of it were missed."""
-        other = self._others.get(message.sender)
-        if other is None:
-            self._others[message.sender] = Other(message.number, now)
-            self._see_who_is_there()
-        if not message.whole:
-            if other is None:
-                self._ask(message.sender)
-            elif message.number != other.number + bool(message.rows):
-                self.missed += 1
-                self._ask(message.sender)
-        self._others[message.sender] = Other(message.number, now)
-
-    def _apply(self, text: msgspec.Raw, sender: str, now: float) -> int | None:
-        """Apply a row to the claim of another process, and return the claim's number;
-        None if the row is refused."""
-        try:
-            row = decode_row(text)
-        except ValueError as error:
-            self._refuse(sender, error, now)
-            return None
-
-        claim = self._theirs.get((sender, row.number))
-        if row.state == Stage.RELEASED:
-            if claim is not None:
-                self._claims.drop(claim)
-            return row.number
-        if claim is None and row.instance and row.age <= self._claims.timeout:
-            if len(self._theirs) >= MAX_CLAIMS_OF_PEERS:
-                why = f'{MAX_CLAIMS_OF_PEERS} claims of others are known'
-                self._refuse(sender, why, now)
-                return None
-            claim = claim_of(row, now)
-            self._theirs[sender, row.number] = claim
-            self._claims.put(claim, next(self._order))
-        if (
-            claim is not None
-            and row.state == Stage.CLAIMED
-            and not self._claims.is_claimed(claim)
-        ):
-            self._claims.settle([claim])
-        return row.number
-
-    def _look(self, now: float) -> None:
-        """Forget silent processes, and claims that have ended, once a beat."""
-        if now < self._next_look:
-            return
-        self._next_look = now + HEARTBEAT_INTERVAL_S
-
-        silent = [
-            name
-            for name, other in self._others.items()
-            if now - other.at > PEER_TIMEOUT_S
-        ]
-        for name in silent:
-            del self._others[name]
-        if silent:
-            self._see_who_is_there()
-        if now - self._listens_since > PEER_TIMEOUT_S:
-            self._drop_unclaimed_of_silent()
-
-        pending = {*self._claims.all()}
-        for key, claim in list(self._theirs.items()):
-            if claim not in pending:
-                del self._theirs[key]
-        with self._heard:
-            for number, claim in list(self._unheard.items()):
-                if claim not in pending:
-                    del self._unheard[number]
-
-    def _drop_unclaimed_of_silent(self) -> None:
-        """Drop the claims that silent processes have chosen and not made in Placement.
-        A process that has died never makes them."""
-        for (sender, _), claim in self._theirs.items():
-            if sender not in self._others and not self._claims.is_claimed(claim):
-                self._claims.drop(claim)
-
-    def _see_who_is_there(self) -> None:
-        names = sorted([self.name, *self._others])
-        self.part = names.index(self.name), len(names)
-        LOG.info(
-            'Pending claims are shared with %d other schedulers', len(self._others)
-        )
+    def seconds_without_echo(self) -> float:
+        """Seconds since a message of this process came back, or since a connection was
+        made."""
+        return self._clock() - self._protocol.echoed_at

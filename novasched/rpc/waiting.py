@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that have arrived and wait for a thread."""
+"""The queue of messages in front of the thread pool."""
 
 from collections import deque
 from typing import Any
@@ -16,7 +16,7 @@ def is_ping(incoming: Any) -> bool:
 
 
 class WaitingMessages:
-    """Messages that wait for a thread. Pings wait in front of all other messages."""
+    """A queue of messages that wait for a thread. Pings wait at the front."""
 
     def __init__(self, heartbeats: RpcHeartbeats) -> None:
         self._heartbeats = heartbeats
@@ -30,7 +30,7 @@ class WaitingMessages:
 
     @property
     def first(self) -> PendingCall | None:
-        """The message that waits in front of all others."""
+        """The message at the front of the queue."""
         if self._calls:
             return self._calls[0]
         return None
@@ -50,18 +50,16 @@ class WaitingMessages:
             self._calls.append(call)
 
     def remove_first(self) -> None:
-        """Remove the first message. Its heartbeats go on."""
+        """Remove the first message. The caller still gets heartbeats."""
         self._calls.popleft()
 
     def drop(self, call: PendingCall) -> None:
-        """Send no more heartbeats for a message that was removed."""
+        """Send no more heartbeats for a removed message."""
         self._heartbeats.forget(call.incoming)
 
     def forget_all(self) -> None:
-        """Forget all messages, which are the broker's again.
-
-        When the broker sends a message again, the earlier arrival still counts.
-        """
+        """Forget all messages. The broker has the messages, and sends them again. The
+        earlier arrival of a message still counts then."""
         self._returned = {}
         for call in self._calls:
             self._heartbeats.forget(call.incoming)

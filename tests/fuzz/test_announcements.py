@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.rpc.announcements import MAX_MESSAGE_BYTES, Message, Row, encode
-from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, MAX_PEERS, PeerSchedulers
+from novasched.rpc.peer_protocol import MAX_PEERS
+from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, PeerSchedulers
 from novasched.scheduler.fitting import LIMITS, limits_of
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pending_claims import PendingClaims

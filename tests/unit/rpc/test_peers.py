@@ -19,10 +19,13 @@ from novasched.rpc.announcements import (
     encode,
     row_of,
 )
-from novasched.rpc.peers import (
-    MAX_CLAIMS_OF_PEERS,
+from novasched.rpc.peer_protocol import (
+    HEARTBEAT_INTERVAL_S,
     MAX_PEERS,
     PEER_TIMEOUT_S,
+)
+from novasched.rpc.peers import (
+    MAX_CLAIMS_OF_PEERS,
     WARNING_INTERVAL_S,
     PeerSchedulers,
 )
@@ -272,9 +275,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     introduce(one, two)
     one.add('server')
     one.speak(two)
-    [name] = two.peers._others
-    two.peers._others[name].at -= PEER_TIMEOUT_S + 1
-    two.peers._next_look = 0.0
+    clock.now += PEER_TIMEOUT_S + 1
     two.speak()
     assert two.peers.part == (0, 1)
     assert two.hears == {a_uuid('server'): False}
@@ -339,9 +340,9 @@ def test_what_was_never_heard_is_not_kept(pair):
     lost = one.add('lost')
     one.peers.announcements()
     one.claims.drop(lost)
-    one.peers._next_look = 0.0
+    one.clock.now += HEARTBEAT_INTERVAL_S
     one.speak()
-    assert one.peers._unheard == {}
+    assert one.peers._claims._unheard == {}
 
 
 def test_who_hears_nothing_is_alone(pair):

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transcripts of the protocol among schedulers: messages in and out, at moments."""
+
+import pytest
+
+from novasched.rpc.announcements import MAX_ASKED, Message, Row, decode, encode
+from novasched.rpc.peer_protocol import (
+    MAX_PEERS,
+    ApplyRows,
+    CleanUp,
+    Echo,
+    PeerProtocol,
+    Refuse,
+)
+
+CHANGE = [Row(1)]
+
+
+def received(sender, number, rows=(), **fields):
+    """A message as it arrives, with rows that are not decoded."""
+    return decode(encode(Message(sender, number, list(rows), **fields)))
+
+
+def connected(name='b', now=0.0):
+    """A scheduler that sends and receives, and has sent its first messages."""
+    scheduler = PeerProtocol(name)
+    scheduler.start_speaking()
+    scheduler.start_listening(now)
+    scheduler.due(now)
+    return scheduler
+
+
+def acquainted(name='b', now=0.0):
+    """A scheduler that knows scheduler a, at number 7."""
+    scheduler = connected(name, now)
+    scheduler.receive(received('a', 7), now)
+    scheduler.due(now)
+    return scheduler
+
+
+def test_a_scheduler_connects():
+    """A scheduler asks all others for their tables, and sends its own."""
+    b = PeerProtocol('b')
+    b.start_speaking()
+    b.start_listening(0.0)
+    assert b.is_due(0.0)
+    assert b.due(0.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
+
+
+def test_a_scheduler_reconnects_to_receive():
+    """After the loss of the receiving connection alone, the same is sent."""
+    b = acquainted()
+    b.stop_listening()
+    b.start_listening(9.0)
+    assert b.due(9.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
+
+
+def test_heartbeats():
+    """A heartbeat is due each second, and does not change the number."""
+    b = connected()
+    assert b.next_heartbeat == 1.0
+    assert not b.is_due(0.9)
+    assert b.is_due(1.0)
+    assert b.due(1.0) == [Message('b', 0)]
+    assert b.next_heartbeat == 2.0
+
+
+def test_a_heartbeat_can_be_sent_early():
+    b = connected()
+    b.hasten_heartbeat()
+    assert b.is_due(0.1)
+    assert b.due(0.1) == [Message('b', 0)]
+    assert b.next_heartbeat == 1.1
+
+
+def test_changes_are_numbered():
+    """Changes take the place of a heartbeat."""
+    b = acquainted()
+    assert b.due(0.3, CHANGE) == [Message('b', 1, CHANGE)]
+    assert b.due(0.6, CHANGE) == [Message('b', 2, CHANGE)]
+    assert b.next_heartbeat == 1.6
+    assert b.due(1.6) == [Message('b', 2)]
+
+
+def test_an_unknown_scheduler_is_asked():
+    """A scheduler that speaks for the first time may have claims from before."""
+    b = connected()
+    assert b.receive(received('a', 7), 0.1) == [ApplyRows('a', [], False)]
+    assert b.is_due(0.1)
+    assert b.due(0.1) == [Message('b', 0, ask=['a'])]
+    assert b.missed == 0
+
+
+def test_a_table_needs_no_question():
+    b = connected()
+    b.receive(received('a', 7, whole=True), 0.1)
+    assert not b.is_due(0.1)
+
+
+@pytest.mark.parametrize(('messages', 'missed'), [
+    ([received('a', 7)], 0),
+    ([received('a', 8, CHANGE)], 0),
+    ([received('a', 8, CHANGE), received('a', 9, CHANGE), received('a', 9)], 0),
+    ([received('a', 8)], 1),
+    ([received('a', 9, CHANGE)], 1),
+    ([received('a', 7, CHANGE)], 1),
+    ([received('a', 6)], 1),
+    ([received('a', 9, whole=True), received('a', 10, CHANGE)], 0),
+    ([received('a', 9), received('a', 9), received('a', 12)], 2),
+])  # fmt: skip
+def test_numbers_show_lost_messages(messages, missed):
+    """Only changes increase the number. A table makes up for all messages before."""
+    b = acquainted()
+    for message in messages:
+        b.receive(message, 0.1)
+    assert b.missed == missed
+    assert b.is_due(0.1) is bool(missed)
+    question = {'ask': ['a']} if missed else {}
+    assert b.due(0.1) == [Message('b', 0, **question)]
+
+
+@pytest.mark.parametrize(('ask', 'is_answered'), [
+    (['b'], True),
+    (['*'], True),
+    (['a', 'b'], True),
+    (['c'], False),
+    ([], False),
+])  # fmt: skip
+def test_the_scheduler_that_is_asked_answers(ask, is_answered):
+    """The table follows the heartbeat, with the number of the last changes."""
+    b = acquainted()
+    b.due(0.1, CHANGE)
+    b.receive(received('a', 7, ask=ask), 0.2)
+    assert b.is_due(0.2) is is_answered
+    table = [Message('b', 1, whole=True)] if is_answered else []
+    assert b.due(0.2) == [Message('b', 1), *table]
+    assert b.due(0.3) == [Message('b', 1)], 'once'
+
+
+def test_rows_of_another_scheduler():
+    b = acquainted()
+    [action] = b.receive(received('a', 8, CHANGE), 0.1)
+    assert [action.sender, action.is_table] == ['a', False]
+    assert list(map(bytes, action.rows)) == list(map(encode, CHANGE))
+    [action] = b.receive(received('a', 8, CHANGE, whole=True), 0.1)
+    assert action.is_table
+
+
+def test_a_lost_message_is_made_up_for():
+    """The transcript in the documentation of the module."""
+    a, b = connected('a'), connected('b')
+
+    def exchange(sender, receiver, now, changes=()):
+        """Send all messages that are due, and return these."""
+        messages = sender.due(now, changes)
+        for message in messages:
+            receiver.receive(decode(encode(message)), now)
+        return messages
+
+    for now in (0.1, 0.2, 0.3):
+        exchange(a, b, now)
+        exchange(b, a, now)
+    assert exchange(a, b, 1.0, CHANGE) == [Message('a', 1, CHANGE)]
+    a.due(1.1, CHANGE)  # is lost
+    assert exchange(a, b, 2.1) == [Message('a', 2)]
+    assert exchange(b, a, 2.2) == [Message('b', 0, ask=['a'])]
+    assert exchange(a, b, 2.3) == [Message('a', 2), Message('a', 2, whole=True)]
+    assert exchange(b, a, 2.4) == [Message('b', 0)]
+    assert (a.missed, b.missed) == (0, 1)
+
+
+def test_a_scheduler_that_is_alone_announces_no_changes():
+    """Changes count as heard while another scheduler is alive and messages reach the
+    broker."""
+    b = connected()
+    assert not b.is_heard
+    b.receive(received('b', 0), 0.1)
+    assert not b.is_heard, 'its own message'
+    b.receive(received('a', 7), 0.1)
+    assert b.is_heard
+    b.stop_speaking()
+    assert not b.is_heard
+    b.start_speaking()
+    assert b.is_heard
+    b.stop_listening()
+    assert not b.is_heard
+
+
+def test_questions_without_a_connection():
+    """A question that cannot be sent is dropped. Instead, all schedulers are asked
+    after the reconnect."""
+    b = acquainted()
+    b.stop_speaking()
+    b.receive(received('a', 9), 0.1)
+    assert not b.is_due(0.1)
+    b.start_speaking()
+    assert b.due(0.2) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
+
+
+def test_parts():
+    """The position among all living schedulers, in the order of names."""
+    b = connected('b')
+    assert b.part == (0, 1)
+    b.receive(received('c', 1), 0.1)
+    assert b.part == (0, 2)
+    b.receive(received('a', 1), 0.1)
+    assert b.part == (1, 3)
+    b.stop_listening()
+    assert b.part == (0, 1)
+
+
+def test_a_silent_scheduler_is_gone():
+    """A scheduler that is silent for more than five seconds is forgotten, and asked
+    again when it speaks."""
+    b = acquainted()
+    b.receive(received('b', 0), 5.0)
+    assert b.part == (1, 2)
+    [clean_up, _] = b.receive(received('b', 0), 6.0)
+    assert clean_up == CleanUp(frozenset())
+    assert b.part == (0, 1)
+    b.receive(received('a', 7), 7.0)
+    assert b.due(7.0) == [Message('b', 0, ask=['a'])]
+    assert b.missed == 0
+
+
+def test_clean_up_once_a_second():
+    """The heartbeats of a scheduler are its clock. In the first seconds after a
+    reconnect, silence of others means nothing."""
+    b = connected(now=100.0)
+    b.receive(received('a', 7), 100.0)
+    echo = Echo([])
+    assert b.receive(received('b', 0), 100.0) == [CleanUp(None), echo]
+    assert b.receive(received('b', 0), 100.9) == [echo]
+    assert b.receive(received('b', 0), 105.0) == [CleanUp(None), echo]
+    b.receive(received('a', 7), 105.5)
+    assert b.receive(received('b', 0), 106.0) == [CleanUp(frozenset('a')), echo]
+
+
+def test_sharing_while_messages_come_back():
+    b = connected()
+    assert not b.is_sharing(0.1)
+    b.receive(received('b', 0), 1.0)
+    assert b.is_sharing(6.0)
+    assert not b.is_sharing(6.1)
+    b.receive(received('b', 0), 7.0)
+    b.stop_speaking()
+    assert not b.is_sharing(7.0)
+
+
+def test_more_schedulers_than_the_maximum():
+    """Messages of further schedulers are refused, and known schedulers still count."""
+    b = connected()
+    for number in range(MAX_PEERS):
+        b.receive(received(f'scheduler {number}', 1), 0.1)
+    [refusal] = b.receive(received('further', 1, ask=['b']), 0.1)
+    assert refusal == Refuse('further', 'more than 1000 processes speak')
+    assert b.part[1] == MAX_PEERS + 1
+    [action] = b.receive(received('scheduler 0', 2, CHANGE), 0.1)
+    assert action.sender == 'scheduler 0'
+    [heartbeat] = b.due(0.1)
+    assert len(heartbeat.ask) == MAX_ASKED
