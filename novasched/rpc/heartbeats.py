@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ class PendingCall:
     :ivar heartbeat_timeout: the caller gives up after this time without a heartbeat, in
         seconds.
     :ivar lifetime: the caller gives up this time after the arrival, in seconds.
-    :ivar sending: held while a heartbeat is sent.
     """
 
     incoming: Any
@@ -38,7 +37,6 @@ class PendingCall:
     heartbeat_timeout: float
     lifetime: float = math.inf
     next_heartbeat: float = math.inf
-    sending: threading.Lock = field(default_factory=threading.Lock)
 
     def given_up(self, now: float) -> bool:
         """True if the caller has certainly given up.
@@ -62,9 +60,12 @@ class RpcHeartbeats:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Guards the calls and the moment of the next heartbeat.
+        # Guards all attributes. Notified when the next heartbeat is due earlier, and
+        # when a heartbeat was sent.
         self._changed = threading.Condition()
         self._calls: dict[Any, PendingCall] = {}
+        # The call that gets a heartbeat now.
+        self._current: PendingCall | None = None
         self._next = math.inf
         self._thread: threading.Thread | None = None
 
@@ -111,7 +112,7 @@ class RpcHeartbeats:
 
             if call.next_heartbeat < self._next:
                 self._start_thread()
-                self._changed.notify()
+                self._changed.notify_all()
             return call
 
     def _start_thread(self) -> None:
@@ -130,19 +131,27 @@ class RpcHeartbeats:
 
     def finish(self, incoming: Any) -> None:
         """Send no heartbeat for a message after this returns. The answer comes next."""
-        call = self.forget(incoming)
-        if call is not None:
-            # Wait for a heartbeat that the thread is sending now.
-            with call.sending:
-                pass
+        with self._changed:
+            call = self._calls.pop(incoming, None)
+            if call is not None:
+                self._changed.wait_for(lambda: self._current is not call)
 
     def _run(self) -> None:
         while True:
             for call in self._wait():
-                with call.sending:
-                    # finish() may have been called since the heartbeat became due.
-                    if call.incoming in self._calls:
-                        self._send(call)
+                with self._changed:
+                    # The call may have ended since the heartbeat became due.
+                    if call.incoming not in self._calls:
+                        continue
+                    self._current = call
+
+                try:
+                    self._send(call)
+                finally:
+                    # finish() may wait for this.
+                    with self._changed:
+                        self._current = None
+                        self._changed.notify_all()
 
     def _wait(self) -> list[PendingCall]:
         """Wait until heartbeats are due, and return the calls that need a heartbeat."""

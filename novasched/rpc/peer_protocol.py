@@ -11,13 +11,13 @@ schedulers peers.
 A message goes to all schedulers, and comes back to the sender. All schedulers receive
 all messages in the same order. This order decides between two conflicting claims.
 
-    message      sent                                  effect on a receiver
-    -----------  ------------------------------------  ---------------------------------
+    message      sent                                  effect on the receiver
+    -----------  ------------------------------------  --------------------------------
     changes      when claims are chosen, claimed or    applies the rows
                  released
-    heartbeat    once a second; changes without rows   knows the sender is alive
-    question     with changes or a heartbeat           sends a table, if named in ``ask``
-    table        when asked, and after a reconnect     replaces all claims of the sender
+    heartbeat    once a second; changes without rows   the sender is alive
+    question     with changes or a heartbeat           sends a table, if it is asked
+    table        when asked, and after a reconnect     replaces the claims of the sender
 
 The number of a message shows lost messages. Only changes with rows increase the number:
 
