@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions as spans of OpenTelemetry, sent to a collector by OTLP over HTTP.
 
-A span for each request and below it one for each step, made of its decision after the
-request has been answered. A collector that is away, or hangs, costs spans and one
-warning: spans wait in a bounded queue for a thread of their own, and no request and no
-record waits for that.
+A request becomes a span, and each step of the decision becomes a child span. The spans
+are made from the decision after the request has been answered. Spans wait in a bounded
+queue for a separate thread. A collector that is down or hangs therefore costs spans and
+one warning; requests and records do not wait.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -30,25 +30,32 @@ from novasched.scheduler.decision import HOSTS, PLACEMENT, WEIGHERS, Decision, S
 LOG = logging.getLogger('novasched.observe.tracing')
 SERVICE_NAME = 'novasched'
 COLLECTOR_TIMEOUT_S = 5
+
 SHUTDOWN_TIMEOUT_S = 3.0
-"""Seconds that a process that ends gives to the spans that wait."""
+"""Seconds that a process waits at its end for the queued spans to be sent."""
+
 MAX_WAITING_SPANS = 4096
 HEADERS = ('OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS')
-"""Variables of the environment that may hold secrets."""
-Values = dict[str, AttributeValue]
+"""Environment variables that may hold secrets."""
+
 MAX_SPANS = 100
-"""Steps that are shown; a request for many instances has more."""
+"""Steps of a request that become spans. A request for many instances has more steps."""
+
 MAX_NAMES = 10
-"""Instances or hosts that are named."""
+"""Instances or hosts that a span names."""
+
+Values = dict[str, AttributeValue]
 
 
 @dataclass
 class DecisionExporter:
-    """Sends the spans of decisions; to be called by one thread. No thread or connection
-    begins before the first decision, since neither survives a fork.
+    """Sends the spans of decisions. One thread at a time may call it.
+
+    Threads and connections do not survive a fork, so they start with the first
+    decision.
 
     :param host: the name of this scheduler.
-    :param processor: makes the receiver of spans; once, in the process that makes them.
+    :param processor: makes the receiver of spans in the process of the worker.
     """
 
     endpoint: str
@@ -60,25 +67,28 @@ class DecisionExporter:
     def __call__(self, decision: Decision, record: Record) -> None:
         """Send the spans of a decision."""
         if self._provider is None:
-            self._provider = self._begin()
+            self._provider = self._make_provider()
         tracer = self._provider.get_tracer(SERVICE_NAME, self.version)
-        whole, *steps = spans_of(decision, record)
+        request_span, *step_spans = spans_of(decision, record)
+
+        # The caller's trace goes on here if its message carries a traceparent.
+        carrier = {}
         origin = decision.request.origin
         if origin and origin.traceparent:
-            caller = {'traceparent': origin.traceparent}
-        else:
-            caller = {}
-        context = TraceContextTextMapPropagator().extract(caller)
-        parent = _send(tracer, whole, context, trace.SpanKind.SERVER)
-        below = trace.set_span_in_context(parent)
-        for step in steps:
-            _send(tracer, step, below)
+            carrier['traceparent'] = origin.traceparent
+        context = TraceContextTextMapPropagator().extract(carrier)
+
+        parent = _send(tracer, request_span, context, trace.SpanKind.SERVER)
+        child_context = trace.set_span_in_context(parent)
+        for span in step_spans:
+            _send(tracer, span, child_context)
 
     def close(self) -> None:
-        """Send the spans that wait, within :data:`SHUTDOWN_TIMEOUT_S`."""
+        """Send the queued spans, within :data:`SHUTDOWN_TIMEOUT_S`."""
         if self._provider is None:
             return
-        # The library waits longer than those who wait for this process to end.
+
+        # The library's own shutdown takes longer than a service manager waits.
         closing = threading.Thread(
             target=self._provider.shutdown, name='traces', daemon=True
         )
@@ -86,7 +96,8 @@ class DecisionExporter:
         closing.join(SHUTDOWN_TIMEOUT_S)
         self._provider = None
 
-    def _begin(self) -> TracerProvider:
+    def _make_provider(self) -> TracerProvider:
+        """Describe this process as the source of spans, and start the processor."""
         worker = os.getpid()
         resource = Resource.create(
             {
@@ -98,21 +109,23 @@ class DecisionExporter:
             }
         )
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor((self.processor or batches)(self.endpoint))
+        make_processor = self.processor or batches
+        provider.add_span_processor(make_processor(self.endpoint))
         return provider
 
 
 def batches(endpoint: str) -> SpanProcessor:
-    """A processor that sends many spans at a time to a collector. The headers that the
-    environment has for it are treated as secrets."""
+    """A processor that sends spans to a collector in batches. The values of the headers
+    that the environment sets for the collector are redacted from the log."""
     for name in HEADERS:
-        learn(each.partition('=')[2] for each in os.environ.get(name, '').split(','))
+        headers = os.environ.get(name, '').split(',')
+        learn(header.partition('=')[2] for header in headers)
     return BatchSpanProcessor(QuietExporter(endpoint), max_queue_size=MAX_WAITING_SPANS)
 
 
 class QuietExporter(OTLPSpanExporter):
-    """Logs a failure once, until it succeeds again. Nothing else of OpenTelemetry gets
-    into the log."""
+    """Logs a failure once, and the recovery once. The log has nothing else of
+    OpenTelemetry."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(endpoint=endpoint, timeout=COLLECTOR_TIMEOUT_S)
@@ -123,9 +136,11 @@ class QuietExporter(OTLPSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = super().export(spans)
-        except Exception as error:  # of whatever library
+        except Exception as error:
+            # requests, urllib3 and protobuf raise classes of their own.
             self._library.text = f'{type(error).__name__}: {error}'
             result = SpanExportResult.FAILURE
+
         succeeds = result is SpanExportResult.SUCCESS
         if self._succeeds and not succeeds:
             why = ' '.join(hide(self._library.text).split())
@@ -137,8 +152,8 @@ class QuietExporter(OTLPSpanExporter):
 
 
 class LastMessage(logging.Handler):
-    """Keeps the last message of OpenTelemetry; in the log it would stand again with
-    every batch."""
+    """Keeps the last message of OpenTelemetry. The library logs a failure again with
+    every batch, so its loggers do not reach the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,9 +168,10 @@ class LastMessage(logging.Handler):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Interval of a trace (seconds since 1970) with attributes.
+    """An interval of a trace with attributes. ``start`` and ``end`` are seconds since
+    1970.
 
-    :ivar failure: the fault that an operator must mend.
+    :ivar failure: the fault that an operator must repair.
     """
 
     name: str
@@ -166,99 +182,118 @@ class Span:
 
 
 def spans_of(decision: Decision, record: Record) -> list[Span]:
-    """The span of a decision that is over, and those of its steps one behind the
-    other."""
+    """The span of a decision, followed by the spans of its steps in order."""
     steps = decision.steps
-    moments = [decision.began, *(step.ended for step in steps)]
-    times = [record.at + moment - decision.began for moment in moments]
-    last = {step.name: step for step in steps}
     failure = record.result.failure
-    whole = _whole(record, decision.result)
+
+    # Steps have moments of a monotonic clock; spans need seconds since 1970.
+    offset = record.at - decision.began
+    times = [record.at]
+    times += [offset + step.ended for step in steps]
+
+    values = _request_values(record, decision.result)
     if len(steps) > MAX_SPANS:
-        whole['novasched.steps.left_out'] = len(steps) - MAX_SPANS
-    spans = [Span('select_destinations', times[0], times[-1], whole, failure)]
+        values['novasched.steps.left_out'] = len(steps) - MAX_SPANS
+    spans = [Span('select_destinations', times[0], times[-1], values, failure)]
+
+    latest = {step.name: step for step in steps}
     for step, start, end in zip(steps[:MAX_SPANS], times, times[1:], strict=False):
-        values = _values(step, record, latest=step is last[step.name])
-        failed = failure if step is steps[-1] else None
-        spans.append(Span(step.name, start, end, values, failed))
+        values = _step_values(step, record, is_latest=step is latest[step.name])
+        span = Span(step.name, start, end, values)
+        if step is steps[-1]:
+            span = replace(span, failure=failure)
+        spans.append(span)
     return spans
 
 
 def _send(
     tracer: trace.Tracer,
-    described: Span,
+    described_span: Span,
     context: Context,
     kind: trace.SpanKind = trace.SpanKind.INTERNAL,
 ) -> trace.Span:
-    values = described.values
-    start = int(described.start * 10**9)
-    span = tracer.start_span(described.name, context, kind, values, start_time=start)
-    if described.failure is not None:
-        span.set_status(trace.Status(trace.StatusCode.ERROR, described.failure))
-    span.end(int(described.end * 10**9))
+    span = tracer.start_span(
+        described_span.name,
+        context,
+        kind,
+        described_span.values,
+        start_time=int(described_span.start * 10**9),
+    )
+    if described_span.failure is not None:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, described_span.failure))
+    span.end(int(described_span.end * 10**9))
     return span
 
 
-def _whole(record: Record, name: str) -> Values:
+def _request_values(record: Record, result: str) -> Values:
+    """The attributes of the span of a request."""
     asked = record.asked
-    result = record.result
     offer = record.offer
     values: dict[str, AttributeValue | None] = {
-        'openstack.request_id': record.request_id and one_line(record.request_id),
-        'openstack.global_request_id': record.global_request_id
-        and one_line(record.global_request_id),
+        'openstack.request_id': _line(record.request_id),
+        'openstack.global_request_id': _line(record.global_request_id),
         'openstack.project_id': asked.project,
         'openstack.server_ids': [*asked.servers[:MAX_NAMES]],
         'novasched.record': record.id,
-        'novasched.result': name,
+        'novasched.result': result,
         'novasched.headline': render.headline(record),
         'novasched.servers': asked.count,
         'novasched.flavor': asked.flavor,
-        'novasched.zone': asked.zone and one_line(asked.zone),
-        'novasched.chosen': [*result.hosts[:MAX_NAMES]],
+        'novasched.zone': _line(asked.zone),
+        'novasched.chosen': [*record.result.hosts[:MAX_NAMES]],
         'novasched.seed': record.seed,
     }
     if offer is not None:
         values['novasched.candidates'] = offer.candidates
         values['novasched.hosts.offered'] = offer.hosts
         values['novasched.hosts.total'] = offer.total
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and value != []
-    }
+
+    present: Values = {}
+    for name, value in values.items():
+        if value is not None and value != []:
+            present[name] = value
+    return present
 
 
-def _values(step: Step, record: Record, latest: bool) -> Values:
-    """The attributes of a step. Placement's offer is that of the last attempt."""
+def _line(text: str | None) -> str | None:
+    return text and one_line(text)
+
+
+def _step_values(step: Step, record: Record, is_latest: bool) -> Values:
+    """The attributes of the span of a step.
+
+    :param is_latest: no later step has the same name. The record has the candidate
+        counts of the last attempt alone.
+    """
     offer = record.offer
-    attempt = step.attempt
-    if step.name == PLACEMENT and latest and offer is not None:
+    if step.name == PLACEMENT and is_latest and offer is not None:
         return {
             'novasched.candidates': offer.candidates,
             'novasched.providers': offer.providers,
         }
-    if step.name == HOSTS and latest and offer is not None:
+    if step.name == HOSTS and is_latest and offer is not None:
         return {
             'novasched.hosts.offered': offer.hosts,
             'novasched.hosts.total': offer.total,
         }
     if step.refused is not None:
         return {'novasched.refused': step.refused}
+
+    attempt = step.attempt
     if attempt is None:
         return {}
     ranking = attempt.ranking
     values: Values = {'novasched.server': attempt.index + 1}
     if step.name == WEIGHERS:
         values['novasched.hosts'] = attempt.passed
-        for best in ranking.best[:1]:
-            values |= {'novasched.host': best.host, 'novasched.weight': best.weight}
+        if ranking.best:
+            values['novasched.host'] = ranking.best[0].host
+            values['novasched.weight'] = ranking.best[0].weight
         return values
-    values |= {
-        'novasched.hosts.in': attempt.start,
-        'novasched.hosts.out': attempt.passed,
-        'novasched.hosts.in_flight': attempt.pending,
-    }
+
+    values['novasched.hosts.in'] = attempt.start
+    values['novasched.hosts.out'] = attempt.passed
+    values['novasched.hosts.in_flight'] = attempt.pending
     for result in ranking.filters:
         values[f'novasched.filter.{result.name}.in'] = result.start
         values[f'novasched.filter.{result.name}.out'] = result.end

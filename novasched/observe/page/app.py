@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The WSGI application of the page, read-only, for anybody who reaches the port.
+"""The WSGI application of the page. It only reads, and serves every client that
+reaches the port.
 
-A request is repeated only as escaped text in a page, and an error is one fixed line.
+A page repeats the request only as escaped text, and an error is one fixed line.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ HEADERS = {
     'Cache-Control': 'no-store',
 }
 DECISIONS_PER_PAGE = 50
+
 MAX_NODES = 50
-"""Nodes of a host that are shown."""
+"""Nodes that the page of a host shows."""
+
 MAX_DECISIONS_OF_HOST = 10
+"""Decisions that the page of a host shows."""
+
 MAX_DECISIONS_SEARCHED = 1000
-"""Decisions that chose a host, and newest decisions among which they are searched."""
+"""Newest decisions that are searched for the page of a host."""
 
 OK = '200 OK'
 UNAVAILABLE = '503 Service Unavailable'
@@ -60,9 +65,10 @@ PageResponse = tuple[str, str, bytes]
 class Page:
     """The application.
 
-    :param decisions_file: the file of decision records, if there is one.
-    :param zone: the availability zone of hosts that are in none.
-    :param remote: serve other machines than this one, too.
+    :param decisions_file: the file of decision records (``[novasched]
+        decisions_file``), or None.
+    :param zone: the availability zone of hosts without a zone.
+    :param remote: serve other machines, too (``[novasched] page_remote``).
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Page:
         self._file = decisions_file
         self._zone = zone
         self._remote = remote
-        self._trouble = ''
+        self._logged_failure = ''
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader('novasched.observe.page'),
             autoescape=True,
@@ -92,6 +98,7 @@ class Page:
             hosts=hosts,
             zone_of=lambda host: host.zone(zone) or hosts.NO_ZONE,
         )
+
         folder = files('novasched.observe.page') / 'static'
         self._files = {path: (folder / path[1:]).read_bytes() for path in FILES}
 
@@ -112,10 +119,12 @@ class Page:
                 raise BadQuery(
                     'This page is shown on its own machine alone.', '403 Forbidden'
                 )
+
             path = _text(environ, 'PATH_INFO')
             query = _text(environ, 'QUERY_STRING')
             if path in FILES:
                 return OK, FILES[path], self._files[path]
+
             match path.split('/', 2):
                 case [''] | ['', '']:
                     return self._hosts(query)
@@ -125,30 +134,41 @@ class Page:
                     return self._decision(name, query)
                 case ['', 'hosts', name] if name and queries.is_plain(name):
                     return self._host(name, query)
+
             raise BadQuery(NO_PAGE, NOT_FOUND)
         except BadQuery as error:
             title = error.status.partition(' ')[2]
             return self._shown('error', '', error.status, title=title, why=str(error))
 
     def _hosts(self, query: str) -> PageResponse:
-        asked = queries.parse(queries.HostsQuery, query)
+        hosts_query = queries.parse(queries.HostsQuery, query)
         view = self._watch.hosts()
-        found = hosts.heatmap(view, asked, self._zone)
-        if asked.page > found.pages:
+        heatmap = hosts.heatmap(view, hosts_query, self._zone)
+        if hosts_query.page > heatmap.pages:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
-        status = OK if view.known else UNAVAILABLE
-        return self._shown('hosts', './', status, view=view, query=asked, heatmap=found)
+
+        status = UNAVAILABLE
+        if view.known:
+            status = OK
+        return self._shown(
+            'hosts', './', status, view=view, query=hosts_query, heatmap=heatmap
+        )
 
     def _host(self, name: str, query: str) -> PageResponse:
         queries.parse(queries.PageQuery, query)
         view = self._watch.hosts()
-        found = [
-            (cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name
-        ]
-        if not found and view.known:
+        nodes = []
+        cells = []
+        for cell in view.cells:
+            for host in cell.hosts:
+                if host.host == name:
+                    nodes.append(host)
+                    cells.append(cell.name)
+        if not nodes and view.known:
             raise BadQuery('No host of that name is known.', NOT_FOUND)
-        if not found:
+        if not nodes:
             return self._shown('unknown', '../', UNAVAILABLE, view=view)
+
         records, notice = self._read(
             lambda reader: reader.choosing(
                 name, MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED
@@ -160,34 +180,36 @@ class Page:
             '../',
             OK,
             view=view,
-            cell=found[0][0],
-            host=found[0][1],
-            nodes=[node for _, node in found[:MAX_NODES]],
-            more=len(found) - MAX_NODES,
+            cell=cells[0],
+            host=nodes[0],
+            nodes=nodes[:MAX_NODES],
+            more=len(nodes) - MAX_NODES,
             records=records,
             notice=notice,
         )
 
     def _decisions(self, query: str) -> PageResponse:
-        asked = queries.parse(queries.DecisionsQuery, query)
-        skipped = (asked.page - 1) * DECISIONS_PER_PAGE
+        list_query = queries.parse(queries.DecisionsQuery, query)
+        skipped = (list_query.page - 1) * DECISIONS_PER_PAGE
 
         def read(reader: RecordReader) -> tuple[Any, int]:
-            most = DECISIONS_PER_PAGE + 1
-            if asked.q:
-                return reader.of(asked.q, most, skipped), 0
-            return reader.newest(most, skipped), reader.count()
+            # One record more than a page tells whether another page follows.
+            limit = DECISIONS_PER_PAGE + 1
+            if list_query.q:
+                return reader.of(list_query.q, limit, skipped), 0
+            return reader.newest(limit, skipped), reader.count()
 
         (records, kept), notice = self._read(read, ([], 0))
-        if asked.page > 1 and not records:
+        if list_query.page > 1 and not records:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
+
         more = len(records) > DECISIONS_PER_PAGE
         records = records[:DECISIONS_PER_PAGE]
         return self._shown(
             'decisions',
             './',
             OK,
-            query=asked,
+            query=list_query,
             records=records,
             kept=kept,
             more=more,
@@ -195,48 +217,58 @@ class Page:
         )
 
     def _decision(self, id: str, query: str) -> PageResponse:
-        asked = queries.parse(queries.DecisionQuery, query)
+        host_query = queries.parse(queries.DecisionQuery, query)
 
         def read(reader: RecordReader) -> tuple[Any, Any]:
             record = reader.by_id(id)
-            return record, reader.rejections(record) if record and asked.host else None
+            if record is None or not host_query.host:
+                return record, None
+            return record, reader.rejections(record)
 
         (record, rejections), notice = self._read(read, (None, None))
         if record is None:
-            raise BadQuery(
-                notice or 'No decision of that id is kept.',
-                UNAVAILABLE if notice == UNREADABLE else NOT_FOUND,
-            )
-        why = render.why_not(record, asked.host, rejections) if asked.host else ()
-        return self._shown('decision', '../', OK, query=asked, record=record, why=why)
+            if notice == UNREADABLE:
+                raise BadQuery(notice, UNAVAILABLE)
+            raise BadQuery(notice or 'No decision of that id is kept.', NOT_FOUND)
+
+        why: list[str] = []
+        if host_query.host:
+            why = render.why_not(record, host_query.host, rejections)
+        return self._shown(
+            'decision', '../', OK, query=host_query, record=record, why=why
+        )
 
     def _read(
         self, read: Callable[[RecordReader], Any], nothing: Any
     ) -> tuple[Any, str]:
-        """Read the file; the result, or ``nothing`` and the reason."""
+        """Read the file of decisions. The answer is the result and an empty notice, or
+        ``nothing`` and a notice for the reader of the page."""
         if not self._file:
             return nothing, NO_FILE
         if not Path(self._file).exists():
             return nothing, NO_RECORD
+
         try:
             with closing(RecordReader(self._file)) as reader:
                 return read(reader), ''
         except UnreadableRecords as error:
-            if str(error) != self._trouble:  # logged once, not for each request
-                self._trouble = str(error)
+            # Clients can repeat the request; the log has a line for each new failure.
+            if str(error) != self._logged_failure:
+                self._logged_failure = str(error)
                 LOG.warning('The page cannot show decisions: %s', error)
             return nothing, UNREADABLE
 
     def _shown(self, name: str, root: str, status: str, **values: Any) -> PageResponse:
-        """A page; ``root`` is the relative path from it to the first page."""
+        """Render a page. ``root`` is the relative path from the page to the first
+        page."""
         template = self._templates.get_template(f'{name}.html')
         return status, HTML, template.render(root=root, **values).encode()
 
 
 def _text(environ: WSGIEnvironment, name: str) -> str:
-    """A part of the URL, which WSGI passes as latin-1.
+    """A part of the URL. WSGI passes its bytes as latin-1 (PEP 3333).
 
-    :raises BadQuery: it is no text.
+    :raises BadQuery: the bytes are not UTF-8.
     """
     try:
         return str(environ.get(name, '')).encode('latin-1').decode()

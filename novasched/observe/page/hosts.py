@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of all cells at one moment, their resources, and the heatmap or table of
-them."""
+"""Hosts of all cells at one moment, their resources, and the heatmap or table that
+shows them."""
 
 import re
 from collections import Counter, defaultdict
@@ -16,7 +16,8 @@ from novasched.scheduler.model.host import DISABLED, DOWN, UP, Host, state
 from novasched.scheduler.model.numa import HostCell
 
 MAX_PAGE_SIZES = 8
-"""Page sizes of a NUMA cell that are shown."""
+"""Page sizes of a NUMA cell that the page of a host lists."""
+
 TILES_PER_PAGE = 10_000
 ROWS_PER_PAGE = 200
 NUMA_CELLS_PER_TILE = 8
@@ -26,7 +27,7 @@ UNITS = ('MiB', 'GiB', 'TiB', 'PiB')
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The used part of a limit, which includes overcommitment."""
+    """The used part of a limit. The limit includes the allocation ratio."""
 
     used: float = 0.0
     limit: float = 0.0
@@ -58,9 +59,14 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of hosts. ``parts`` are the amounts of a host's NUMA cells where it
-    has them, else its one amount; ``describe`` says in words how much is free;
-    ``ratio`` is the attribute that has the allocation ratio, if there is one."""
+    """A resource of hosts.
+
+    :ivar parts: reads the amount of each NUMA cell, or the one amount of a host without
+        NUMA cells.
+    :ivar describe: says how much of an amount is free.
+    :ivar ratio: name of the host attribute with the allocation ratio; empty for a
+        resource without allocation ratio.
+    """
 
     title: str
     parts: Callable[[Host], Sequence[Amount]]
@@ -73,20 +79,30 @@ class Resource:
 
 def total(amounts: Iterable[Amount]) -> Amount:
     parts = tuple(amounts)
-    return Amount(sum(each.used for each in parts), sum(each.limit for each in parts))
+    return Amount(sum(part.used for part in parts), sum(part.limit for part in parts))
 
 
 def describe_size(amount: Amount) -> str:
     """The free part of an amount in MiB, in words."""
+    if not amount.limit:
+        return 'none'
+
+    # Values of the largest unit that keeps the limit at 1 or above, with three
+    # significant digits.
     size = abs(amount.limit)
     power = 0
     while size >= 1024 and power < len(UNITS) - 1:
-        size = size / 1024
-        power = power + 1
-    if not amount.limit:
-        return 'none'
-    free, limit = (each / 1024**power for each in (amount.free, amount.limit))
-    digits = 2 if power and size < 10 else 0 if size >= 100 or not power else 1
+        size /= 1024
+        power += 1
+    if power == 0 or size >= 100:
+        digits = 0
+    elif size >= 10:
+        digits = 1
+    else:
+        digits = 2
+
+    free = amount.free / 1024**power
+    limit = amount.limit / 1024**power
     return f'{free:,.{digits}f} of {limit:,.{digits}f} {UNITS[power]} free'
 
 
@@ -119,7 +135,7 @@ def _pinned(host: Host) -> Sequence[Amount]:
 
 
 def pinned_cpus(cell: HostCell) -> Amount:
-    """The CPUs of a NUMA cell that only one guest can have."""
+    """The dedicated CPUs of a NUMA cell (``[compute] cpu_dedicated_set``)."""
     return Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset))
 
 
@@ -132,15 +148,17 @@ RESOURCES = {
 STATES = (UP, DOWN, DISABLED)
 NO_ZONE = '(no zone)'
 NO_AGGREGATE = '(no aggregate)'
+
 Entry = tuple[str, Host]
-"""The name of a cell, and a host in it."""
+"""The name of a cell, and a host of the cell."""
+
 Item = TypeVar('Item')
 
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """A cell's hosts as they were ``age`` seconds ago; None if it has never
-    answered."""
+    """The hosts of a cell as of ``age`` seconds ago. ``age`` is None until the cell has
+    answered for the first time."""
 
     name: str
     hosts: Collection[Host] = ()
@@ -152,7 +170,7 @@ class CellView:
 class HostsView:
     """All cells.
 
-    :ivar failure: the reason why they cannot be read.
+    :ivar failure: the reason why the cells cannot be read.
     :ivar stale: zones and aggregates are old values.
     """
 
@@ -162,29 +180,36 @@ class HostsView:
 
     @property
     def known(self) -> bool:
-        """True if any cell has ever answered, or there is none."""
+        """True if a cell has answered at least once, or the cloud has no cell."""
         return bool(self.age) or not (self.cells or self.failure)
 
     @property
     def age(self) -> str:
-        known = [cell.age for cell in self.cells if cell.age is not None]
-        if known:
-            return ago(min(known))
+        ages = [cell.age for cell in self.cells if cell.age is not None]
+        if ages:
+            return ago(min(ages))
         return ''
 
     def warnings(self) -> Iterator[str]:
         """Limits of the view, in sentences."""
         if self.failure:
             yield self.failure
+
         for cell in self.cells:
-            if not cell.answers and cell.age is None:
-                yield f'Cell {cell.name} does not answer; its hosts are not shown.'
-            elif (not cell.answers or self.failure) and cell.age is not None:
-                how = f'hosts are shown as they were {ago(cell.age)}'
+            if cell.age is None:
+                if not cell.answers:
+                    yield f'Cell {cell.name} does not answer; its hosts are not shown.'
+            elif not cell.answers:
                 yield (
-                    f'Cell {cell.name}{"" if cell.answers else " does not answer"}: its'
-                    f' {how}.'
+                    f'Cell {cell.name} does not answer: its hosts are shown as they'
+                    f' were {ago(cell.age)}.'
                 )
+            elif self.failure:
+                yield (
+                    f'Cell {cell.name}: its hosts are shown as they were'
+                    f' {ago(cell.age)}.'
+                )
+
         if self.stale:
             yield (
                 'The API database does not answer: zones and aggregates are shown as'
@@ -201,7 +226,8 @@ def ago(seconds: float) -> str:
 
 
 def name_of(host: Host) -> str:
-    """The name of a host, with that of its node if it differs."""
+    """The name of a host. The name of the node is added where it differs, as with
+    Ironic."""
     same = host.host.partition('.')[0] == host.nodename.partition('.')[0]
     if same:
         return host.host
@@ -217,11 +243,11 @@ def disabled_reason(host: Host) -> str:
 
 def describe_pages(cell: HostCell) -> str:
     """The free pages of a NUMA cell, by size."""
-    kinds = cell.mempages[:MAX_PAGE_SIZES]
-    return ', '.join(
-        f'{each.free:,} of {each.total:,} x {_page_size(each.size_kb)}'
-        for each in kinds
-    )
+    texts = []
+    for pages in cell.mempages[:MAX_PAGE_SIZES]:
+        size = _page_size(pages.size_kb)
+        texts.append(f'{pages.free:,} of {pages.total:,} x {size}')
+    return ', '.join(texts)
 
 
 def _page_size(kib: int) -> str:
@@ -243,8 +269,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts of a cell, zone or aggregate; ``amount`` and :func:`bars` are of those that
-    are up and enabled."""
+    """The hosts of a cell, zone or aggregate. ``amount`` and :func:`bars` count the
+    hosts that are up and enabled."""
 
     name: str
     states: Mapping[str, int]
@@ -255,10 +281,11 @@ class HostGroup:
 
 @dataclass(frozen=True, slots=True)
 class Heatmap:
-    """The hosts of a query. Groups and rows, which are those of the table, are of its
-    page.
+    """The hosts of a query.
 
-    :ivar totals: the sum of each resource of the hosts that are up and enabled.
+    :ivar totals: the sum of each resource over the hosts that are up and enabled.
+    :ivar groups: the groups on the current page of the map.
+    :ivar rows: the rows on the current page of the table.
     """
 
     hosts: int
@@ -273,39 +300,50 @@ class Heatmap:
 def heatmap(view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
     """The heatmap of a query.
 
-    :param zone: the availability zone of hosts in none.
+    :param zone: the availability zone of hosts without a zone
+        (``[DEFAULT] default_availability_zone``).
     """
-    groups = _grouped(view, query, zone)
-    shown = {host.uuid: (cell, host) for each in groups.values() for cell, host in each}
+    grouped = _grouped(view, query, zone)
     resource = RESOURCES[query.show]
 
-    def key(entry: Entry) -> Any:
-        share = resource.of(entry[1]).share if query.order == 'fullest' else None
+    # A host of several aggregates is in several groups, and counts once.
+    entries: dict[str, Entry] = {}
+    for members in grouped.values():
+        for cell, host in members:
+            entries[host.uuid] = (cell, host)
+
+    def order(entry: Entry) -> Any:
+        share = None
+        if query.order == 'fullest':
+            share = resource.of(entry[1]).share
         return -(share or 0.0), natural(name_of(entry[1]))
 
     rows: Sequence[Entry] = ()
-    heads: Iterable[HostGroup] = ()
+    groups: list[HostGroup] = []
     if query.form == 'table':
-        rows, pages = _page(sorted(shown.values(), key=key), query.page, ROWS_PER_PAGE)
-    else:
-        named = [
-            (name, each) for name in groups for each in sorted(groups[name], key=key)
-        ]
-        tiles, pages = _page(named, query.page, TILES_PER_PAGE)
-        heads = (
-            _group(name, groups[name], [host for _, (_, host) in part], resource)
-            for name, part in groupby(tiles, key=itemgetter(0))
+        rows, pages = _page(
+            sorted(entries.values(), key=order), query.page, ROWS_PER_PAGE
         )
-    hosts = [host for _, host in shown.values()]
+    else:
+        tiles: list[tuple[str, Host]] = []
+        for name, members in grouped.items():
+            tiles += [(name, host) for _, host in sorted(members, key=order)]
+        page, pages = _page(tiles, query.page, TILES_PER_PAGE)
+        for name, part in groupby(page, key=itemgetter(0)):
+            shown_hosts = [host for _, host in part]
+            groups.append(_group(name, grouped[name], shown_hosts, resource))
+
+    hosts = [host for _, host in entries.values()]
     usable = [host for host in hosts if state(host) == UP]
+    totals = [(kind, total(map(kind.of, usable))) for kind in RESOURCES.values()]
     return Heatmap(
-        len(hosts),
-        Counter(map(state, hosts)),
-        sum(host.num_instances for host in hosts),
-        tuple((each, total(map(each.of, usable))) for each in RESOURCES.values()),
-        tuple(heads),
-        rows,
-        pages,
+        hosts=len(hosts),
+        states=Counter(map(state, hosts)),
+        servers=sum(host.num_instances for host in hosts),
+        totals=tuple(totals),
+        groups=tuple(groups),
+        rows=rows,
+        pages=pages,
     )
 
 
@@ -316,9 +354,13 @@ def _page(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item]
 
 def natural(text: str) -> list[int | str]:
     """A sort key by which host2 comes before host10."""
-    return [
-        int(each) if each.isdecimal() else each for each in re.split(r'(\d+)', text)
-    ]
+    key: list[int | str] = []
+    for part in re.split(r'(\d+)', text):
+        if part.isdecimal():
+            key.append(int(part))
+        else:
+            key.append(part)
+    return key
 
 
 def _group_names(
@@ -327,54 +369,57 @@ def _group_names(
     if by == 'zone':
         return [host.zone(zone) or NO_ZONE]
     if by == 'aggregate':
-        return [each.name for each in host.aggregates] or [NO_AGGREGATE]
+        return [aggregate.name for aggregate in host.aggregates] or [NO_AGGREGATE]
     return [cell.name]
 
 
 def _grouped(
     view: HostsView, query: HostsQuery, zone: str | None
 ) -> Mapping[str, list[Entry]]:
+    """The hosts of a query by the name of their group, in natural order."""
     groups: dict[str, list[Entry]] = defaultdict(list)
     for cell in view.cells:
         for host in cell.hosts:
-            named = query.name.lower() in name_of(host).lower()
-            if named and query.state in ('all', state(host)):
-                for name in _group_names(cell, host, query.by, zone):
-                    groups[name].append((cell.name, host))
-    return {
-        name: groups[name]
-        for name in sorted(groups, key=natural)
-        if query.within in ('', name)
-    }
+            if query.name.lower() not in name_of(host).lower():
+                continue
+            if query.state not in ('all', state(host)):
+                continue
+            for name in _group_names(cell, host, query.by, zone):
+                groups[name].append((cell.name, host))
+
+    names = sorted(groups, key=natural)
+    return {name: groups[name] for name in names if query.within in ('', name)}
 
 
 def _group(
-    name: str, entries: Sequence[Entry], shown: Sequence[Host], resource: Resource
+    name: str, entries: Sequence[Entry], shown_hosts: Sequence[Host], resource: Resource
 ) -> HostGroup:
-    """A group with the tiles of some of its hosts."""
+    """A group with the tiles of the hosts on the current page."""
     hosts = [host for _, host in entries]
     amounts = [resource.of(host) for host in hosts if state(host) == UP]
     return HostGroup(
-        name,
-        Counter(map(state, hosts)),
-        total(amounts),
-        bars(Counter(each.level for each in amounts)),
-        tuple([_tile(host, resource) for host in shown]),
+        name=name,
+        states=Counter(map(state, hosts)),
+        amount=total(amounts),
+        bars=bars(Counter(amount.level for amount in amounts)),
+        tiles=tuple([_tile(host, resource) for host in shown_hosts]),
     )
 
 
 def _tile(host: Host, resource: Resource) -> Tile:
-    every = resource.parts(host)
-    now = state(host)
-    parts = every[:NUMA_CELLS_PER_TILE]
-    text = resource.describe(total(every))
-    if len(every) > 1:
-        text += (
-            f', by NUMA cell {", ".join(f"{x.free:.0f}/{x.limit:.0f}" for x in parts)}'
-        )
+    amounts = resource.parts(host)
+    parts = amounts[:NUMA_CELLS_PER_TILE]
     levels = tuple(part.level for part in parts) or (None,)
-    words = '' if now == UP else f', {now}'
-    return Tile(host.host, levels, now, f'{name_of(host)}{words}: {text}')
+
+    text = resource.describe(total(amounts))
+    if len(amounts) > 1:
+        cells = [f'{part.free:.0f}/{part.limit:.0f}' for part in parts]
+        text += f', by NUMA cell {", ".join(cells)}'
+    current = state(host)
+    title = name_of(host)
+    if current != UP:
+        title += f', {current}'
+    return Tile(host.host, levels, current, f'{title}: {text}')
 
 
 def bars(spread: Mapping[int | None, int]) -> Sequence[tuple[int, int, float, float]]:

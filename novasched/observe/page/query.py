@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses queries, which are text from anybody, within bounds, and checks access."""
+"""Parsing of query strings, which are untrusted text, and the check of access."""
 
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
@@ -8,15 +8,17 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 MAX_QUERY_LENGTH = 2000
+"""Characters of a query string."""
+
 MAX_TEXT_LENGTH = 255
-"""Characters of a query, and of each text in it."""
+"""Characters of a parameter."""
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]
 PageNumber = Annotated[int, msgspec.Meta(ge=1, le=9999)]
 
 
 class BadQuery(ValueError):
-    """There is no such page. The text is fixed, and repeats nothing of the query."""
+    """The page does not exist. The text is fixed and repeats nothing of the query."""
 
     def __init__(self, text: str, status: str = '400 Bad Request') -> None:
         super().__init__(text)
@@ -24,12 +26,11 @@ class BadQuery(ValueError):
 
 
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters of a page, all of which may be left out; of some pages there are
-    none."""
+    """The parameters of a page. Every parameter is optional."""
 
 
 class HostsQuery(PageQuery, frozen=True):
-    """The page of hosts."""
+    """The parameters of the page of hosts."""
 
     show: Literal['ram', 'vcpus', 'disk', 'pinned'] = 'ram'
     by: Literal['cell', 'zone', 'aggregate'] = 'cell'
@@ -42,14 +43,16 @@ class HostsQuery(PageQuery, frozen=True):
 
 
 class DecisionsQuery(PageQuery, frozen=True):
-    """The newest decisions, or those on an instance or of a request."""
+    """The parameters of the list of decisions. ``q`` is the UUID of an instance or the
+    id of a request."""
 
     q: Text = ''
     page: PageNumber = 1
 
 
 class DecisionQuery(PageQuery, frozen=True):
-    """One decision, and the reasons against a host."""
+    """The parameters of the page of a decision. ``host`` asks for the reasons against
+    that host."""
 
     host: Text = ''
 
@@ -58,37 +61,40 @@ AnyQuery = TypeVar('AnyQuery', bound=PageQuery)
 
 
 def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
-    """Parse a query. A parameter without a value has its default.
+    """Parse a query string. A parameter without a value gets its default.
 
-    :raises BadQuery: it has a parameter or value that the page does not have.
+    :raises BadQuery: the page does not have the parameter or the value.
     """
     if len(query) > MAX_QUERY_LENGTH:
         raise BadQuery('The query is too long.')
+
     try:
         pairs = parse_qsl(
             query, keep_blank_values=True, errors='strict', max_num_fields=16
         )
         values = {name: text.strip() for name, text in pairs}
         if len(values) < len(pairs) or not all(map(is_plain, values.values())):
-            raise ValueError('a name that stands twice, or characters that no name has')
-        defaults = msgspec.structs.asdict(kind())
-        given = {
-            name: text or defaults.get(name, text) for name, text in values.items()
-        }
-        return msgspec.convert(given, kind, strict=False)
+            raise ValueError('repeated parameter, or unprintable characters')
+
+        parameters = msgspec.structs.asdict(kind())
+        for name, text in values.items():
+            if text or name not in parameters:
+                parameters[name] = text
+        # convert() refuses unknown names, values outside of a Literal, and long texts.
+        return msgspec.convert(parameters, kind, strict=False)
     except ValueError:
         raise BadQuery('This page has no such parameter or value.') from None
 
 
-def link(wanted: PageQuery, **changes: Any) -> str:
-    """The query as part of a link, with changes, from its first page on."""
-    if hasattr(wanted, 'page'):
+def link(query: PageQuery, **changes: Any) -> str:
+    """A link to the same page with some parameters changed. The link leads to the first
+    page of a list unless ``page`` is among the changes."""
+    if hasattr(query, 'page'):
         changes = {'page': 1, **changes}
-    values = msgspec.structs.asdict(msgspec.structs.replace(wanted, **changes))
-    defaults = msgspec.structs.asdict(type(wanted)())
-    return '?' + urlencode(
-        {key: each for key, each in values.items() if each != defaults[key]}
-    )
+    values = msgspec.structs.asdict(msgspec.structs.replace(query, **changes))
+    defaults = msgspec.structs.asdict(type(query)())
+    changed = {key: value for key, value in values.items() if value != defaults[key]}
+    return '?' + urlencode(changed)
 
 
 def is_plain(text: str) -> bool:
@@ -97,9 +103,10 @@ def is_plain(text: str) -> bool:
 
 
 def is_local(peer: str, host: str) -> bool:
-    """True if a request comes from this machine and names it. Without the name, a web
-    site could resolve its own name to this machine and read the page by a local browser
-    (DNS rebinding).
+    """True if a request comes from this machine and addresses this machine.
+
+    The Host header is checked because of DNS rebinding: a web site can resolve its own
+    name to the loopback address and read the page through a local browser.
 
     :param peer: the address of the client.
     :param host: the Host header, or an empty text.
@@ -116,4 +123,5 @@ def _is_loopback(text: str) -> bool:
         address = ip_address(text)
     except ValueError:
         return False
+    # ::ffff:127.0.0.1 is how a dual-stack socket shows an IPv4 client.
     return (getattr(address, 'ipv4_mapped', None) or address).is_loopback
