@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out what each host lacks that Placement does not offer.
+"""Finds the constraints that keep Placement from offering a host.
 
-Placement is asked about one constraint of the query at a time: which providers meet it.
-That is far cheaper than a query for candidates. It happens after the request has been
-answered, with connections of its own, and without the limits that hold for requests.
-While the circuit to Placement is open, diagnoses do not ask Placement either. All
-diagnoses together take a bounded share of Placement's time, however many requests are
-refused.
+Placement is queried about one constraint of the request at a time: which resource
+providers meet the constraint. That is far cheaper than a query for allocation
+candidates. A diagnosis runs after the request has been answered, with connections of
+its own, and without the limits of requests. While the circuit to Placement is open, no
+diagnosis queries Placement. All diagnoses together take a bounded share of Placement's
+time, however many requests are refused.
 
-A host lacks a constraint where no provider of its tree meets it, nor one that shares
-with it. What is left then is how the parts fit together, which only the query itself
-can tell.
+A host lacks a constraint if neither a provider of the host's tree nor a sharing
+provider meets the constraint. A host that meets each constraint alone may still have no
+allocation candidate; the query of the request itself decides that.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from novasched.observe.records.from_decision import grouped, host_names
 from novasched.observe.records.questions import (
     EVERYONE,
     Meeting,
+    PlacementQueries,
     Questions,
     RefusedQuery,
 )
@@ -52,12 +53,13 @@ from novasched.scheduler.prefilters.request_filter import TENANT_KEY
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """One thing that a host lacks.
+    """A constraint that a host does not meet.
 
-    :ivar rank: its place in the order in which hosts are counted, each by its first
-        one.
-    :ivar words: follow a number of hosts.
-    :ivar name: of the constraint, in the words of those who set it.
+    :ivar rank: position of the constraint. A host counts under its lack of the lowest
+        rank.
+    :ivar words: the lack in words that follow a number of hosts.
+    :ivar reason: the lack of this host.
+    :ivar name: the constraint, in the words of the user or operator who set it.
     """
 
     rank: int
@@ -84,24 +86,25 @@ ZONE = 'in another zone'
 PROJECTS = 'for other projects'
 OUTSIDE = 'outside of the aggregates'
 FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
-"""Words for constraints that are looked at before others of their kind."""
+"""Constraints that come before the other constraints of their kind."""
 
 PLACEMENT_SHARE = 0.25
-"""The part of one Placement worker's time that the diagnoses of all processes may take,
-as much as remembered answers may (:data:`novasched.placement.remembered.SHARE`)."""
+"""The part of the time of one worker of Placement that the diagnoses of all processes
+may take, as much as remembered answers may take
+(:data:`novasched.placement.remembered.SHARE`)."""
 
 Lacking = dict[str, list[Lack]]
-"""What each host lacks, by UUID, in order."""
+"""The lacks of each host by UUID, in the order of their ranks."""
 
 
 @dataclass(eq=False)
 class Diagnoser:
-    """Says why Placement did not offer the hosts that it did not.
+    """Finds out why Placement did not offer hosts.
 
-    :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or
-        later.
-    :param circuit_open: tells whether the circuit to Placement is open.
-    :param processes: the number of processes that share the time for diagnoses.
+    :param hosts: reads the hosts of all cells by UUID, as of a moment (monotonic
+        seconds) or later.
+    :param circuit_open: True while the circuit to Placement is open.
+    :param processes: number of processes that share the time for diagnoses.
     :param clock: monotonic seconds.
     """
 
@@ -116,176 +119,241 @@ class Diagnoser:
     _pause_until: float = field(default=-math.inf, init=False)
 
     def pause(self) -> float:
-        """Seconds until Placement may be asked for the next diagnosis."""
+        """Seconds until the next diagnosis may query Placement."""
         return max(0.0, self._pause_until - self.clock())
 
     def __call__(self, decision: Decision) -> tuple[Diagnosis, StageRejections]:
-        """The numbers of hosts by what they lack first, and all that each one lacks.
+        """The number of hosts by their first lack, and all lacks of each host.
 
         :raises NovaschedError: Placement or a database does not answer.
         """
         request = decision.narrowed or decision.request
-        left = self._not_offered(decision, request)
-        strings = [each.string for each in query.build_all(request, self.settings)]
-        wanted = [query.constraints(string) for string in strings]
-        number = len(dict.fromkeys(each for row in wanted for each in row))
-        asking = self._questions(
+        hosts = self._hosts_not_offered(decision, request)
+        query_strings = []
+        constraints = []
+        for built in query.build_all(request, self.settings):
+            query_strings.append(built.string)
+            constraints.append(query.constraints(built.string))
+        number = len(set().union(*constraints))
+
+        questions = self._questions(
             self.settings.decisions_questions, request, decision.basis
         )
         try:
-            lacking = self._lacking(wanted, left, asking, decision.basis)
-            limit = query.limit(request, self.settings)
-            count = decision.counts.candidates if decision.counts else 0
-            whole = BEYOND if limit and count >= limit else SINCE
-            if not asking.is_over:
-                self._look_at_wholes(strings, lacking, left, asking, whole)
+            lacking = self._lacking(constraints, hosts, questions)
+            if not questions.queries.is_exhausted:
+                if self._is_cut(decision, request):
+                    whole = BEYOND
+                else:
+                    whole = SINCE
+                self._ask_whole_queries(query_strings, lacking, questions, whole)
         except RefusedQuery as error:
-            return Diagnosis((), asking.asked, number, str(error)), _rejections({}, {})
+            diagnosis = Diagnosis(
+                asked=questions.queries.sent, constraints=number, refusal=str(error)
+            )
+            return diagnosis, _rejections({}, {})
         finally:
             pauses = self.processes / PLACEMENT_SHARE - 1
-            self._pause_until = self.clock() + pauses * asking.seconds
-        nearest = Counter(each[0].name for each in lacking.values() if len(each) == 1)
-        alone = tuple(ReasonCount(*each) for each in nearest.most_common() if each[0])
-        stages = _stages(lacking)
-        found = Diagnosis((), asking.asked, number, lacking=stages, nearest=alone)
-        return found, _rejections(lacking, left)
+            self._pause_until = self.clock() + pauses * questions.queries.seconds
 
-    def _questions(self, most: int, request: Request, basis: Basis) -> Questions:
-        return Questions(
-            self.http,
-            self._answers,
-            most,
-            request,
-            basis.began,
-            circuit_open=self.circuit_open,
-            clock=self.clock,
+        diagnosis = Diagnosis(
+            asked=questions.queries.sent,
+            constraints=number,
+            lacking=_stages(lacking),
+            nearest=_nearest(lacking),
         )
+        return diagnosis, _rejections(lacking, hosts)
 
-    def _not_offered(self, decision: Decision, request: Request) -> Mapping[str, Host]:
+    def _questions(self, limit: int, request: Request, basis: Basis) -> Questions:
+        queries = PlacementQueries(
+            self.http, request.trace_id, limit, self.circuit_open, self.clock
+        )
+        return Questions(queries, self._answers, request, basis)
+
+    def _is_cut(self, decision: Decision, request: Request) -> bool:
+        """True if ``[scheduler] max_placement_results`` may have cut the answer."""
+        limit = query.limit(request, self.settings)
+        if not limit:
+            return False
+        return decision.counts is not None and decision.counts.candidates >= limit
+
+    def _hosts_not_offered(
+        self, decision: Decision, request: Request
+    ) -> Mapping[str, Host]:
         """The hosts that Placement did not offer, by UUID."""
         offered: set[str] = set()
         if decision.attempts:
             ranking = decision.attempts[0].ranking
-            offered.update(
-                host.uuid for each in ranking.filters for host in each.rejected_hosts
-            )
             offered.update(host.uuid for host in ranking.hosts)
-        known = self.hosts(decision.basis.read_since)
-        return {uuid: host for uuid, host in known.items() if uuid not in offered}
+            for result in ranking.filters:
+                offered.update(host.uuid for host in result.rejected_hosts)
+
+        hosts = self.hosts(decision.basis.read_since)
+        return {uuid: host for uuid, host in hosts.items() if uuid not in offered}
 
     def _lacking(
         self,
-        wanted: Sequence[Sequence[Constraint]],
-        left: Mapping[str, Host],
-        asking: Questions,
-        basis: Basis,
+        constraints: Sequence[Sequence[Constraint]],
+        hosts: Mapping[str, Host],
+        questions: Questions,
     ) -> Lacking:
-        """The lacks of each host by one of the queries: by that which it comes further
-        with."""
-        known = self._known(wanted, basis)
-        rows = [self._lacking_of(each, left, asking, known) for each in wanted]
-        lacking = {
-            uuid: max((row[uuid] for row in rows), key=_first_rank) for uuid in left
-        }
-        lacks_any = (
-            uuid for uuid in left if lacking[uuid] and lacking[uuid][0].words != ANOTHER
-        )
-        unnamed = [uuid for uuid in lacks_any if uuid not in asking.named]
-        if unnamed and (everyone := asking.meeting(EVERYONE)):
-            strangers = (uuid for uuid in unnamed if uuid not in everyone.roots)
-            lacking.update((uuid, [UNKNOWN]) for uuid in strangers)
-        destination = asking.request.requested_destination
-        if (
-            destination
-            and destination.cell_uuid
-            and not destination.allow_cross_cell_move
-        ):
-            cell = destination.cell_uuid
-            elsewhere = (uuid for uuid, host in left.items() if host.cell_uuid != cell)
-            lacking.update((uuid, [ELSEWHERE]) for uuid in elsewhere)
+        """The lacks of each host.
+
+        A request with pinned CPUs may have two queries, with PCPU and with VCPU
+        (``[workarounds] disable_fallback_pcpu_query``). The query whose first lack
+        comes later counts for a host.
+        """
+        aggregates = self._named_aggregates(constraints, questions.basis)
+        by_query = []
+        for row in constraints:
+            by_query.append(self._lacking_of_query(row, hosts, questions, aggregates))
+        lacking: Lacking = {}
+        for uuid in hosts:
+            lacking[uuid] = max((row[uuid] for row in by_query), key=_first_rank)
+
+        # A host that no answer named may have no provider at all.
+        unnamed = []
+        for uuid, lacks in lacking.items():
+            if lacks and lacks[0].words != ANOTHER and uuid not in questions.named:
+                unnamed.append(uuid)
+        if unnamed and (everyone := questions.meeting(EVERYONE)):
+            for uuid in unnamed:
+                if uuid not in everyone.roots:
+                    lacking[uuid] = [UNKNOWN]
+
+        # As in nova, a destination in a cell leaves out the hosts of other cells,
+        # whatever Placement says of them.
+        destination = questions.request.requested_destination
+        if destination is None or not destination.cell_uuid:
+            return lacking
+        if destination.allow_cross_cell_move:
+            return lacking
+        for uuid, host in hosts.items():
+            if host.cell_uuid != destination.cell_uuid:
+                lacking[uuid] = [ELSEWHERE]
         return lacking
 
-    def _lacking_of(
+    def _lacking_of_query(
         self,
         constraints: Sequence[Constraint],
-        left: Mapping[str, Host],
-        asking: Questions,
-        known: Sequence[Aggregate],
+        hosts: Mapping[str, Host],
+        questions: Questions,
+        aggregates: Sequence[Aggregate],
     ) -> Lacking:
-        lacking: Lacking = {uuid: [] for uuid in left}
-        shares = asking.shares()
-        texts = [
-            _ConstraintTexts(each, asking.request, known, not shares)
-            for each in constraints
-        ]
-        texts.sort(key=lambda each: each.place)
+        """The lacks of each host by one query."""
+        shares = questions.shares()
+        texts = []
+        for constraint in constraints:
+            texts.append(
+                _ConstraintTexts(constraint, questions.request, aggregates, not shares)
+            )
+        texts.sort(key=lambda text: text.position)
+
+        lacking: Lacking = {uuid: [] for uuid in hosts}
         for number, describe in enumerate(texts, 1):
             constraint = describe.constraint
-            rank = 0 if constraint.kind == 'host' else UNKNOWN.rank + number
+            without = _hosts_without(constraint, hosts, questions, shares)
+            rank = UNKNOWN.rank + number
             if constraint.kind == 'host':
-                without: Collection[str] = left.keys() - {constraint.value}
-            elif (met := asking.meeting(constraint.question)) is None:
-                continue
-            elif constraint.forbidden:
-                without = left.keys() & met.providers
-            else:
-                without = left.keys() - (
-                    met.providers if constraint.of_root else met.roots
-                )
-                if constraint.kind in ('trait', 'resource') and not constraint.of_root:
-                    for provider in shares.keys() & met.providers:
-                        without -= shares[provider]
+                rank = 0
             for uuid in without:
-                lacking[uuid].append(describe(left[uuid], rank))
+                lacking[uuid].append(describe(hosts[uuid], rank))
         return lacking
 
-    def _look_at_wholes(
+    def _ask_whole_queries(
         self,
-        strings: Sequence[str],
+        query_strings: Sequence[str],
         lacking: Lacking,
-        left: Mapping[str, Host],
-        asking: Questions,
+        questions: Questions,
         whole: Lack,
     ) -> None:
-        """Add what becomes of hosts that meet each constraint, by the queries
-        themselves.
+        """Add a lack to hosts that meet each constraint alone, from the answers to the
+        queries of the request.
 
-        :param whole: for those that the queries offer.
+        :param whole: the lack of a host that Placement offers now.
         """
         complete = [uuid for uuid, lacks in lacking.items() if not lacks]
-        if complete and (roots := asking.offered(strings)) is not None:
-            lacking.update(
-                (uuid, [whole if uuid in roots else APART]) for uuid in complete
-            )
+        if not complete:
+            return
+        roots = questions.offered(query_strings)
+        if roots is None:
+            return
+        for uuid in complete:
+            if uuid in roots:
+                lacking[uuid] = [whole]
+            else:
+                lacking[uuid] = [APART]
 
-    def _known(
-        self, wanted: Sequence[Sequence[Constraint]], basis: Basis
+    def _named_aggregates(
+        self, constraints: Sequence[Sequence[Constraint]], basis: Basis
     ) -> Sequence[Aggregate]:
-        """The aggregates, by whose names some constraints are called; none if they are
-        not at hand."""
-        if any(each.kind == 'aggregates' for row in wanted for each in row):
+        """The aggregates, if a constraint is named after an aggregate and the API
+        database answers."""
+        kinds = {constraint.kind for row in constraints for constraint in row}
+        if 'aggregates' in kinds:
             with contextlib.suppress(NovaschedError):
                 return self.aggregates.all(basis.read_since)
         return ()
 
 
+def _hosts_without(
+    constraint: Constraint,
+    hosts: Mapping[str, Host],
+    questions: Questions,
+    shares: Mapping[str, frozenset[str]],
+) -> Collection[str]:
+    """The UUIDs of hosts that do not meet a constraint; empty if the limit of queries
+    is reached.
+
+    :param shares: the hosts that share in each sharing provider.
+    """
+    if constraint.kind == 'host':
+        return hosts.keys() - {constraint.value}
+
+    meeting = questions.meeting(constraint.question)
+    if meeting is None:
+        return ()
+    if constraint.forbidden:
+        return hosts.keys() & meeting.providers
+    if constraint.of_root:
+        return hosts.keys() - meeting.providers
+
+    without = hosts.keys() - meeting.roots
+    if constraint.kind in ('trait', 'resource'):
+        for provider in shares.keys() & meeting.providers:
+            without -= shares[provider]
+    return without
+
+
 def _first_rank(lacks: Sequence[Lack]) -> int:
-    """The rank of what a host lacks first, thus how far it comes: beyond all without a
-    lack."""
+    """The rank of the first lack. A host without a lack ranks behind all others."""
     if lacks:
         return lacks[0].rank
     return MAX_RANK
 
 
-def _stages(lacking: Lacking) -> tuple[Stage, ...]:
-    """The numbers of hosts by what they lack first, in order."""
-    by_words: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+def _nearest(lacking: Lacking) -> tuple[ReasonCount, ...]:
+    """The constraints that are the only lack of hosts, with the number of hosts."""
+    counts: Counter[str] = Counter()
     for lacks in lacking.values():
-        for each in lacks[:1]:
-            by_words[each.rank, each.words][each.reason] += 1
+        if len(lacks) == 1 and lacks[0].name:
+            counts[lacks[0].name] += 1
+    return tuple(ReasonCount(name, hosts) for name, hosts in counts.most_common())
+
+
+def _stages(lacking: Lacking) -> tuple[Stage, ...]:
+    """The numbers of hosts by their first lack, in the order of ranks."""
+    reasons_by_lack: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for lacks in lacking.values():
+        if lacks:
+            first = lacks[0]
+            reasons_by_lack[first.rank, first.words][first.reason] += 1
+
     stages = []
     start = len(lacking)
-    for (_, words), reasons in sorted(by_words.items(), key=lambda item: item[0]):
+    for (_, words), reasons in sorted(
+        reasons_by_lack.items(), key=lambda item: item[0]
+    ):
         end = start - reasons.total()
         stages.append(Stage(words, start, end, grouped(reasons)))
         start = end
@@ -293,37 +361,34 @@ def _stages(lacking: Lacking) -> tuple[Stage, ...]:
 
 
 def _rejections(lacking: Lacking, hosts: Mapping[str, Host]) -> StageRejections:
-    """All that each host lacks."""
-    texts: dict[str, int] = {}
-    which = [
-        texts.setdefault(
-            '; '.join(f'{x.words}: {x.reason}' for x in lacks) or 'no offer', len(texts)
-        )
-        for lacks in lacking.values()
-    ]
-    lines = [one_line(text) for text in texts]
-    return StageRejections(
-        'Placement', host_names([hosts[x] for x in lacking]), lines, which
-    )
+    """All lacks of each host, as one reason a host."""
+    numbers: dict[str, int] = {}
+    which = []
+    for lacks in lacking.values():
+        text = '; '.join(f'{lack.words}: {lack.reason}' for lack in lacks)
+        which.append(numbers.setdefault(text or 'no offer', len(numbers)))
+
+    names = host_names([hosts[uuid] for uuid in lacking])
+    return StageRejections('Placement', names, list(map(one_line, numbers)), which)
 
 
 class _ConstraintTexts:
-    """Says of hosts what it is that they lack.
+    """The texts for hosts that do not meet a constraint.
 
-    :param is_own: hosts have what they have for themselves, and share nothing.
-    :ivar place: among the constraints, in the order in which hosts are counted.
+    :param is_own: no provider is shared, so a host has the amounts of its own tree.
+    :ivar position: the position of the constraint in the order in which hosts count.
     """
 
     def __init__(
         self,
         constraint: Constraint,
         request: Request,
-        known: Sequence[Aggregate],
+        aggregates: Sequence[Aggregate],
         is_own: bool,
     ) -> None:
         self.constraint = constraint
         self._is_own = is_own
-        self._made: dict[str, Lack] = {}
+        self._lacks: dict[str, Lack] = {}
         self._amount = 0
         kind = constraint.kind
         value = constraint.value
@@ -333,7 +398,7 @@ class _ConstraintTexts:
             words = f'lack {value}'
             name = f'{amount} {value}'
         elif kind == 'aggregates':
-            words, name = _aggregates(constraint, request, known)
+            words, name = _aggregates(constraint, request, aggregates)
         elif kind == 'host':
             words = ANOTHER
             name = f'the one host {value}'
@@ -346,76 +411,87 @@ class _ConstraintTexts:
         else:
             words = f'lack {value}'
             name = f'trait {value}'
-        self._class = value
-        name = f'{name} (group {constraint.group})' if constraint.group else name
+
+        if constraint.group:
+            name = f'{name} (group {constraint.group})'
+        self._value = value
         self._words = one_line(words)
         self._name = one_line(name)
+        first = len(FIRST_OF_KIND)
         if words in FIRST_OF_KIND:
             first = FIRST_OF_KIND.index(words)
-        else:
-            first = len(FIRST_OF_KIND)
-        self.place = query.ORDER.index(kind), first
+        self.position = (query.ORDER.index(kind), first)
 
     def __call__(self, host: Host, rank: int) -> Lack:
+        # Thousands of hosts share a few lacks.
         reason = self._reason(host)
-        made = self._made.get(reason)
-        if made is None:
-            made = Lack(rank, self._words, reason, self._name)
-            self._made[reason] = made
-        return made
+        lack = self._lacks.get(reason)
+        if lack is None:
+            lack = Lack(rank, self._words, reason, self._name)
+            self._lacks[reason] = lack
+        return lack
 
     def _reason(self, host: Host) -> str:
         if self._words == render.DISABLED:
             if host.service.disabled:
                 return one_line(f'disabled, reason: {host.service.disabled_reason}')
             return 'its provider is marked so, though its service is enabled'
-        if (
-            not self._amount
-            or not self._is_own
-            or (most := _most(host, self._class)) is None
-        ):
+
+        if not self._amount or not self._is_own:
             return self._name
-        what = 'in use or reserved' if most >= self._amount else 'more than there is'
-        return f'{self._name}, {what}'
+        capacity = _capacity(host, self._value)
+        if capacity is None:
+            return self._name
+        if capacity >= self._amount:
+            return f'{self._name}, in use or reserved'
+        return f'{self._name}, more than there is'
 
 
-def _most(host: Host, name: str) -> float | None:
-    """The amount of a resource class that a host without instances could give one; None
-    if nova's databases do not tell. A single one never gets more than there is before
-    overcommit."""
-    of = {
+def _capacity(host: Host, resource_class: str) -> float | None:
+    """The amount of a resource class that an empty host could give one instance; None
+    if nova's databases do not tell.
+
+    Overcommitment is for several instances: one instance never gets more than the
+    total, so a ratio above 1 does not count.
+    """
+    capacities = {
         'VCPU': (host.vcpus_total, host.cpu_allocation_ratio),
         'PCPU': (host.vcpus_total, 1.0),
         'MEMORY_MB': (host.total_usable_ram_mb, host.ram_allocation_ratio),
         'DISK_GB': (host.total_usable_disk_gb, host.disk_allocation_ratio),
     }
-    total, ratio = of.get(name, (None, 1.0))
-    if total is None:
+    if resource_class not in capacities:
         return None
+    total, ratio = capacities[resource_class]
     return total * min(1.0, ratio)
 
 
 def _aggregates(
-    constraint: Constraint, request: Request, known: Sequence[Aggregate]
+    constraint: Constraint, request: Request, aggregates: Sequence[Aggregate]
 ) -> tuple[str, str]:
-    """Words and name of a constraint to aggregates, or out of some."""
-    members = {*constraint.value.removeprefix('in:').split(',')}
-    named = {each.uuid: each for each in known if each.uuid in members}
-    names = ', '.join(sorted(named[x].name if x in named else x for x in members))
+    """Words and name of a constraint to aggregates.
+
+    The prefilters turn the availability zone of a request and, with ``[scheduler]
+    limit_tenants_to_placement_aggregate``, the project into sets of aggregates. The
+    words name the zone or the project if the aggregates show the origin.
+    """
+    members = set(constraint.value.removeprefix('in:').split(','))
+    names_by_uuid = {aggregate.uuid: aggregate.name for aggregate in aggregates}
+    names = ', '.join(sorted(names_by_uuid.get(uuid, uuid) for uuid in members))
     if constraint.forbidden:
         return 'in isolated aggregates', f'staying out of aggregate {names}'
+
     zone = request.availability_zone
-    of_zone = {
-        each.uuid for each in known if each.metadata.get(AVAILABILITY_ZONE) == zone
-    }
+    of_zone = set()
+    of_project = set()
+    for aggregate in aggregates:
+        if aggregate.metadata.get(AVAILABILITY_ZONE) == zone:
+            of_zone.add(aggregate.uuid)
+        for key, value in aggregate.metadata.items():
+            if key.startswith(TENANT_KEY) and value == request.project_id:
+                of_project.add(aggregate.uuid)
     if zone and of_zone == members:
         return ZONE, f'availability zone {zone}'
-    of_project = {
-        each.uuid
-        for each in known
-        for key, value in each.metadata.items()
-        if key.startswith(TENANT_KEY) and value == request.project_id
-    }
     if of_project == members:
         return PROJECTS, f'aggregate {names}'
     return OUTSIDE, f'aggregate {names}'

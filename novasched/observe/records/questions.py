@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to Placement about single constraints, for a diagnosis."""
+"""Queries to Placement about single constraints, for a diagnosis."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,142 +25,87 @@ from novasched.placement.wire import (
     ResourceProviders,
 )
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
 
 DIAGNOSIS_TIMEOUT_S = 30.0
-"""Seconds that Placement has for an answer."""
+"""Timeout of a query to Placement, in seconds."""
+
 MAX_ANSWERS = 16
-"""Answers that serve later diagnoses, too."""
+"""Number of answers that are kept for later diagnoses."""
+
 SHARING = Constraint('trait', os_traits.MISC_SHARES_VIA_AGGREGATE)
 EVERYONE = ''
-"""The query for all providers."""
+"""The query for all resource providers."""
 
 BAD_REQUEST_PREFIX = (
     'The server could not comply with the request since it is either malformed or'
     ' otherwise incorrect. '
 )
-"""Every refusal of a query begins with it, before the reason."""
+"""The first words of Placement's refusal of a query; the reason follows."""
 
 
 Trees = AllocationCandidates[AllocationRequest, ProviderSummaryRoot]
+"""The part of an answer of ``GET /allocation_candidates`` that names providers."""
 
 
 class RefusedQuery(Exception):
-    """Placement refuses a query, and says why."""
+    """Placement refuses a query. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The providers that meet a constraint, and the roots of their trees, at a moment
-    (monotonic seconds)."""
+    """The resource providers that meet a constraint, and the roots of the trees of
+    those providers. ``asked_at`` is in monotonic seconds."""
 
     asked_at: float
     providers: frozenset[str]
     roots: frozenset[str]
 
 
-class Questions:
-    """Asks Placement, so many times at the most, and no more than once the same.
+@dataclass(eq=False)
+class PlacementQueries:
+    """Sends queries to Placement, up to a limit.
 
-    :ivar named: the hosts that any answer named.
-    :ivar seconds: the time that Placement took to answer.
-    :ivar is_over: True once a question could not be asked.
+    :param limit: the largest number of queries.
+    :param circuit_open: True while the circuit to Placement is open.
+    :param clock: monotonic seconds.
+    :ivar sent: number of queries sent.
+    :ivar seconds: time that Placement took to answer.
+    :ivar is_exhausted: True once a query could not be sent because of the limit.
     """
 
-    def __init__(
-        self,
-        http: adapter.Adapter,
-        answers: dict[str, Meeting],
-        most: int,
-        request: Request,
-        since: float,
-        circuit_open: Callable[[], bool],
-        clock: Callable[[], float],
-    ) -> None:
-        """:param answers: the answers to earlier questions, by their queries.
-        :param circuit_open: tells whether the circuit to Placement is open.
-        """
-        self.request = request
-        self._http = http
-        self._answers = answers
-        self._circuit_open = circuit_open
-        self._clock = clock
-        self.seconds = 0.0
-        self._most = most
-        self.asked = 0
-        self._since = min(since, time.monotonic())
-        self.named: set[str] = set()
-        self.is_over = False
+    http: adapter.Adapter
+    trace_id: str | None
+    limit: int
+    circuit_open: Callable[[], bool]
+    clock: Callable[[], float]
+    sent: int = 0
+    seconds: float = 0.0
+    is_exhausted: bool = False
 
-    def meeting(self, question: str) -> Meeting | None:
-        """The providers that a query finds; None if it may not be asked any more. An
-        answer that another request had after this one came does as well."""
-        found = self._answers.get(question)
-        if found is None or found.asked_at < self._since:
-            began = time.monotonic()
-            answer = self._ask(f'/resource_providers?{question}', ResourceProviders)
-            if answer is None:
-                return None
-            roots = frozenset(
-                each.root_provider_uuid for each in answer.resource_providers
-            )
-            providers = frozenset(each.uuid for each in answer.resource_providers)
-            found = Meeting(began, roots if roots == providers else providers, roots)
-            self._answers.pop(question, None)
-            self._answers[question] = found
-            if len(self._answers) > MAX_ANSWERS:
-                del self._answers[next(iter(self._answers))]
-        self.named |= found.roots
-        return found
-
-    def shares(self) -> dict[str, frozenset[str]]:
-        """The hosts that each provider shares with that does."""
-        shares = {}
-        sharing = self.meeting(SHARING.question)
-        for provider in sorted(sharing.providers if sharing else ()):
-            path = f'/resource_providers/{provider}/aggregates'
-            answer = self._ask(path, ProviderAggregates)
-            if answer and answer.aggregates:
-                members = f'in:{",".join(sorted(answer.aggregates))}'
-                if met := self.meeting(Constraint('aggregates', members).question):
-                    shares[provider] = met.roots
-        return shares
-
-    def offered(self, strings: Sequence[str]) -> set[str] | None:
-        """The roots of all providers that queries offer; None if they may not be
-        asked."""
-        roots: set[str] = set()
-        for string in strings:
-            answer = self._ask(
-                f'/allocation_candidates?{query.unlimited(string)}', Trees
-            )
-            if answer is None:
-                return None
-            trees = answer.provider_summaries
-            names = {
-                rp for each in answer.allocation_requests for rp in each.allocations
-            }
-            roots.update(trees[rp].root_provider_uuid for rp in names if rp in trees)
-        return roots
-
-    def _ask(self, path: str, kind: type[Body]) -> Body | None:
-        """An answer of Placement; None if it may not be asked any more.
+    def get(self, path: str, kind: type[Body]) -> Body | None:
+        """Send a query; None if the limit is reached.
 
         :raises PlacementUnavailable: Placement does not answer, or the circuit is open.
+        :raises RefusedQuery: Placement refuses the query.
         """
-        if self.asked >= self._most:
-            self.is_over = True
+        if self.sent >= self.limit:
+            self.is_exhausted = True
             return None
-        if self._circuit_open():
+        if self.circuit_open():
             raise PlacementUnavailable('Placement does not answer requests')
-        self.asked += 1
-        began = self._clock()
-        trace = self.request.trace_id
+
+        headers = {}
+        if self.trace_id:
+            headers['X-Openstack-Request-Id'] = self.trace_id
+        self.sent += 1
+        began = self.clock()
         try:
-            response = self._http.request(
+            response = self.http.request(
                 path.removesuffix('?'),
                 'GET',
-                headers={'X-Openstack-Request-Id': trace} if trace else {},
+                headers=headers,
                 microversion=MICROVERSION,
                 raise_exc=False,
                 timeout=DIAGNOSIS_TIMEOUT_S,
@@ -168,8 +113,97 @@ class Questions:
         except ks_exc.ClientException as error:
             raise PlacementUnavailable(hide(error)) from None
         finally:
-            self.seconds += self._clock() - began
+            self.seconds += self.clock() - began
+
         answer = Response(response.status_code, response.content, response.reason or '')
         if answer.status_code == 400:
             raise RefusedQuery(one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX))
         return answer.decode(kind)
+
+
+class Questions:
+    """The questions of one diagnosis. No query is sent twice.
+
+    :param answers: the answers to earlier queries, for all diagnoses of this process.
+    :ivar named: the roots of trees that an answer named.
+    """
+
+    def __init__(
+        self,
+        queries: PlacementQueries,
+        answers: dict[str, Meeting],
+        request: Request,
+        basis: Basis,
+    ) -> None:
+        self.queries = queries
+        self.request = request
+        self.basis = basis
+        self.named: set[str] = set()
+        self._answers = answers
+        # An answer to another request serves if it is newer than this request.
+        self._since = min(basis.began, time.monotonic())
+
+    def meeting(self, query_string: str) -> Meeting | None:
+        """The resource providers that a query finds; None if the limit of queries is
+        reached."""
+        meeting = self._answers.get(query_string)
+        if meeting is None or meeting.asked_at < self._since:
+            began = time.monotonic()
+            answer = self.queries.get(
+                f'/resource_providers?{query_string}', ResourceProviders
+            )
+            if answer is None:
+                return None
+
+            rows = answer.resource_providers
+            providers = frozenset(row.uuid for row in rows)
+            roots = frozenset(row.root_provider_uuid for row in rows)
+            if providers == roots:
+                providers = roots  # one set in memory for both
+            meeting = Meeting(began, providers, roots)
+            self._keep(query_string, meeting)
+        self.named |= meeting.roots
+        return meeting
+
+    def _keep(self, query_string: str, meeting: Meeting) -> None:
+        """Keep an answer for later diagnoses, in place of the oldest answer."""
+        self._answers.pop(query_string, None)
+        self._answers[query_string] = meeting
+        if len(self._answers) > MAX_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+
+    def shares(self) -> dict[str, frozenset[str]]:
+        """The hosts that share in each sharing provider (trait
+        MISC_SHARES_VIA_AGGREGATE), by the UUID of the sharing provider."""
+        sharing = self.meeting(SHARING.question)
+        if sharing is None:
+            return {}
+
+        shares = {}
+        for provider in sorted(sharing.providers):
+            path = f'/resource_providers/{provider}/aggregates'
+            answer = self.queries.get(path, ProviderAggregates)
+            if answer and answer.aggregates:
+                members = f'in:{",".join(sorted(answer.aggregates))}'
+                met = self.meeting(Constraint('aggregates', members).question)
+                if met is not None:
+                    shares[provider] = met.roots
+        return shares
+
+    def offered(self, query_strings: Sequence[str]) -> set[str] | None:
+        """The roots of all providers in the allocation candidates of queries; None if
+        the limit of queries is reached."""
+        roots: set[str] = set()
+        for query_string in query_strings:
+            answer = self.queries.get(
+                f'/allocation_candidates?{query.unlimited(query_string)}', Trees
+            )
+            if answer is None:
+                return None
+
+            trees = answer.provider_summaries
+            for allocation_request in answer.allocation_requests:
+                for provider in allocation_request.allocations:
+                    if provider in trees:
+                        roots.add(trees[provider].root_provider_uuid)
+        return roots

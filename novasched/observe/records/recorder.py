@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps records of decisions, which no request waits for."""
+"""Keeps records of decisions, in memory and in a file. No request waits for a record.
+
+::
+
+    driver -> DecisionRecorder -> queue "metrics"   -> counters
+                               -> queue "records"   -> RecordRing, RecordFile, observers
+                                      ^  |
+                                      |  v  a refusal that Placement may explain
+                                  queue "diagnoses" -> Placement
+
+A diagnosis returns to the queue of records, because one thread writes the file.
+"""
 
 import logging
 import math
@@ -9,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from novasched.concurrency.worker_queue import WorkerQueue
@@ -30,40 +41,230 @@ from novasched.scheduler.decision import Decision
 
 LOG = logging.getLogger(__name__)
 WRITE_ERRORS = (sqlite3.Error, OSError, NovaschedError)
+
 MAX_WAITING_RECORDS = 256
-"""Decisions that wait to be kept; more are dropped."""
+"""Decisions that wait to be recorded. Further decisions are dropped."""
 
 SHARE = 0.05
+"""Processor time for writing records, as a part of the time that decisions take."""
+
 MAX_ALLOWANCE_S = 0.1
-"""Of the time that decisions take, for writing their records, and seconds of a
-processor that are saved up for a burst. Where nothing is left the reasons against each
-single host are not written: among thousands of hosts they take most of it."""
+"""Seconds of processor time that are saved up for a burst of records."""
 
 DROP_LOG_INTERVAL_S = 60.0
 """Seconds between two log lines about dropped records."""
 
 HASH_KEY = secrets.token_bytes(32)
-"""The key of hashed ids unless an option sets one. Made before the workers are forked,
-so that they share it."""
+"""The key of hashed ids if ``[novasched] decisions_hash_key`` is not set. The key is
+made at import, before the fork, so that all workers share the key."""
 
 MAX_WAITING_DIAGNOSES = 8
-"""Refusals that wait for Placement to be asked why; more are not asked about."""
+"""Refusals that wait for a diagnosis. Further refusals get no diagnosis."""
 
 Diagnose = Callable[[Decision], tuple[Diagnosis, StageRejections]]
-"""Says why Placement did not offer the hosts that it did not, and what each of them
-lacks."""
+"""Finds out why Placement did not offer hosts, in numbers and host by host."""
+
+
+class RecordRing:
+    """The newest records, compressed, in the memory of this worker.
+
+    :param limit: number of records (``[novasched] decisions_kept``).
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._texts: dict[str, bytes] = {}  # by id, the oldest first
+
+    def add(self, id: str, text: bytes) -> None:
+        self._texts[id] = text
+        while len(self._texts) > self._limit:
+            del self._texts[next(iter(self._texts))]
+
+    def replace(self, id: str, text: bytes) -> None:
+        """Replace a record, unless newer records have displaced it."""
+        if id in self._texts:
+            self._texts[id] = text
+
+    def newest(self, limit: int | None = None) -> list[Record]:
+        """The records, newest first."""
+        # The tuple is a copy: another thread adds records meanwhile.
+        texts = reversed(tuple(self._texts.values()))
+        return [from_json(unpacked(text)) for text in islice(texts, limit)]
+
+
+class RecordFile:
+    """The file of records. A failure is logged once, and the recovery once.
+
+    :param writer: None if ``[novasched] decisions_file`` is empty.
+    """
+
+    def __init__(self, writer: RecordWriter | None) -> None:
+        self._writer = writer
+        self._is_writable = True
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._writer is not None
+
+    def open(self) -> str | None:
+        """Create or open the file.
+
+        :returns: why the file cannot be opened. The caller logs the reason; later
+            records try again.
+        """
+        if self._writer is None:
+            return None
+        try:
+            self._writer.open()
+        except WRITE_ERRORS as error:
+            self._is_writable = False
+            return str(error)
+        return None
+
+    def write(self, record: Record, rejections: Rejections | None, text: bytes) -> None:
+        """Write a record, in place of an earlier version of the record."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(record, rejections, text)
+        except WRITE_ERRORS as error:
+            if self._is_writable:
+                LOG.warning('Decision records are kept in memory alone: %s', error)
+            self._is_writable = False
+        else:
+            if not self._is_writable:
+                LOG.info('Decision records are kept in %s again', self._writer.path)
+            self._is_writable = True
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+@dataclass
+class WriteAllowance:
+    """Processor time for writing records, in seconds. Decisions earn time, writes spend
+    time.
+
+    :param monotonic: seconds, from any moment on.
+    """
+
+    monotonic: Callable[[], float]
+    _seconds: float = field(default=MAX_ALLOWANCE_S, init=False)
+    _earned_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._earned_at = self.monotonic()
+
+    @property
+    def is_left(self) -> bool:
+        return self._seconds > 0
+
+    def earn(self, duration: float) -> None:
+        """Add the share of a decision's duration. Decisions at the same time share a
+        processor, so no more is earned than has passed since the decision before."""
+        now = self.monotonic()
+        earned = SHARE * min(duration, now - self._earned_at)
+        self._seconds = min(MAX_ALLOWANCE_S, self._seconds + earned)
+        self._earned_at = now
+
+    def spend(self, seconds: float) -> None:
+        self._seconds = max(-MAX_ALLOWANCE_S, self._seconds - seconds)
+
+
+@dataclass
+class DropReport:
+    """Logs the number of dropped records, at most once in an interval."""
+
+    monotonic: Callable[[], float]
+    _reported: int = 0
+    _next_at: float = -math.inf
+
+    def __call__(self, dropped: int, at_once: bool = False) -> None:
+        """Log the drops since the last line.
+
+        :param dropped: all drops since the start.
+        """
+        number = dropped - self._reported
+        now = self.monotonic()
+        if not number or (now < self._next_at and not at_once):
+            return
+
+        LOG.warning(
+            '%d decision records were dropped, since %d decisions waited already',
+            number,
+            MAX_WAITING_RECORDS,
+        )
+        self._reported += number
+        self._next_at = now + DROP_LOG_INTERVAL_S
+
+
+class Diagnoses:
+    """The queue of refusals that wait for a diagnosis.
+
+    :param diagnose: asks Placement.
+    :param pause: seconds until the next diagnosis may ask Placement.
+    :param done: receives each record with its diagnosis, and the reasons against hosts.
+    """
+
+    def __init__(
+        self,
+        diagnose: Diagnose,
+        pause: Callable[[], float],
+        done: Callable[[Record, Rejections], None],
+    ) -> None:
+        self._diagnose = diagnose
+        self._pause = pause
+        self._done = done
+        self._is_ending = threading.Event()  # set to end a pause early
+        self._queue: WorkerQueue[tuple[Decision, Record]] = WorkerQueue(
+            self._ask,
+            'diagnoses',
+            lambda _: 'ask Placement why it does not offer hosts',
+            MAX_WAITING_DIAGNOSES,
+        )
+
+    def put(self, decision: Decision, record: Record) -> None:
+        self._queue.put((decision, record))
+
+    def close(self) -> None:
+        """Work through the queue without pauses: a refusal that would have to pause
+        gets no diagnosis."""
+        self._is_ending.set()
+        self._queue.close()
+        self._is_ending.clear()
+
+    def _ask(self, refusal: tuple[Decision, Record]) -> None:
+        decision, record = refusal
+        # The answers to the next questions also serve the refusals that arrive during
+        # the pause.
+        seconds = self._pause()
+        if seconds and self._is_ending.wait(seconds):
+            return
+
+        try:
+            diagnosis, unoffered = self._diagnose(decision)
+        except NovaschedError as error:
+            LOG.debug(
+                'Placement cannot be asked why it does not offer hosts: %s', error
+            )
+            return
+
+        rejections = rejections_of(decision)
+        rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
+        self._done(replace(record, inquiry=diagnosis), rejections)
 
 
 class DecisionRecorder:
-    """Gets every decision (:attr:`novasched.scheduler.drivers.Parts.recorder`).
+    """Receives every decision (:attr:`novasched.scheduler.drivers.Parts.recorder`).
 
-    :param store: the file, if there is one.
-    :param diagnose: finds out, of refusals, why Placement did not offer hosts.
+    :param store: writes the file, or None.
+    :param diagnose: finds out why Placement did not offer hosts to a refused request.
     :param pause: seconds until the next diagnosis may ask Placement.
-    :param count: adds a decision to others, kept or not; from any thread.
+    :param count: adds a decision to the metrics, from any thread.
     :param clock: seconds since 1970.
     :param monotonic: seconds, from any moment on.
-    :param observers: get each decision with its record, in the thread that keeps them.
+    :param observers: receive each decision with its record, in the recording thread.
     """
 
     def __init__(
@@ -77,190 +278,140 @@ class DecisionRecorder:
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        key = (settings.decisions_hash_key or '').encode() or HASH_KEY
-        self._hash_key = key if settings.decisions_hash_ids else None
-        self._kept: dict[str, bytes] = {}  # compressed, by id, the oldest first
-        self._limit = settings.decisions_kept
-        self._store = store if settings.decisions_kept else None
-        if self._store and settings.decisions_questions:
-            self._diagnose = diagnose
-        else:
-            self._diagnose = None
-        self._pause = pause
-        self._ending = threading.Event()  # ends a pause
-        self._count = count
+        self._hash_key: bytes | None = None
+        if settings.decisions_hash_ids:
+            self._hash_key = (settings.decisions_hash_key or '').encode() or HASH_KEY
+
+        self._ring = RecordRing(settings.decisions_kept)
+        # decisions_kept = 0 disables the file, too.
+        self._file = RecordFile(store if settings.decisions_kept else None)
+        self._allowance = WriteAllowance(monotonic)
+        self._report_drops = DropReport(monotonic)
         self._observers = observers
-        self._keeps = bool(settings.decisions_kept or observers)
         self._clock = clock
-        self._monotonic = monotonic
-        self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = (
-            WorkerQueue(
-                self._keep,
+
+        # The items are calls: one queue takes new decisions and diagnosed records.
+        self._records: WorkerQueue[Callable[[], None]] | None = None
+        if settings.decisions_kept or observers:
+            self._records = WorkerQueue(
+                lambda keep: keep(),
                 'records',
                 lambda _: 'keep a decision record',
                 MAX_WAITING_RECORDS,
             )
-        )
-        self._refusals: WorkerQueue[tuple[Decision, Record]] = WorkerQueue(
-            self._ask,
-            'diagnoses',
-            lambda _: 'ask Placement why it does not offer hosts',
-            MAX_WAITING_DIAGNOSES,
-        )
-        self._counts = count and WorkerQueue(
-            count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
-        )
-        self._writes = True
-        self._allowance = MAX_ALLOWANCE_S
-        self._earned_at = monotonic()
-        self._reported_drops = 0
-        self._report_drops_at = -math.inf
+        self._diagnoses: Diagnoses | None = None
+        if diagnose and self._file.is_wanted and settings.decisions_questions:
+            self._diagnoses = Diagnoses(diagnose, pause, self._put_diagnosed)
+        self._counts: DecisionCounts | None = None
+        if count:
+            self._counts = DecisionCounts(count)
 
     @property
     def dropped(self) -> int:
-        return self._decisions.dropped
+        """Number of records that were dropped because the queue was full."""
+        if self._records is None:
+            return 0
+        return self._records.dropped
 
     def __call__(self, decision: Decision) -> None:
-        """Take a decision; raises nothing, and takes no time."""
-        if self._keeps:
-            # The thread that keeps records reports the number of dropped ones.
-            self._decisions.put(decision)
-        if self._count and self._counts and not self._counts.put(decision):
-            self._count(decision)  # none is left out
+        """Queue a decision. Raises nothing."""
+        if self._records is not None:
+            # The recording thread reports drops, not the thread of the request.
+            self._records.put(lambda: self._keep(decision))
+        if self._counts is not None:
+            self._counts.add(decision)
 
     def open(self) -> str | None:
-        """Make the file, or open it. The answer is why that cannot be, which is tried
-        again with each record, and not logged then."""
-        if self._store is None:
-            return None
-        try:
-            self._store.open()
-        except WRITE_ERRORS as error:
-            self._writes = False
-            return str(error)
-        return None
+        """Create or open the file; see :meth:`RecordFile.open`."""
+        return self._file.open()
 
     def wait(self) -> None:
-        """Keep and count the decisions that wait. A refused decision leads to
-        questions, unless Placement may not be asked yet, and the answers lead to
-        another record."""
-        if self._counts:
+        """Record, count and diagnose the decisions in the queues."""
+        if self._counts is not None:
             self._counts.close()
-        self._decisions.close()
-        self._ending.set()
-        self._refusals.close()
-        self._ending.clear()
-        self._decisions.close()
+        if self._records is None:
+            return
+
+        self._records.close()
+        if self._diagnoses is not None:
+            self._diagnoses.close()
+            # Diagnosed records have come back to the queue.
+            self._records.close()
 
     def close(self) -> None:
-        """Keep and count the decisions that wait, and close the file."""
+        """Work through the queues, and close the file."""
         self.wait()
-        self._report_drops_at = -math.inf
-        self._report_drops()
-        if self._store is not None:
-            self._store.close()
+        self._report_drops(self.dropped, at_once=True)
+        self._file.close()
 
     def newest(self, limit: int | None = None) -> list[Record]:
-        """Records kept in memory, the newest first."""
-        kept = reversed(tuple(self._kept.values()))
-        return [from_json(unpacked(text)) for text in islice(kept, limit)]
+        """Records kept in memory, newest first."""
+        return self._ring.newest(limit)
 
-    def _report_drops(self) -> None:
-        """Log the number of dropped records, once in an interval."""
-        number = self.dropped - self._reported_drops
-        now = self._monotonic()
-        if not number or now < self._report_drops_at:
-            return
-        LOG.warning(
-            '%d decision records were dropped, since %d decisions waited already',
-            number,
-            MAX_WAITING_RECORDS,
-        )
-        self._reported_drops += number
-        self._report_drops_at = now + DROP_LOG_INTERVAL_S
+    def _keep(self, decision: Decision) -> None:
+        """Record a decision, in the recording thread."""
+        self._report_drops(self.dropped)
 
-    def _keep(self, kept: Decision | tuple[Record, Rejections]) -> None:
-        self._report_drops()
-        if isinstance(kept, tuple):  # Placement has been asked about it since
-            record, rejections = kept
-            text = packed(record)
-            if record.id in self._kept:
-                self._kept[record.id] = text
-            self._write(record, rejections, text)
-            return
-
-        at = self._clock() - (time.perf_counter() - kept.began)
-        record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
+        at = self._clock() - (time.perf_counter() - decision.began)
+        record = record_of(decision, uuid.uuid4().hex, at, self._hash_key)
         text = packed(record)
-        self._kept[record.id] = text
-        while len(self._kept) > self._limit:
-            del self._kept[next(iter(self._kept))]
+        self._ring.add(record.id, text)
 
-        # Decisions at the same time share one processor.
-        now = self._monotonic()
+        # The reasons against each single host are the largest part by far among
+        # thousands of hosts. Under load they are left out.
+        self._allowance.earn(decision.ended - decision.began)
         began = time.thread_time()
-        earned = SHARE * min(kept.ended - kept.began, now - self._earned_at)
-        self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
-        self._earned_at = now
-        reasons: Rejections | None = None
-        if self._store is not None and self._allowance > 0:
-            reasons = rejections_of(kept)
-        self._write(record, reasons, text)
-        spent = time.thread_time() - began
-        self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
-        if self._diagnose and _lacks_hosts(record):
-            self._refusals.put((kept, record))
+        rejections: Rejections | None = None
+        if self._file.is_wanted and self._allowance.is_left:
+            rejections = rejections_of(decision)
+        self._file.write(record, rejections, text)
+        self._allowance.spend(time.thread_time() - began)
+
+        if self._diagnoses is not None and _is_short_of_offers(record):
+            self._diagnoses.put(decision, record)
         for observer in self._observers:
-            observer(kept, record)
+            observer(decision, record)
 
-    def _ask(self, refused: tuple[Decision, Record]) -> None:
-        assert self._diagnose is not None
-        decision, record = refused
-        # The answers to the next questions also serve the refusals that wait meanwhile.
-        if (seconds := self._pause()) and self._ending.wait(seconds):
-            return
-        try:
-            found, unoffered = self._diagnose(decision)
-        except NovaschedError as error:
-            LOG.debug(
-                'Placement cannot be asked why it does not offer hosts: %s', error
-            )
-            return
-        rejections = rejections_of(decision)
-        rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
-        self._decisions.put((replace(record, inquiry=found), rejections))
+    def _put_diagnosed(self, record: Record, rejections: Rejections) -> None:
+        assert self._records is not None
+        self._records.put(lambda: self._keep_diagnosed(record, rejections))
 
-    def _write(
-        self,
-        record: Record,
-        rejections: Rejections | None,
-        text: bytes,
-    ) -> None:
-        """Write into the file. The first of several failures is logged."""
-        if self._store is None:
-            return
-        try:
-            self._store.write(record, rejections, text)
-        except WRITE_ERRORS as error:
-            if self._writes:
-                LOG.warning('Decision records are kept in memory alone: %s', error)
-            self._writes = False
-        else:
-            if not self._writes:
-                LOG.info('Decision records are kept in %s again', self._store.path)
-            self._writes = True
+    def _keep_diagnosed(self, record: Record, rejections: Rejections) -> None:
+        """Replace a record by the one with a diagnosis, in the recording thread."""
+        self._report_drops(self.dropped)
+        text = packed(record)
+        self._ring.replace(record.id, text)
+        self._file.write(record, rejections, text)
 
 
-def _lacks_hosts(record: Record) -> bool:
-    """True for a request that was refused, and of which Placement did not offer all
-    hosts."""
+class DecisionCounts:
+    """The queue of decisions for the metrics.
+
+    :param count: adds a decision to the metrics, from any thread.
+    """
+
+    def __init__(self, count: Callable[[Decision], None]) -> None:
+        self._count = count
+        self._queue = WorkerQueue(
+            count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
+        )
+
+    def add(self, decision: Decision) -> None:
+        """Count a decision. While the queue is full the caller's thread counts: a
+        counter that misses requests is worse than a slow request."""
+        if not self._queue.put(decision):
+            self._count(decision)
+
+    def close(self) -> None:
+        self._queue.close()
+
+
+def _is_short_of_offers(record: Record) -> bool:
+    """True for a refused request to which Placement did not offer every host."""
     offer = record.offer
     result = record.result
-    if (
-        offer is None
-        or not offer.asked
-        or result.refusal is None
-        or result.failure is not None
-    ):
+    if offer is None or not offer.asked:
+        return False
+    if result.refusal is None or result.failure is not None:
         return False
     return not offer.candidates or offer.hosts < offer.total

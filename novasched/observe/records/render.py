@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as texts, the same for terminals, pages, logs and callers."""
+"""The texts of records, for terminals, the page, logs and callers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from novasched.observe.records.record import (
     RequestSummary,
     Stage,
 )
-from novasched.scheduler.decision import STEPS, Decision, HostWeight
+from novasched.scheduler.decision import STEPS, CandidateCounts, Decision, HostWeight
 from novasched.scheduler.model.values import some
 
 DISABLED = 'disabled'
@@ -30,12 +30,13 @@ PHRASES = {
     'force_hosts': 'not forced by the request',
     'force_nodes': 'not forced by the request',
 }
-"""Stages that are no filters; a filter has its own ``phrase``."""
+"""The words for stages that are not filters. A filter has its own ``phrase``."""
 
 
 def phrase(stage: str, reason: str) -> str:
-    """The few words for the verdict of a filter, or of a field of the request."""
+    """The words for hosts that a stage rejects."""
     if stage == 'ComputeFilter':
+        # One filter, two facts that operators tell apart.
         if reason.startswith(DISABLED):
             return DISABLED
         return DOWN
@@ -44,17 +45,21 @@ def phrase(stage: str, reason: str) -> str:
 
 @cache
 def _phrase_of_filter(name: str) -> str:
-    """The phrase of a filter that is installed here; a record may come from elsewhere,
-    and a filter that is named by its import path has no entry point."""
+    """The phrase of an installed filter, or an empty text.
+
+    A record may come from a machine with other plugins, and a filter that is enabled by
+    its import path has no entry point.
+    """
     entries = sorted(
         entry_points(group='novasched.filters', name=name),
         key=lambda entry: not entry.value.startswith('novasched.'),
     )
-    try:
-        if entries:
-            return str(getattr(entries[0].load(), 'phrase', ''))
+    if not entries:
         return ''
-    except Exception:  # a plugin of another package that cannot be imported here
+    try:
+        return str(getattr(entries[0].load(), 'phrase', ''))
+    except Exception:
+        # The package of a plugin may fail to import on this machine.
         return ''
 
 
@@ -67,79 +72,106 @@ FIT = 'fit'
 
 
 def tally(record: Record) -> Counter[str]:
-    """Every host, counted once, by what became of it."""
+    """The number of hosts by outcome. Every host counts once."""
     counts: Counter[str] = Counter()
-    if record.offer is None:
+    offer = record.offer
+    if offer is None:
         return counts
-    away = record.offer.total - record.offer.hosts
-    if record.inquiry and (lacking := record.inquiry.lacking):
-        counts.update({stage.name: stage.start - stage.end for stage in lacking})
-        away = lacking[-1].end
-    counts[NOT_OFFERED if record.offer.asked else LEFT_OUT] += away
+
+    # Hosts that the filters never saw.
+    away = offer.total - offer.hosts
+    if record.inquiry and record.inquiry.lacking:
+        for stage in record.inquiry.lacking:
+            counts[stage.name] += stage.start - stage.end
+        away = record.inquiry.lacking[-1].end
+    if offer.asked:
+        counts[NOT_OFFERED] += away
+    else:
+        counts[LEFT_OUT] += away
+
+    # Hosts that a filter rejected.
+    passed = offer.hosts
     for attempt in record.looks:
+        passed = attempt.left
         for stage in attempt.stages:
             for cause in stage.causes:
                 counts[phrase(stage.name, cause.reason)] += cause.hosts
-    left = record.looks[-1].left if record.looks else record.offer.hosts
+
+    # Hosts that passed all filters. A request that was refused all the same lost them.
     if record.looks and record.result.refusal is not None:
         refused = len(record.looks[-1].refused)
         unfit = len(record.looks[-1].unfit)
-        counts.update({REFUSED: refused, UNFIT: unfit, UNTRIED: left - refused - unfit})
+        counts[REFUSED] += refused
+        counts[UNFIT] += unfit
+        counts[UNTRIED] += passed - refused - unfit
     else:
-        counts[FIT] += left
+        counts[FIT] += passed
     return +counts
 
 
 def headline(record: Record) -> str:
-    """The first line, in the manner of ``0 of 5,000 hosts: 3,120 lack free memory``."""
+    """The first line, such as ``0 of 5,000 hosts: 3,120 lack free memory``."""
     result = record.result
     offer = record.offer
     counts = tally(record)
     if result.hosts:
-        hosts = result.hosts
-        fit = counts.pop(FIT, 0)
-        if len(hosts) == 1:
-            where = hosts[0]
-        else:
-            where = f'{len(hosts)} servers on {len({*hosts})} hosts'
-        why = f', {_listed(counts)}' if counts else ''
-        return f'{where}: {fit:,} of {_hosts(offer.total if offer else 0)} fit{why}'
+        return _placed(record, counts)
     if result.failure:
         return f'Not decided: {result.failure}'
     if offer is None:
         return f'Refused before Placement was asked: {result.refusal or "no reason"}'
-    inquiry = record.inquiry or Diagnosis()
-    if not offer.candidates and offer.asked and not inquiry.lacking:
-        return _unoffered(inquiry)
+
+    diagnosis = record.inquiry or Diagnosis()
+    if not offer.candidates and offer.asked and not diagnosis.lacking:
+        return _unoffered(diagnosis)
+
     which = ''
     if record.asked.count > 1:
         which = f' for server {max(len(record.looks), 1)} of {record.asked.count}'
     return f'0 of {_hosts(counts.total())}{which}: {_listed(counts) or "there is none"}'
 
 
+def _placed(record: Record, counts: Counter[str]) -> str:
+    hosts = record.result.hosts
+    where = hosts[0]
+    if len(hosts) > 1:
+        where = f'{len(hosts)} servers on {len(set(hosts))} hosts'
+
+    fit = counts.pop(FIT, 0)
+    total = 0
+    if record.offer is not None:
+        total = record.offer.total
+    line = f'{where}: {fit:,} of {_hosts(total)} fit'
+    if counts:
+        line += f', {_listed(counts)}'
+    return line
+
+
 def entry(record: Record) -> str:
-    """Line of a list: the moment, the subject, and the headline."""
+    """The line of a record in a list: moment, request, instance and headline."""
     servers = record.asked.servers
-    if servers:
-        subject = f'{servers[0]}{" ..." if len(servers) > 1 else ""}'
-    else:
+    if not servers:
         subject = 'no server'
+    elif len(servers) == 1:
+        subject = servers[0]
+    else:
+        subject = f'{servers[0]} ...'
     return f'{when(record)} {record.request_id} {subject}: {headline(record)}'
 
 
 def explained(decision: Decision) -> str:
-    """The first line on a refusal, for the caller."""
+    """The headline of a refusal, for the caller (``[novasched] fault_detail``)."""
     return f'{headline(record_of(decision, "", 0.0))}.'
 
 
-def _unoffered(found: Diagnosis) -> str:
+def _unoffered(diagnosis: Diagnosis) -> str:
     line = 'Placement offers no host'
-    if found.refusal:
-        return f'{line}: it refuses the query: {found.refusal}'
-    if found.passing:
+    if diagnosis.refusal:
+        return f'{line}: it refuses the query: {diagnosis.refusal}'
+    if diagnosis.passing:
         return f'{line}; asked again, it did'
-    if found.found:
-        return f'{line}, but would without {" or without ".join(found.found)}'
+    if diagnosis.found:
+        return f'{line}, but would without {" or without ".join(diagnosis.found)}'
     return line
 
 
@@ -148,15 +180,17 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def _hosts(number: int) -> str:
-    return f'{number:,} host{"" if number == 1 else "s"}'
+    if number == 1:
+        return '1 host'
+    return f'{number:,} hosts'
 
 
 MAX_SHOWN_REASONS = 2
-"""Reasons of a filter that are shown."""
+"""Reasons that are listed for a filter."""
 
 
 def facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Names and texts of facts of the request, the offer and the choice."""
+    """The facts of a record as rows of name and text."""
     asked = record.asked
     offer = record.offer
     if record.at:
@@ -166,37 +200,47 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
     yield 'asked', _size(asked)
     if conditions := '; '.join(_conditions(asked)):
         yield 'also', conditions
+
     if offer and offer.asked:
-        known = f' of {offer.total:,}' if offer.total else ''
-        away = f'; {offer.elsewhere:,} candidates on hosts that no cell shows'
-        text = f'{offer.candidates:,} candidates on {offer.hosts:,}{known} hosts'
-        age = '' if offer.age is None else f', as it was asked {offer.age:.1f} s before'
-        yield 'Placement', text + (away if offer.elsewhere else '') + age
+        yield 'Placement', _offered(offer)
     if record.outdated is not None:
         yield 'asked anew', f'what was offered before did not do: {record.outdated}'
     if record.inquiry is not None and record.inquiry.asked:
-        tried = record.inquiry.asked
-        every = record.inquiry.constraints
-        yield 'asked why', f'{tried} questions to Placement about {every} constraints'
+        yield (
+            'asked why',
+            f'{record.inquiry.asked} questions to Placement about'
+            f' {record.inquiry.constraints} constraints',
+        )
         if record.inquiry.nearest:
-            yield (
-                'nearest',
-                '; '.join(map(_but_for, record.inquiry.nearest[:MAX_SHOWN_REASONS])),
-            )
+            nearest = record.inquiry.nearest[:MAX_SHOWN_REASONS]
+            yield 'nearest', '; '.join(map(_but_for, nearest))
+
     if record.result.refusal is not None:
         yield 'refused', record.result.refusal or '(no reason given to the caller)'
     if record.result.hosts:
         yield 'chosen', some(record.result.hosts)
-    steps = [
-        f'{name} {record.steps[name] * 1e3:.1f}'
-        for name in STEPS
-        if name in record.steps
-    ]
+
+    steps = []
+    for name in STEPS:
+        if name in record.steps:
+            steps.append(f'{name} {record.steps[name] * 1e3:.1f}')
     if steps:
         total = sum(record.steps.values()) * 1e3
         yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
     else:
         yield 'seed', str(record.seed)
+
+
+def _offered(offer: CandidateCounts) -> str:
+    text = f'{offer.candidates:,} candidates on {offer.hosts:,}'
+    if offer.total:
+        text += f' of {offer.total:,}'
+    text += ' hosts'
+    if offer.elsewhere:
+        text += f'; {offer.elsewhere:,} candidates on hosts that no cell shows'
+    if offer.age is not None:
+        text += f', as it was asked {offer.age:.1f} s before'
+    return text
 
 
 def when(record: Record) -> str:
@@ -205,15 +249,21 @@ def when(record: Record) -> str:
 
 
 def why_not(record: Record, host: str, rejections: Rejections | None) -> list[str]:
-    """The reasons against a host, or against each of its nodes."""
+    """The reasons against a host, or against each node of the host."""
+    reasons = []
     chosen = record.result.hosts.count(host)
-    reasons = [f'chosen for {chosen} of {record.asked.count} servers'] if chosen else []
+    if chosen:
+        reasons.append(f'chosen for {chosen} of {record.asked.count} servers')
     for attempt in record.looks:
-        reasons += ['Placement refused the claim'] if host in attempt.refused else []
-        reasons += ['another request was faster'] if host in attempt.unfit else []
-    reasons += rejections.against(host) if rejections else []
+        if host in attempt.refused:
+            reasons.append('Placement refused the claim')
+        if host in attempt.unfit:
+            reasons.append('another request was faster')
+    if rejections is not None:
+        reasons += rejections.against(host)
     if reasons:
         return reasons
+
     if record.offer is None:
         return ['the request was refused before any host was looked at']
     if record.offer.asked and not record.offer.candidates:
@@ -229,16 +279,16 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
 
 
 def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
-    """Each attempt with its number, from 0. In front is the one that decided: the last
-    one of a refusal, else the first."""
-    numbered = [*enumerate(record.looks)]
+    """The attempts with their numbers from 0. The attempt that decided comes first: the
+    last attempt of a refusal, or the first attempt of a placement."""
+    numbered = list(enumerate(record.looks))
     if record.result.hosts:
         return numbered
     return numbered[-1:] + numbered[:-1]
 
 
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
-    """Names and texts of losses to other requests and to Placement."""
+    """The hosts lost to other requests and to Placement, as rows of name and text."""
     if attempt.in_flight:
         yield 'in flight', f'to {attempt.in_flight:,} hosts, taken off'
     if attempt.refused:
@@ -248,44 +298,43 @@ def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
 
 
 def reasons(stage: Stage) -> list[str]:
-    """The commonest reasons against hosts, and the others as one."""
-    shown = [
-        f'{cause.hosts:,}: {cause.reason}' for cause in stage.causes[:MAX_SHOWN_REASONS]
-    ]
+    """The most frequent reasons of a stage, and the sum of the remaining reasons."""
+    listed = stage.causes[:MAX_SHOWN_REASONS]
+    lines = [f'{cause.hosts:,}: {cause.reason}' for cause in listed]
     rest = sum(cause.hosts for cause in stage.causes[MAX_SHOWN_REASONS:])
     if rest:
-        return [*shown, f'{rest:,}: other reasons']
-    return shown
+        lines.append(f'{rest:,}: other reasons')
+    return lines
 
 
 def telling_weighers(best: Sequence[HostWeight]) -> list[str]:
-    """The weighers that tell these hosts apart most, or else add most, in front."""
-    added: dict[str, list[float]] = {}
-    for each in best:
-        for share in each.shares:
-            added.setdefault(share.weigher, []).append(share.added)
-    names = [name for name, values in added.items() if any(values)]
-    return sorted(names, key=lambda name: _spread(added[name]), reverse=True)
+    """The weighers with an effect. The weigher whose contributions differ most among
+    these hosts comes first; among equals, the weigher that contributes most."""
+    contributions: dict[str, list[float]] = {}
+    for host in best:
+        for share in host.shares:
+            contributions.setdefault(share.weigher, []).append(share.added)
+    names = [name for name, values in contributions.items() if any(values)]
+    return sorted(names, key=lambda name: _spread(contributions[name]), reverse=True)
 
 
 def weight_cells(host: HostWeight, names: Sequence[str]) -> list[str]:
-    """The weight of a host, and the share of each of these weighers: multiplied,
-    normalised, and as it came."""
+    """The weight of a host, and the contribution of each weigher with the normalised
+    and the raw value."""
     shares = {share.weigher: share for share in host.shares}
-    named = (shares[name] for name in names)
-    cells = [
-        f'{each.added:.4g} ({each.normalised:.4g} of {each.raw:g})' for each in named
-    ]
-    return [f'{host.weight:.4g}', *cells]
+    cells = [f'{host.weight:.4g}']
+    for name in names:
+        share = shares[name]
+        cells.append(f'{share.added:.4g} ({share.normalised:.4g} of {share.raw:g})')
+    return cells
 
 
 def _size(asked: RequestSummary) -> str:
     size = f'{asked.vcpus} vCPUs, {asked.memory_mb} MiB, {asked.disk_gb} GiB'
-    specs = ', '.join(f'{key}={value}' for key, value in asked.extra_specs.items())
-    return (
-        f'{asked.count} x {asked.flavor or "flavor"}'
-        f' ({size}){f"; {specs}" if specs else ""}'
-    )
+    if asked.extra_specs:
+        specs = [f'{key}={value}' for key, value in asked.extra_specs.items()]
+        size += f'; {", ".join(specs)}'
+    return f'{asked.count} x {asked.flavor or "flavor"} ({size})'
 
 
 def _but_for(constraint: ReasonCount) -> str:
@@ -299,7 +348,8 @@ def _conditions(asked: RequestSummary) -> Iterator[str]:
         yield f'{asked.policy} group'
     if asked.destination:
         yield f'to {asked.destination}'
-    yield from (f'hint {name}={value}' for name, value in asked.hints.items())
+    for name, value in asked.hints.items():
+        yield f'hint {name}={value}'
     for field in NAME_FIELDS:
         if names := getattr(asked, field):
             yield f'{field} {some(names)}'

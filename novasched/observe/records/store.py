@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of decision records: SQLite, written by every worker and read by the
-command."""
+"""The file of decision records, a SQLite database. Every worker writes the file;
+``novaschedctl`` and the page read the file."""
 
 import contextlib
 import errno
@@ -10,7 +10,6 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -29,21 +28,27 @@ from novasched.observe.records.record import (
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
+"""Version of the schema and of the JSON in the file (``pragma user_version``)."""
+
 FILE_LOCK_TIMEOUT_S = 5.0
-"""Seconds for which one writer waits for another."""
+"""Seconds that a writer waits for another writer."""
 
 CLEANUP_INTERVAL = 100
-"""Records from one removal of old ones to the next."""
+"""Number of records between two removals of old records."""
 
 MIB = 2**20
+
 REMOVED_PART = 10
-"""Of the records a tenth, the oldest, goes when the file is as large as it may be."""
+"""A file of the maximum size loses a tenth of the records, the oldest."""
+
 MAX_REJECTIONS_SIZE = MIB
-"""Bytes, compressed, of the reasons against each host that are kept of one decision.
-Among 5,000 hosts they take 20 KiB."""
+"""Bytes, compressed, of the reasons against single hosts that are kept for a decision.
+The reasons for 5,000 hosts take 20 KiB."""
+
 SHRINK_FROM = 1.1
-"""A file is made smaller when it is opened, if its size exceeds ``decisions_size`` by
-this factor. A full file is a little larger than the option says."""
+"""A file that is larger than ``decisions_size`` by this factor is shrunk when a worker
+opens the file. A full file is slightly larger than the option says."""
+
 FOLDER_MODE = 0o750
 JOURNALS = '-wal', '-shm'
 """Suffixes of the files that SQLite keeps beside a database."""
@@ -67,14 +72,15 @@ commit;
 
 
 class UnreadableRecords(NovaschedError):
-    """For the operator: there is no file of decision records, or it is damaged."""
+    """For the operator: the file of decision records is missing or damaged."""
 
 
 class RecordWriter:
-    """Writes records; one thread of a process does.
+    """Writes records. One thread of a process uses a writer.
 
-    :param stored: records at the most.
-    :param size: MiB of the file at the most; the journal beside it takes a few more.
+    :param stored: largest number of records (``[novasched] decisions_stored``).
+    :param size: largest size of the file in MiB (``[novasched] decisions_size``). The
+        journal takes a few MiB more.
     """
 
     def __init__(self, path: str, stored: int, size: int) -> None:
@@ -82,7 +88,7 @@ class RecordWriter:
         self.stored = stored
         self.size = size
         self._connection: sqlite3.Connection | None = None
-        self._file: os.stat_result | None = None
+        self._opened: os.stat_result | None = None
 
     def write(
         self,
@@ -90,11 +96,12 @@ class RecordWriter:
         rejections: Rejections | None = None,
         text: bytes | None = None,
     ) -> None:
-        """Keep a record, in place of an earlier form of it.
+        """Write a record, in place of an earlier version of the record.
 
-        :param text: the packed record, if the caller has it.
-        :raises sqlite3.Error: it cannot be kept.
-        :raises OSError: nor can the file be made.
+        :param text: the packed record, if the caller has packed the record before.
+        :raises sqlite3.Error: the record cannot be written.
+        :raises OSError: the file cannot be created.
+        :raises UnreadableRecords: the file does not hold decision records.
         """
         connection = self.open()
         try:
@@ -105,7 +112,7 @@ class RecordWriter:
             raise
 
     def close(self) -> None:
-        """Close the file; the next write opens it again."""
+        """Close the file. The next write opens the file again."""
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
@@ -118,56 +125,58 @@ class RecordWriter:
         rejections: Rejections | None,
         text: bytes,
     ) -> None:
-        why = packed(rejections) if rejections else None
-        if why is not None and len(why) > MAX_REJECTIONS_SIZE:
-            why = None
-        done = connection.execute(
-            'update decisions set record = ?, causes = coalesce(?, causes) where'
-            ' id = ?',
-            (text, why, record.id),
+        reasons: bytes | None = None
+        if rejections is not None:
+            reasons = packed(rejections)
+            if len(reasons) > MAX_REJECTIONS_SIZE:
+                reasons = None
+
+        # A record is written a second time when its diagnosis is there.
+        updated = connection.execute(
+            'update decisions set record = ?, causes = coalesce(?, causes)'
+            ' where id = ?',
+            (text, reasons, record.id),
         )
-        if done.rowcount:
+        if updated.rowcount:
             return
+
         inserted = connection.execute(
-            'insert into decisions (id, request_id, global_request_id, record, causes) '
-            'values (?, ?, ?, ?, ?)',
-            (record.id, record.request_id, record.global_request_id, text, why),
+            'insert into decisions (id, request_id, global_request_id, record, causes)'
+            ' values (?, ?, ?, ?, ?)',
+            (record.id, record.request_id, record.global_request_id, text, reasons),
         )
         number = inserted.lastrowid or 0
         connection.executemany(
             'insert into servers values (?, ?)',
             [(uuid, number) for uuid in record.asked.servers],
         )
+
         connection.execute(
             'update decisions set causes = null where number = ?',
             (number - MAX_REJECTIONS_KEPT,),
         )
         if number % CLEANUP_INTERVAL == 0:
-            for table in ('decisions', 'servers'):
-                connection.execute(
-                    f'delete from {table} where number <= ?', (number - self.stored,)
-                )
+            _delete_up_to(connection, number - self.stored)
         self._make_room(connection, number)
 
     def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
-        """Remove the oldest records while the file is too large, but for the newest
-        one. What they leave is used again, so that the file does not grow."""
+        """Remove the oldest records until the file is small enough, and keep at least
+        the newest record. SQLite uses the pages again, so the file does not grow."""
         while _used(connection) > self.size * MIB:
             (oldest,) = connection.execute(
                 'select min(number) from decisions'
             ).fetchone()
             if oldest == newest:
                 return
-            last = min(oldest + (newest - oldest) // REMOVED_PART, newest - 1)
-            for table in ('decisions', 'servers'):
-                connection.execute(f'delete from {table} where number <= ?', (last,))
+            last = oldest + (newest - oldest) // REMOVED_PART
+            _delete_up_to(connection, min(last, newest - 1))
 
     def open(self) -> sqlite3.Connection:
-        """The file, made if there is none, with the folder that it is in.
+        """Open the file. A missing file is created, and its folder.
 
-        :raises sqlite3.Error: it cannot be written.
-        :raises OSError: nor made.
-        :raises UnreadableRecords: it is not one of ours.
+        :raises sqlite3.Error: the file cannot be written.
+        :raises OSError: the file cannot be created.
+        :raises UnreadableRecords: the file does not hold decision records.
         """
         if self._connection is not None:
             if self._is_in_place():
@@ -176,7 +185,7 @@ class RecordWriter:
                 '%s was deleted or moved; decision records go to a new file',
                 self.path,
             )
-            # Records that only the journal has are written to the file that was moved.
+            # The moved file gets the records that are in the journal alone.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute('pragma wal_checkpoint')
             self.close()
@@ -195,31 +204,31 @@ class RecordWriter:
                 )
             connection.execute('pragma journal_mode = wal')
             connection.execute('pragma synchronous = normal')
-            _check_version(connection, self.path, empty=True)
+            _check_version(connection, self.path, may_be_empty=True)
             connection.executescript(SCHEMA)
             self._shrink(connection)
         except (sqlite3.Error, OSError, UnreadableRecords):
             connection.close()
             raise
         self._connection = connection
-        self._file = created
+        self._opened = created
         return connection
 
     def _is_in_place(self) -> bool:
-        """True if the path leads to the open file. SQLite keeps writing to a file that
-        was deleted."""
+        """True if the path leads to the open file. SQLite would go on writing to a
+        deleted file."""
         try:
-            found = os.lstat(self.path)
+            current = os.lstat(self.path)
         except OSError:
             return False
-        return self._file is not None and os.path.samestat(self._file, found)
+        return self._opened is not None and os.path.samestat(self._opened, current)
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
-        """Give room back to the file system after ``decisions_size`` was lowered. If
-        another process writes meanwhile, the file stays as it is until a later
-        start."""
+        """Return space to the file system after ``decisions_size`` was lowered. If
+        another process writes at the same time, a later start shrinks the file."""
         if _size(connection) <= SHRINK_FROM * self.size * MIB:
             return
+
         try:
             with connection:
                 select = 'select max(number) from decisions'
@@ -235,7 +244,7 @@ class RecordWriter:
 class RecordReader:
     """Reads the records in a file.
 
-    :raises UnreadableRecords: there is no such file, or it cannot be read.
+    :raises UnreadableRecords: the file is missing, or cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -250,60 +259,73 @@ class RecordReader:
             _check_version(self._connection, path)
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def of(self, name: str, limit: int = -1, offset: int = 0) -> list[Record]:
-        """The decisions on an instance or of a request, by UUID or request id, or that
-        of its own id, newest first. For SQLite, -1 is no limit."""
+        """The decisions with a name, newest first.
+
+        :param name: UUID of an instance, id of a request, or id of a decision.
+        :param limit: -1 for SQLite's "no limit".
+        """
         select = (
-            'select record from decisions where request_id = :name or global_request_id'
-            ' = :name or id = :name or number in (select number from servers where uuid'
-            ' = :name) order by number desc limit :limit offset :offset'
+            'select record from decisions'
+            ' where request_id = :name or global_request_id = :name or id = :name'
+            ' or number in (select number from servers where uuid = :name)'
+            ' order by number desc limit :limit offset :offset'
         )
         return self._records(select, name=name, limit=limit, offset=offset)
 
     def newest(self, limit: int = -1, offset: int = 0) -> list[Record]:
-        """The newest decisions, by default all, the newest first."""
+        """The newest decisions, by default all decisions, newest first."""
         select = (
-            'select record from decisions order by number desc limit :limit offset'
-            ' :offset'
+            'select record from decisions'
+            ' order by number desc limit :limit offset :offset'
         )
         return self._records(select, limit=limit, offset=offset)
 
     def by_id(self, id: str) -> Record | None:
-        found = self._records('select record from decisions where id = :id', id=id)
-        if found:
-            return found[0]
+        records = self._records('select record from decisions where id = :id', id=id)
+        if records:
+            return records[0]
         return None
 
     def count(self) -> int:
-        """The number of decisions; their numbers have no gaps."""
+        """The number of decisions. The numbers in the file have no gaps."""
         with self._errors():
             select = 'select coalesce(max(number) - min(number) + 1, 0) from decisions'
             return int(self._connection.execute(select).fetchone()[0])
 
     def choosing(self, host: str, limit: int, among: int) -> list[Record]:
-        """The newest decisions that chose a host, with limits for those returned and
-        those read."""
+        """The newest decisions that chose a host.
+
+        :param limit: largest number of decisions returned.
+        :param among: number of newest decisions that are searched.
+        """
         select = 'select record from decisions order by number desc limit :among'
-        named = msgspec.json.encode(host)
+        # Most records do not name the host, and are not decoded.
+        quoted = msgspec.json.encode(host)
+        records: list[Record] = []
         with self._errors():
-            rows = self._connection.execute(select, {'among': among})
-            texts = (unpacked(text) for (text,) in rows)
-            records = (from_json(text) for text in texts if named in text)
-            return [
-                *islice((each for each in records if host in each.result.hosts), limit)
-            ]
+            for (packed_text,) in self._connection.execute(select, {'among': among}):
+                text = unpacked(packed_text)
+                if quoted not in text:
+                    continue
+                record = from_json(text)
+                if host in record.result.hosts:
+                    records.append(record)
+                if len(records) == limit:
+                    break
+        return records
 
     def rejections(self, record: Record) -> Rejections | None:
-        """The reasons against each host; None if they are not kept any more."""
+        """The reasons against single hosts; None if they were deleted or not
+        written."""
         with self._errors():
-            found = self._connection.execute(
+            row = self._connection.execute(
                 'select causes from decisions where id = ?', (record.id,)
             ).fetchone()
-            if found and found[0]:
-                return rejections_from_json(unpacked(found[0]))
+            if row and row[0]:
+                return rejections_from_json(unpacked(row[0]))
             return None
 
     def _records(self, select: str, **values: str | int) -> list[Record]:
@@ -313,6 +335,7 @@ class RecordReader:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite and of decoding into :exc:`UnreadableRecords`."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -322,13 +345,19 @@ class RecordReader:
             raise UnreadableRecords(f'{self.path}: {why}') from None
 
 
+def _delete_up_to(connection: sqlite3.Connection, number: int) -> None:
+    """Delete the decisions up to a number."""
+    for table in ('decisions', 'servers'):
+        connection.execute(f'delete from {table} where number <= ?', (number,))
+
+
 def _size(connection: sqlite3.Connection) -> int:
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     return _pragma(connection, 'page_count') * _pragma(connection, 'page_size')
 
 
 def _used(connection: sqlite3.Connection) -> int:
-    """Bytes of the file that are in use."""
+    """Size of the pages in use, in bytes."""
     free = _pragma(connection, 'freelist_count') * _pragma(connection, 'page_size')
     return _size(connection) - free
 
@@ -339,9 +368,12 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 @contextlib.contextmanager
 def _locked_folder(path: str) -> Iterator[None]:
-    """Let one process at a time make the file, since the process that makes the file
-    removes the journals of an earlier file. Without locks in the file system, processes
-    do not wait for each other."""
+    """Lock the folder while the file is created.
+
+    The creator removes the journals of a deleted file, and must not remove the journals
+    of a file that another worker has just created. In a file system without locks,
+    workers do not wait for each other.
+    """
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
@@ -352,12 +384,12 @@ def _locked_folder(path: str) -> Iterator[None]:
 
 
 def _create(path: str) -> os.stat_result:
-    """Make the file if there is none, and see that nobody but its owner can write it,
-    and nobody but the owner and a group that the operator lets can read it. Its
-    journals get the same permissions.
+    """Create a missing file, and restrict the permissions of the file: only the owner
+    writes, and only the owner and, where the operator lets it, the group read. SQLite
+    gives the same permissions to the journals.
 
-    :raises UnreadableRecords: it is a symbolic link, or no file.
-    :raises OSError: it cannot be made, or belongs to somebody else.
+    :raises UnreadableRecords: the path leads to a symbolic link, or to no file.
+    :raises OSError: the file cannot be created, or belongs to another user.
     """
     try:
         if not os.path.lexists(path):
@@ -371,49 +403,53 @@ def _create(path: str) -> os.stat_result:
         if error.errno == errno.ELOOP:
             raise UnreadableRecords(f'{path}: {LINK}') from None
         raise
+
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise UnreadableRecords(f'{path}: this is no file')
-        mode = stat.S_IMODE(found.st_mode)
-        wanted = mode & (OWNER | stat.S_IRGRP) | OWNER
-        if mode != wanted:
-            os.fchmod(file, wanted)
+        mode = stat.S_IMODE(status.st_mode)
+        restricted = mode & (OWNER | stat.S_IRGRP) | OWNER
+        if mode != restricted:
+            os.fchmod(file, restricted)
     finally:
         os.close(file)
-    return found
+    return status
 
 
 def _check_file(path: str) -> None:
-    """See that there is a file with something in it.
+    """Check that the path leads to a file that is not empty.
 
-    :raises UnreadableRecords: there is none.
+    :raises UnreadableRecords: the path does not.
     """
     nothing = 'no decision has been recorded there'
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         raise UnreadableRecords(f'{path}: there is no such file; {nothing}') from None
     except OSError as error:
         raise UnreadableRecords(f'{path}: cannot be read: {error.strerror}') from None
-    if stat.S_ISLNK(found.st_mode):
+
+    if stat.S_ISLNK(status.st_mode):
         raise UnreadableRecords(f'{path}: {LINK}')
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UnreadableRecords(f'{path}: this is no file')
-    if not found.st_size:
+    if not status.st_size:
         raise UnreadableRecords(f'{path}: the file is empty; {nothing}')
 
 
 def _check_version(
-    connection: sqlite3.Connection, path: str, empty: bool = False
+    connection: sqlite3.Connection, path: str, may_be_empty: bool = False
 ) -> None:
-    """See that the file is of this release's form.
+    """Check that the file has the schema of this release.
 
-    :raises UnreadableRecords: it is of another one.
+    :param may_be_empty: a file without a schema passes.
+    :raises UnreadableRecords: the file has another schema.
     """
     (version,) = connection.execute('pragma user_version').fetchone()
-    if version != VERSION and not (empty and version == 0):
-        which = f'of form {version}, and this release reads form {VERSION}'
-        raise UnreadableRecords(
-            f'{path}: no file of decision records, or of another release: {which}'
-        )
+    if version == VERSION or (may_be_empty and version == 0):
+        return
+    which = f'of form {version}, and this release reads form {VERSION}'
+    raise UnreadableRecords(
+        f'{path}: no file of decision records, or of another release: {which}'
+    )

@@ -512,7 +512,7 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     for _ in range(4):
         recorder(decision)
     # all are kept, while Placement is being asked about the first
-    recorder._decisions.close()
+    recorder._records.close()
     go.set()
     recorder.close()
     inquiries = [each.inquiry for each in recorder.newest()]
