@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus. Imported only where nova.conf enables them.
+"""Metrics for Prometheus. Imported only if ``[novasched] metrics_bind`` is set.
 
-Workers write to files of a shared directory, which the process that serves HTTP reads.
-A request pays next to nothing: decisions are added up afterwards, and other values
-sampled once a second.
+Workers write their metrics to files of a shared directory, and the HTTP process reads
+the files. A request spends hardly any time on metrics: decisions are counted after the
+answer, and all other values are sampled once a second.
 """
 
 import importlib.metadata
@@ -32,8 +32,8 @@ COUNTER = 'counter'
 GAUGE = 'gauge'
 HISTOGRAM = 'histogram'
 MAX: Final = 'livemax'
-"""One gauge of several workers is the maximum of theirs, not the sum; those that have
-ended do not count in either."""
+"""Mode of a gauge that shows the maximum over the running workers instead of the
+sum."""
 
 SECONDS = (
     0.0005,
@@ -53,12 +53,13 @@ SECONDS = (
     30.0,
     60.0,
 )
-"""The upper bounds of histograms' buckets."""
+"""The upper bounds of the buckets of histograms, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric; ``mode`` counts for a gauge."""
+    """A metric. ``mode`` applies to gauges: how the values of several workers are
+    combined."""
 
     kind: str
     name: str
@@ -67,27 +68,30 @@ class Metric:
     mode: Literal['livesum', 'livemax'] = 'livesum'
 
 
-_counter, _gauge, _histogram = (
-    partial(Metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM)
-)
+_counter = partial(Metric, COUNTER)
+_gauge = partial(Metric, GAUGE)
+_histogram = partial(Metric, HISTOGRAM)
+
 REQUESTS = _counter(
     'novasched_requests_total',
-    'Requests for hosts: placed, refused since no host is valid, or failed for a reason'
-    ' that an operator must mend.',
+    'Scheduling requests by result: placed, refused because no host is valid, or failed'
+    ' for a reason that an operator must fix.',
     ('result',),
 )
-INSTANCES = _counter('novasched_instances_placed_total', 'Instances that got a host.')
+INSTANCES = _counter(
+    'novasched_instances_placed_total', 'Instances for which a host was selected.'
+)
 REQUEST_SECONDS = _histogram(
     'novasched_request_duration_seconds',
-    'Seconds from when a request was begun until it was decided.',
+    'Seconds from the start of a request to its decision.',
 )
 STEP_SECONDS = _histogram(
     'novasched_step_duration_seconds',
-    'Seconds of a request in a step of the decision.',
+    'Seconds that a request spent in a step of the decision.',
     ('step',),
 )
 HOSTS_IN = _counter(
-    'novasched_filter_hosts_in_total', 'Hosts that came to a filter.', ('filter',)
+    'novasched_filter_hosts_in_total', 'Hosts that a filter examined.', ('filter',)
 )
 HOSTS_OUT = _counter(
     'novasched_filter_hosts_out_total', 'Hosts that passed a filter.', ('filter',)
@@ -100,112 +104,122 @@ WEIGHER_SECONDS = _counter(
 )
 CANDIDATES_AGE = _histogram(
     'novasched_remembered_candidates_age_seconds',
-    'Age of the answers of Placement that served a later request, too.',
+    'Age of the answers of Placement that were reused for a later request.',
 )
 CANDIDATES_OUTDATED = _counter(
     'novasched_remembered_candidates_outdated_total',
-    'Requests for which such an answer did not do, so that Placement was asked.',
+    'Requests for which a reused answer of Placement was outdated, so that Placement'
+    ' was queried again.',
 )
 CLAIMS_REFUSED = _counter(
     'novasched_claims_refused_total', 'Claims that Placement refused.'
 )
 MESSAGE_WAIT = _histogram(
     'novasched_message_wait_seconds',
-    'Seconds from when a message came from the broker until it was begun.',
+    'Seconds that a message waited between its arrival from RabbitMQ and its start.',
 )
 MESSAGES_WAITING = _gauge(
     'novasched_messages_waiting', 'Messages that wait for a thread.'
 )
 MESSAGES_IN_PROGRESS = _gauge(
-    'novasched_messages_in_progress', 'Messages that have a thread.'
+    'novasched_messages_in_progress', 'Messages that a thread is processing.'
 )
 MESSAGES_DROPPED = _counter(
     'novasched_messages_dropped_total',
-    'Messages that were not begun, since the caller no longer waited for the answer.',
+    'Messages that were dropped because the caller had stopped waiting for an answer.',
 )
 CASTS = _counter(
     'novasched_casts_total',
-    'Announcements of other services, handled or ignored.',
+    'Casts received from other services, by outcome: handled or ignored.',
     ('outcome',),
 )
 SNAPSHOT_AGE = _gauge(
     'novasched_snapshot_age_seconds',
-    'Seconds since the hosts were last read, which requests have done.',
+    'Seconds since the hosts were last read from the databases. Requests trigger the'
+    ' reading.',
     mode=MAX,
 )
 SNAPSHOT_HOSTS = _gauge(
-    'novasched_snapshot_hosts', 'Hosts that are known, of all cells.', mode=MAX
+    'novasched_snapshot_hosts', 'Known hosts, over all cells.', mode=MAX
 )
 ROWS_REFRESHED = _counter(
     'novasched_snapshot_rows_refreshed_total',
-    'Rows of compute nodes and services that were new, changed or gone when they were'
-    ' read.',
+    'Rows of compute nodes and services that were found new, changed or deleted.',
 )
 PENDING_CLAIMS = _gauge(
     'novasched_pending_claims',
-    'Instances that got a host which does not report them yet.',
+    'Instances whose selected host does not report them yet.',
 )
 PEERS = _gauge(
     'novasched_peers',
-    'Other schedulers with which pending claims are shared.',
+    'Other schedulers that exchange pending claims with this scheduler.',
     mode=MAX,
 )
 PEER_MESSAGES_MISSED = _counter(
     'novasched_peer_messages_missed_total',
-    'Messages of other schedulers that did not come, after which one asked for all'
-    ' their claims.',
+    'Gaps in the announcements of another scheduler, after which all its claims are'
+    ' requested again.',
 )
 PEERS_LATE = _counter(
     'novasched_peers_late_total',
-    'Claims that did not wait any longer to hear what others had chosen before.',
+    'Claims confirmed before all earlier announcements of other schedulers had'
+    ' arrived.',
 )
 CLAIMS_GIVEN_BACK = _counter(
     'novasched_claims_given_back_total',
-    'Claims that did not fit beside what another scheduler had chosen before.',
+    'Claims that were deleted because they conflicted with an earlier claim of another'
+    ' scheduler.',
 )
 BREAKER_OPEN = _gauge(
     'novasched_breaker_open',
-    '1 while a worker asks nothing of a target that did not answer: placement,'
-    ' database, api_database, or a cell.',
+    '1 while the circuit breaker of a target is open, so that a worker sends it no'
+    ' requests. Targets: placement, database, api_database, and each cell.',
     ('target', 'cell'),
     MAX,
 )
 CLEANUPS = _gauge(
     'novasched_allocation_cleanups_pending',
-    'Allocations that are still to be deleted in Placement.',
+    'Allocations in Placement that the scheduler still has to delete.',
 )
 RECORDS_DROPPED = _counter(
     'novasched_records_dropped_total',
-    'Decision records that were not kept, since too many waited.',
+    'Decision records that were dropped because the queue was full.',
 )
 NOTIFICATIONS_DROPPED = _counter(
     'novasched_notifications_dropped_total',
-    'Notifications that were not sent, since too many waited.',
+    'Notifications that were dropped because the queue was full.',
 )
 WORKERS = _gauge('novasched_workers', 'Worker processes that take requests.')
-BUILD = _gauge('novasched_build_info', 'Always 1, with the version.', ('version',), MAX)
+BUILD = _gauge(
+    'novasched_build_info', 'Always 1; the label is the version.', ('version',), MAX
+)
 
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
 SAMPLE_INTERVAL_S = 1.0
+
 MAX_UNSAMPLED_WAITS = 10_000
-"""Waits of messages that are kept for the next sample; older ones are dropped."""
+"""Waiting times of messages that are kept for the next sample. Older times are
+dropped."""
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
-"""Values by their labels."""
+"""The values of a metric by their labels."""
 
 
 class Instruments:
-    """Metrics in files. Counters go on from those of the worker that had the same
-    number before; workers that run at the same time have different ones."""
+    """The metrics of a worker, in files.
+
+    :param number: number of the worker. A restarted worker has the number of its
+        predecessor and continues the predecessor's counters.
+    """
 
     def __init__(self, number: int) -> None:
         values.ValueClass = values.MultiProcessValue(lambda: number)
         self._instruments = {metric: _instrument(metric) for metric in METRICS}
 
     def of(self, metric: Metric, *labels: str) -> Any:
-        """The counter, gauge or histogram of a metric and its labels, which is exposed
-        from then on: a rate needs the 0 that a counter rises from."""
+        """The counter, gauge or histogram of a metric with labels. Prometheus sees the
+        value 0 from now on; a rate needs a value to start from."""
         instrument = self._instruments[metric]
         if labels:
             return instrument.labels(*labels)
@@ -213,8 +227,8 @@ class Instruments:
 
 
 def _instrument(metric: Metric) -> Any:
-    """A metric of prometheus_client, in no registry: it is read from the files
-    alone."""
+    """A metric of prometheus_client without a registry, since the metric is read from
+    the files."""
     arguments = (metric.name, metric.help, metric.labels)
     if metric.kind == COUNTER:
         return prometheus_client.Counter(*arguments, registry=None)
@@ -226,7 +240,7 @@ def _instrument(metric: Metric) -> Any:
 
 
 class DecisionCounters:
-    """Adds up decisions; thread-safe."""
+    """Counts decisions. Thread-safe."""
 
     def __init__(self, instruments: Instruments) -> None:
         self.instruments = instruments
@@ -236,7 +250,7 @@ class DecisionCounters:
             instruments.of(STEP_SECONDS, step)
 
     def expect(self, filters: Iterable[str], weighers: Iterable[str]) -> None:
-        """Expose zeros for the plugins that are enabled."""
+        """Expose zeros for the enabled filters and weighers."""
         for name in filters:
             for metric in (HOSTS_IN, HOSTS_OUT, FILTER_SECONDS):
                 self.instruments.of(metric, name)
@@ -244,36 +258,37 @@ class DecisionCounters:
             self.instruments.of(WEIGHER_SECONDS, name)
 
     def __call__(self, decision: Decision) -> None:
-        """Add a decision. Filters, weighers and claims are those of the last
-        attempt."""
+        """Count a decision. Filters, weighers and refused claims are counted for the
+        last time that the request was decided."""
         of = self.instruments.of
         of(REQUESTS, decision.result).inc()
         of(INSTANCES).inc(len(decision.selections))
         of(REQUEST_SECONDS).observe(decision.ended - decision.began)
         for step, seconds in decision.seconds.items():
             of(STEP_SECONDS, step).observe(seconds)
+
         if decision.counts is not None and decision.counts.age is not None:
             of(CANDIDATES_AGE).observe(decision.counts.age)
         of(CANDIDATES_OUTDATED).inc(decision.outdated is not None)
+
+        refused = int(decision.together_refused)
         for attempt in decision.attempts:
+            refused += len(attempt.refused)
             for result in attempt.ranking.filters:
                 of(HOSTS_IN, result.name).inc(result.start)
                 of(HOSTS_OUT, result.name).inc(result.end)
                 of(FILTER_SECONDS, result.name).inc(result.seconds)
             for weigher, seconds in attempt.ranking.weighers:
                 of(WEIGHER_SECONDS, weigher).inc(seconds)
-        refused = sum(len(attempt.refused) for attempt in decision.attempts)
-        of(CLAIMS_REFUSED).inc(refused + decision.together_refused)
+        of(CLAIMS_REFUSED).inc(refused)
 
 
 @dataclass
 class Sampler:
-    """Exposes values that are kept elsewhere, as they are each time that it is called;
-    by one thread at a time.
+    """Copies values of the worker's parts to metrics. One thread at a time may call it.
 
-    :param sources: functions that return the value of a metric, or its values by
-        labels.
-    :param waits: seconds that messages waited, taken from here.
+    :param sources: functions that read a metric: one value, or values by labels.
+    :param waits: waiting times of messages, in seconds. A sample takes them out.
     """
 
     instruments: Instruments
@@ -285,7 +300,9 @@ class Sampler:
         """Take a sample."""
         for metric, read in self.sources.items():
             value = read()
-            self._expose(metric, value if isinstance(value, Mapping) else {(): value})
+            if not isinstance(value, Mapping):
+                value = {(): value}
+            self._expose(metric, value)
         while self.waits:
             self.instruments.of(MESSAGE_WAIT).observe(self.waits.popleft())
 
@@ -293,18 +310,18 @@ class Sampler:
         before = self._before.get(metric, {})
         self._before[metric] = samples
         if metric.kind == GAUGE:
+            # Labels that have disappeared, such as those of a deleted cell, go to 0.
             for labels, value in {**dict.fromkeys(before, 0.0), **samples}.items():
                 self.instruments.of(metric, *labels).set(value)
             return
+
         for labels, value in samples.items():
-            self.instruments.of(metric, *labels).inc(
-                max(0, value - before.get(labels, 0))
-            )
+            growth = max(0, value - before.get(labels, 0))
+            self.instruments.of(metric, *labels).inc(growth)
 
 
 class WorkerMetrics:
-    """All metrics of a worker: its decisions, its messages, and samples of its other
-    parts."""
+    """All metrics of a worker: decisions, messages, and samples of the other parts."""
 
     def __init__(self, number: int) -> None:
         self._instruments = Instruments(number)
@@ -354,7 +371,7 @@ class WorkerMetrics:
 
 
 def _age(host_snapshot: HostSnapshot) -> Samples:
-    """Seconds since hosts were read; nothing before that."""
+    """Seconds since the hosts were read; no value before the first reading."""
     age = time.monotonic() - host_snapshot.read_at
     if age < math.inf:
         return {(): age}
