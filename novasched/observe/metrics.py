@@ -8,6 +8,7 @@ answer, and all other values are sampled once a second.
 
 import importlib.metadata
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +18,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 import prometheus_client
 from prometheus_client import values
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from novasched.cells.database import Database
 from novasched.cells.snapshot import HostReader
 from novasched.concurrency import loopingcall
 from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.web.server import Environ, StartResponse
 from novasched.placement.client import PlacementClient
 from novasched.rpc.notifications.sender import QueuedNotifier
 from novasched.rpc.oslo_messaging_internals import MessageCounts, RpcServer
@@ -204,6 +207,44 @@ dropped."""
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """The values of a metric by their labels."""
+
+
+METRICS_CACHE_S = 1.0
+"""Seconds for which a client gets the text of the client before."""
+
+PROMETHEUS_TEXT = 'text/plain; version=0.0.4; charset=utf-8'
+
+
+class MetricsText:
+    """The WSGI application of ``/metrics``: the metrics of all workers, read from their
+    files at most once a second.
+
+    :param directory: where the workers write their metrics.
+    """
+
+    def __init__(
+        self, directory: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        MultiProcessCollector(self._registry, directory)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = -math.inf
+        self._text = b''
+
+    def __call__(self, _: Environ, start: StartResponse) -> Iterable[bytes]:
+        body = self.read()
+        length = ('Content-Length', str(len(body)))
+        start('200 OK', [('Content-Type', PROMETHEUS_TEXT), length])
+        return [body]
+
+    def read(self) -> bytes:
+        with self._lock:
+            now = self._clock()
+            if now - self._read_at >= METRICS_CACHE_S:
+                self._text = prometheus_client.generate_latest(self._registry)
+                self._read_at = now
+            return self._text
 
 
 class Instruments:

@@ -20,11 +20,16 @@ from novasched.conf import loading
 from novasched.conf.logs import hide_secrets
 from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
-from novasched.observe.health.server import health_service
+from novasched.observe.health.service import health_service
 from novasched.observe.health.state import MAIN
 from novasched.observe.health.vitals import Vitals, Work
 from novasched.observe.records import render
-from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
+from novasched.observe.web.wiring import (
+    MetricsFiles,
+    http_process,
+    metrics_files,
+    page_factory,
+)
 from novasched.rpc.claims_exchange import ClaimsExchange, make_exchange
 from novasched.rpc.oslo_messaging_internals import RpcServer
 from novasched.rpc.server import TOPIC, make_server, make_transport
@@ -35,8 +40,6 @@ from novasched.service.supervisor import Job, Supervisor
 
 if TYPE_CHECKING:
     from novasched.observe.metrics import WorkerMetrics
-    from novasched.observe.page.app import Page
-    from novasched.observe.web.server import HttpServer
 
 LOG = logging.getLogger('nova.service')
 MINUTE_S = 60
@@ -303,32 +306,23 @@ def run(conf: cfg.ConfigOpts) -> int:
         def timeout() -> int:
             return int(conf.graceful_shutdown_timeout)
 
-        jobs = _jobs(service.workers, worker, files, page)
-        if health:
-            jobs.append(Job(health.server, 'health', vital=False))
+        jobs = _jobs(service.workers, worker, files)
+        if files or health:
+            make_http = functools.partial(http_process, files, health, page)
+            jobs.append(Job(make_http, 'http', vital=False))
         beat = health.vitals(MAIN) if health else lambda: None
         reload = functools.partial(reload_options, conf)
         return Supervisor(jobs, timeout, reload, beat).run()
 
 
 def _jobs(
-    workers: int,
-    worker: Callable[[int], SchedulerService],
-    files: MetricsFiles | None,
-    page: Callable[[], Page] | None,
+    workers: int, worker: Callable[[int], SchedulerService], files: MetricsFiles | None
 ) -> list[Job]:
-    """Return the jobs of the workers, and of the web server if metrics are served."""
+    """Return the jobs of the workers."""
     jobs = []
     for number in range(workers):
         ended = None
         if files:
             ended = functools.partial(files.worker_ended, number)
         jobs.append(Job(functools.partial(worker, number), ended=ended))
-    if files is None:
-        return jobs
-
-    def web() -> HttpServer:
-        return files.http_server(page() if page else None)
-
-    jobs.append(Job(web, 'web', vital=False))
     return jobs

@@ -260,10 +260,10 @@ def test_the_main_process_hangs(site):
 
 def test_the_server_dies(site):
     """Another one takes its place, on the same socket."""
-    [server] = site.children('health')
+    [server] = site.children('http')
     server.kill()
     wait_until(
-        lambda: site.children('health') not in ([], [server]), WAIT, 'another process'
+        lambda: site.children('http') not in ([], [server]), WAIT, 'another process'
     )
     site.passes()
 

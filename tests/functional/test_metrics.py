@@ -229,26 +229,30 @@ class TestServed:
             assert {metric.name + endings[metric.kind] for metric in METRICS} <= shown
 
     def test_the_process_that_serves(self, served, client):
-        """It is another one than those that schedule, with less of the processors.
-        Killed, it comes again; SIGHUP does it no harm; it ends with the others, and
-        they do not end with it."""
+        """HTTP has a process of its own, and the threads for metrics get less of the
+        processors. A killed process is replaced, SIGHUP does no harm, the process ends
+        with the daemon, and the workers outlive the process."""
         daemon, bind = served
         assert requests.get(f'http://{bind}/', timeout=WAIT).status_code == 404
         placed = lambda: samples(bind).get(('novasched_instances_placed_total',), 0)  # noqa: E731
-        [worker], [web] = children(daemon, 'worker'), children(daemon, 'web')
-        assert web.nice() > worker.nice()
+        [worker] = children(daemon, 'worker')
+        [web] = children(daemon, 'http')
+        threads = [
+            os.getpriority(os.PRIO_PROCESS, thread.id) for thread in web.threads()
+        ]
+        assert web.nice() == worker.nice() < max(threads)
         wait_until(lambda: ('novasched_workers',) in samples(bind), WAIT, 'metrics')
         before = placed()
         reload(daemon)
-        assert children(daemon, 'web') == [web]
+        assert children(daemon, 'http') == [web]
         web.kill()
         wait_until(
-            lambda: children(daemon, 'web') not in ([web], []), WAIT, 'another process'
+            lambda: children(daemon, 'http') not in ([web], []), WAIT, 'another process'
         )
         client.select_destinations(new_uuids(1), SMALL)
         wait_until(lambda: placed() > before, WAIT, 'metrics')
         assert children(daemon, 'worker') == [worker]
-        [web] = children(daemon, 'web')
+        [web] = children(daemon, 'http')
         directory = Path(
             re.findall(r'/\S*novasched-metrics-[^/]+', str(worker.memory_maps()))[0]
         )
@@ -341,7 +345,7 @@ def test_what_fails(cloud, client):
             assert results == {'placed': 0, 'refused': 0, 'failed': 1}
             gate.open()
             wait_until(lambda: breaker_open() == 0, WAIT, 'closed breaker')
-            left = [*children(daemon, 'worker'), *children(daemon, 'web')]
+            left = [*children(daemon, 'worker'), *children(daemon, 'http')]
             assert len(left) == 2
             os.kill(daemon.pid, signal.SIGKILL)
             wait_until(

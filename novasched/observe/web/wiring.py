@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wiring of traces, metrics and the page, where nova.conf enables them: the socket, the
-directory of the workers' metrics, and the page with database connections of its own."""
+"""Wiring of traces and of the HTTP process, which serves metrics, page and health."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib.util
+import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from novasched.cells.snapshot import HostReader
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings
+from novasched.observe.health.service import HealthApp, HealthService
+from novasched.observe.web.server import HttpServer, Limits, listen, routed
 from novasched.scheduler.pending_claims import PendingClaims
 
 if TYPE_CHECKING:
@@ -33,26 +35,33 @@ if TYPE_CHECKING:
     from novasched.observe.page.hosts import CellView
     from novasched.observe.page.watch import ReadCells
     from novasched.observe.tracing import DecisionExporter
-    from novasched.observe.web.server import HttpServer, WsgiApp
+
+LOG = logging.getLogger(__name__)
 
 METRICS_OPTION = '[novasched] metrics_bind'
 PAGE_OPTION = '[novasched] page'
 TRACING_OPTION = '[novasched] tracing_endpoint'
-EXTRAS = {'metrics': ('prometheus_client', 'waitress'), 'page': ('jinja2',)}
-"""Packages by the extras that install them."""
+EXTRAS = {'metrics': ('prometheus_client',), 'page': ('jinja2',)}
+"""Packages by the extra that installs them."""
 
 DIRECTORY_VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
 """prometheus_client reads this variable when it is first imported."""
 
-NICE_INCREMENT = 10
-"""The HTTP process gets a tenth of a share where others want the processor."""
+METRICS_LIMITS = Limits(connection_s=10.0, per_second=200, niceness=10)
+"""Bounds for metrics and the page. Prometheus and people need a few connections. With
+this niceness the threads get a tenth of a share of a busy processor, and strangers at
+the port take no time from workers."""
+
+HEALTH_LIMITS = Limits(connection_s=5.0, answers=8)
+"""Bounds for health. Its threads keep their full share of the processors: to an
+orchestrator a probe that is answered too late is a failure."""
 
 
 def traces(endpoint: str, host: str, version: str) -> DecisionExporter:
-    """Traces to a collector.
+    """The sender of traces to a collector.
 
     :param host: the name of this scheduler.
-    :raises ConfigError: the libraries are not there.
+    :raises ConfigError: the libraries are not installed.
     """
     try:
         from novasched.observe.tracing import DecisionExporter
@@ -70,29 +79,16 @@ class MetricsFiles:
     directory: str
 
     def worker_metrics(self, number: int) -> WorkerMetrics:
-        """The metrics of a worker. To be called in its process, which must not keep the
-        port when the master has died."""
+        """The metrics of a worker. Call it in the worker's process: a worker that
+        outlives the main process must not keep the port."""
         from novasched.observe.metrics import WorkerMetrics
 
         self.socket.close()
         return WorkerMetrics(number)
 
-    def http_server(self, page: WsgiApp | None = None) -> HttpServer:
-        """The server. To be called in its process by the main thread, whose niceness
-        all other threads inherit."""
-        from novasched.observe.web.server import HttpServer, MetricsText, routed
-
-        os.nice(NICE_INCREMENT)
-        if hasattr(
-            os, 'SCHED_BATCH'
-        ):  # such a process preempts no other when it wakes up
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        app = routed({'/metrics': MetricsText(self.directory)}, page)
-        return HttpServer(self.socket, app)
-
     def worker_ended(self, number: int) -> None:
-        """Drop the gauges of a worker that has ended. Its counters stay, and the next
-        worker of that number goes on with them."""
+        """Remove the gauges of an ended worker. Its counters stay, and the next worker
+        of that number continues the counters."""
         from prometheus_client import multiprocess
 
         with contextlib.suppress(OSError):
@@ -101,9 +97,10 @@ class MetricsFiles:
 
 @contextlib.contextmanager
 def metrics_files(address: Address | None) -> Iterator[MetricsFiles | None]:
-    """Socket and directory, for as long as the master runs; None without an address.
+    """Socket and directory, for as long as the main process runs; None without an
+    address.
 
-    :raises ConfigError: a package is missing, or the address cannot be listened on.
+    :raises ConfigError: a package is missing, or the address cannot be used.
     """
     if address is None:
         yield None
@@ -124,28 +121,73 @@ def _check_packages(extra: str, option: str, value: object) -> None:
             raise ConfigError(option, value, why)
 
 
-def listen(address: Address, option: str) -> socket.socket:
-    """A socket that listens on an address.
+class HttpProcess:
+    """The process that serves HTTP. Implements
+    :class:`novasched.service.supervisor.ProcessService`.
 
-    :raises ConfigError: the port is in use, or the address is none of this machine.
+    Health stays available while the page or the metrics are busy: each address has its
+    own threads and bounds.
     """
-    try:
-        family, _, _, _, where = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(where[:2], family=family, dualstack_ipv6=dual)
-    except OSError as error:
-        raise ConfigError(option, address, error.strerror or str(error)) from None
+
+    def __init__(self, servers: Sequence[HttpServer], health: HealthApp | None) -> None:
+        self._servers = servers
+        self._health = health
+
+    def start(self) -> None:
+        """Serve in threads."""
+        for server in self._servers:
+            server.start()
+
+    def beat(self) -> None:
+        """Read the reports of the processes, and feed systemd's watchdog."""
+        if self._health is not None:
+            self._health.beat()
+
+    def reload(self) -> None:
+        """Do nothing: every answer is made from current values."""
+
+    def stop(self) -> None:
+        """Accept no more connections, and finish the answers in progress."""
+        for server in self._servers:
+            server.stop()
+
+
+def http_process(
+    files: MetricsFiles | None,
+    health: HealthService | None,
+    make_page: Callable[[], Page] | None,
+) -> HttpProcess:
+    """The process that serves HTTP. Call it in that process."""
+    servers = []
+    health_app: HealthApp | None = None
+    if health is not None:
+        health_app = HealthApp(health)
+        if health.listener is not None:
+            app = routed(health_app.routes())
+            servers.append(HttpServer('health', health.listener, app, HEALTH_LIMITS))
+
+    if files is not None:
+        from novasched.observe.metrics import MetricsText
+
+        page: Page | None = None
+        if make_page is not None:
+            try:
+                page = make_page()
+            except Exception:
+                # Health and metrics are served without the page.
+                LOG.exception('The page cannot be served')
+        app = routed({'/metrics': MetricsText(files.directory)}, page)
+        servers.append(HttpServer('metrics', files.socket, app, METRICS_LIMITS))
+    return HttpProcess(servers, health_app)
 
 
 def page_factory(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 ) -> Callable[[], Page] | None:
-    """Makes the page in the process that serves it; None if nova.conf does not enable
-    it.
+    """A function that makes the page, in the HTTP process; None if ``[novasched] page``
+    is off.
 
-    :raises ConfigError: it cannot be served.
+    :raises ConfigError: the page cannot be served.
     """
     if not service.page:
         return None
@@ -174,6 +216,7 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
     """
     from novasched.observe.page.hosts import CellView
 
+    # The page has connections of its own, so that it takes none from the workers.
     group = conf.api_database
     timeout = settings.cell_timeout
     utcnow = timeutils.utcnow
@@ -182,23 +225,26 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
     )
     mappings = Cells(api, conf.database, timeout)
     mappings.refresh()
+
     services = service_group(conf, settings, host, utcnow)
     pending = PendingClaims(settings)
     aggregates = AggregateReader(api)
     reader = HostReader(settings, mappings, aggregates, pending, services, utcnow)
 
     def read() -> tuple[Mapping[str, CellView], bool]:
-        with contextlib.suppress(NovaschedError):  # then the cells are those of before
+        # If the API database does not answer, the cell mappings stay as they were.
+        with contextlib.suppress(NovaschedError):
             mappings.refresh()
-        hosts = reader.snapshot().cells
+
+        hosts_by_cell = reader.snapshot().cells
         cells = dict[str, CellView]()
         for cell in mappings.enabled():
-            answers = cell.uuid in hosts
             name = cell.name or cell.uuid
-            known = hosts[cell.uuid].hosts.values() if answers else ()
-            cells[cell.uuid] = CellView(
-                name, tuple(known), 0.0 if answers else None, answers
-            )
+            if cell.uuid in hosts_by_cell:
+                hosts = tuple(hosts_by_cell[cell.uuid].hosts.values())
+                cells[cell.uuid] = CellView(name, hosts, age=0.0)
+            else:
+                cells[cell.uuid] = CellView(name, answers=False)
         return cells, aggregates.failing
 
     return read

@@ -7,7 +7,7 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import hide
 from novasched.conf.settings import Address, SocketFile
-from novasched.observe.web.wiring import listen
+from novasched.observe.web.server import listen
 from tests.lab.processes import free_port
 
 BIND = 'metrics_bind'

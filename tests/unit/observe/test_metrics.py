@@ -8,7 +8,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from novasched.observe import metrics
-from novasched.observe.web.server import MetricsText
+from novasched.observe.metrics import MetricsText
 from novasched.scheduler.decision import (
     Decision,
     FilterResult,

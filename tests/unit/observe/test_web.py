@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP as it is served: a real server, whoever comes to its port, and what nova.conf
-enables."""
+"""The HTTP server on a real socket, rude and slow clients, and the parts of the HTTP
+process that nova.conf enables."""
 
 import contextlib
 import http.client
@@ -18,17 +18,14 @@ import pytest
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import Address
+from novasched.observe.web import server as module
 from novasched.observe.web import wiring
-from novasched.observe.web.server import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_S,
-    HttpServer,
-    routed,
-)
-from novasched.observe.web.wiring import listen, metrics_files
-from tests.lab.processes import free_port
+from novasched.observe.web.server import HttpServer, Limits, listen, routed
+from novasched.observe.web.wiring import HttpProcess, metrics_files
+from tests.lab.processes import free_port, wait_until
 
 WAIT = 10.0
+LIMITS = Limits(connection_s=1.0)
 
 
 def fail(environ, start):
@@ -47,25 +44,31 @@ def echo(environ, start):
     return [body]
 
 
-class Served:
-    """A server at work."""
+def large(environ, start):
+    """An answer that no buffer of a socket takes at once."""
+    body = b'x' * 50_000_000
+    start('200 OK', [('Content-Length', str(len(body)))])
+    return [body]
 
-    def __init__(self, longest=1.0, rate=MAX_CONNECTIONS_PER_S):
+
+class Served:
+    """A running server with some applications."""
+
+    def __init__(self, limits=LIMITS, **routes):
         address = Address('127.0.0.1', free_port())
-        self.where = address.host, address.port
-        app = routed({'/text': hello, '/fail': fail}, echo)
-        self.server = HttpServer(listen(address, 'option'), app, longest, rate)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
-        self.thread.start()
+        self.where = (address.host, address.port)
+        routes = {f'/{name}': app for name, app in routes.items()}
+        app = routed({'/text': hello, '/fail': fail, **routes}, echo)
+        self.listener = listen(address, 'option')
+        self.server = HttpServer('web', self.listener, app, limits)
+        self.server.start()
 
     def close(self):
-        """Stop. Its sockets are its loop's, whose thread alone may close them."""
         self.server.stop()
-        with contextlib.suppress(OSError):  # the loop may have ended just now
-            loop = self.server.asyncore
-            map = self.server._map
-            self.server.trigger.pull_trigger(lambda: loop.close_all(map))
-        self.thread.join(WAIT)
+        self.listener.close()
+
+    def connect(self):
+        return socket.create_connection(self.where, WAIT)
 
     def ask(self, method, path):
         connection = http.client.HTTPConnection(*self.where, timeout=WAIT)
@@ -73,22 +76,22 @@ class Served:
         return connection.getresponse()
 
     def raw(self, sent):
-        """What comes back until the connection is closed. Of an answer to somebody who
-        still talks, the system may lose a part."""
-        found = b''
-        with socket.create_connection(self.where, WAIT) as made:
+        """The bytes that come back until the server closes the connection. The kernel
+        may lose a part of an answer to a client that still sends."""
+        received = b''
+        with self.connect() as connection:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                made.sendall(sent)
+                connection.sendall(sent)
             with contextlib.suppress(ConnectionResetError):
-                while piece := made.recv(4096):
-                    found += piece
-        return found
+                while piece := connection.recv(4096):
+                    received += piece
+        return received
 
 
 @pytest.fixture
 def served():
-    with contextlib.closing(Served()) as made:
-        yield made
+    with contextlib.closing(Served()) as server:
+        yield server
 
 
 @pytest.mark.parametrize(
@@ -105,29 +108,31 @@ def served():
     ],
 )
 def test_answers(served, method, path, status, body):
-    """Paths lead to their applications, others to the one for the rest, whoever does
-    not read is refused, and a bug is not shown."""
+    """A path leads to its application, and unknown paths to the default application.
+    Methods that write are refused. A bug is not shown to the client."""
     answer = served.ask(method, path)
     assert (answer.status, answer.read()) == (status, body)
     assert answer.getheader('Server') is None
 
 
-def heard(caplog):
-    """What the server has logged; that a request waits for a thread tells of a busy
-    machine."""
-    loggers = ('novasched.observe.web', 'waitress')
-    ours = [each for each in caplog.records if each.name.startswith(loggers)]
-    return [each.getMessage() for each in ours if each.name != 'waitress.queue']
+def test_head_has_the_length_of_get(served):
+    assert served.ask('HEAD', '/text').getheader('Content-Length') == '6'
+
+
+def test_methods_of_refusal(served):
+    assert served.ask('POST', '/text').getheader('Allow') == 'GET, HEAD'
 
 
 def test_many_requests(served, caplog):
-    """A bug is told once, and a connection has one answer."""
+    """A bug is logged once, and a connection gets one answer."""
     for _ in range(5):
         served.ask('GET', '/fail')
-    assert len(heard(caplog)) == 1
-    found = served.raw(2 * b'GET /text HTTP/1.1\r\nHost: a\r\n\r\n')
-    assert found.count(b'HTTP/1.1 200 OK') == found.count(b'Connection: close') == 1
-    assert found.endswith(b'\r\n\r\nhello\n')
+    assert caplog.messages == ['An HTTP request fails']
+
+    received = served.raw(2 * b'GET /text HTTP/1.1\r\nHost: a\r\n\r\n')
+    assert received.count(b'HTTP/1.1 200 OK') == 1
+    assert received.count(b'Connection: close') == 1
+    assert received.endswith(b'\r\n\r\nhello\n')
 
 
 @pytest.mark.parametrize(
@@ -143,47 +148,196 @@ def test_many_requests(served, caplog):
     ],
     ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
 )
-def test_garbage(served, sent, caplog):
-    """It is refused in a few words, the connection is closed, and the log has none of
-    it."""
-    found = served.raw(sent)
-    assert (
-        found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501'])
-        or len(sent) > 9000
-    )
-    assert len(found) < 500
-    assert heard(caplog) == []
+def test_garbage(served, sent, caplog, capfd):
+    """Garbage is refused in a few words that repeat none of it, the connection is
+    closed, and the log stays empty."""
+    received = served.raw(sent)
+    statuses = ([b'400'], [b'413'], [b'414'], [b'431'], [b'501'])
+    assert received.split(b' ')[1:2] in statuses or len(sent) > 9000
+    assert len(received) < 500
+    assert b'nonsense' not in received
+    assert caplog.messages == []
+    assert capfd.readouterr() == ('', '')
     assert served.ask('GET', '/text').status == 200
 
 
-def test_who_trickles_is_not_waited_for(served):
-    """However many requests never come to an end, who asks at once is answered, and
-    each of them is closed when its time is over."""
-    several = [
-        socket.create_connection(served.where, WAIT) for _ in range(2 * MAX_CONNECTIONS)
-    ]
-    gone = contextlib.suppress(
-        ConnectionResetError, BrokenPipeError
-    )  # as good as closed
-    for each in several:
+def test_slow_requests(served):
+    """Requests that never end do not keep others waiting. The server closes each of
+    them after its time, or when there are too many."""
+    connections = [served.connect() for _ in range(2 * LIMITS.waiting)]
+    gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)
+    for connection in connections:
         with gone:
-            each.sendall(b'GET /text HTTP/1.1\r\nX: ')
+            connection.sendall(b'GET /text HTTP/1.1\r\nX: ')
     assert served.ask('GET', '/text').status == 200
-    for each in several:
-        with each, gone:
-            assert each.recv(1) == b''
+    for connection in connections:
+        with connection, gone:
+            assert connection.recv(1) == b''
 
 
-def test_no_more_in_a_second():
-    """Who is one too many waits, and is answered in the next."""
-    with contextlib.closing(Served(WAIT, rate=3)) as served:
+def test_a_request_that_trickles(served):
+    """A client that sends a byte now and then is closed after its time, too, and the
+    application does not run for an incomplete request."""
+    began = time.monotonic()
+    with served.connect() as connection:
+        connection.sendall(b'GET /text HTTP/1.1\r\nX: ')
+        received = b''
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while time.monotonic() - began < WAIT:
+                connection.sendall(b'x')
+                time.sleep(0.1)
+            pytest.fail('the connection stays')
+        with contextlib.suppress(ConnectionResetError):
+            received = connection.recv(1000)
+    assert received == b''
+    assert time.monotonic() - began >= LIMITS.connection_s
+
+
+def test_answers_that_are_not_taken(capfd):
+    """Clients that do not read their answers keep nobody waiting, and are closed."""
+    with contextlib.closing(Served(large=large)) as served:
+        clients = [served.connect() for _ in range(5)]
+        for client in clients:
+            client.sendall(b'GET /large HTTP/1.1\r\n\r\n')
+        assert served.ask('GET', '/text').status == 200
+        wait_until(lambda: not served.server._connections, WAIT, 'end of connections')
+        for client in clients:
+            client.close()
+    assert capfd.readouterr() == ('', '')
+
+
+def test_limit_of_answers():
+    """No more requests are answered at a time than the limit says, nor wait for
+    that."""
+    running = threading.Semaphore(0)
+    release = threading.Event()
+    count = []
+
+    def slow(environ, start):
+        count.append(1)
+        running.release()
+        assert release.wait(WAIT)
+        return hello(environ, start)
+
+    limits = Limits(connection_s=WAIT, waiting=5, answers=2)
+    with contextlib.closing(Served(limits, slow=slow)) as served:
+        clients = [served.connect() for _ in range(5)]
+        for client in clients:
+            client.sendall(b'GET /slow HTTP/1.1\r\n\r\n')
+        for _ in range(limits.answers):
+            assert running.acquire(timeout=WAIT)
+        wait_until(lambda: not served.server._waiting(), WAIT, 'requests')
+        assert served.raw(b'GET /text HTTP/1.1\r\n\r\n') == b''
+        assert len(count) == limits.answers
+        release.set()
+        for client in clients:
+            with client:
+                assert client.recv(1000).startswith(b'HTTP/1.1 200 OK')
+
+
+def test_limit_of_connections_per_second():
+    """Connections beyond the limit wait, and are answered in the next second."""
+    limits = Limits(connection_s=WAIT, per_second=3)
+    with contextlib.closing(Served(limits)) as served:
         began = time.monotonic()
         assert [served.ask('GET', '/text').status for _ in range(7)] == [200] * 7
         assert time.monotonic() - began >= 2.0
 
 
+def test_stop_waits_for_answers(monkeypatch):
+    """A request in progress is answered, and no other is accepted."""
+    begun = threading.Event()
+
+    def slow(environ, start):
+        begun.set()
+        time.sleep(0.5)
+        return hello(environ, start)
+
+    served = Served(slow=slow)
+    with served.connect() as client:
+        client.sendall(b'GET /slow HTTP/1.1\r\n\r\n')
+        assert begun.wait(WAIT)
+        served.close()
+        assert client.recv(1000).startswith(b'HTTP/1.1 200 OK')
+    with pytest.raises(ConnectionRefusedError):
+        served.connect()
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='niceness is of a thread on Linux')
+def test_niceness():
+    """The niceness applies to the threads of the address alone."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    seen = []
+
+    def nice(environ, start):
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return hello(environ, start)
+
+    with contextlib.closing(Served(Limits(1.0, niceness=3), nice=nice)) as served:
+        assert served.ask('GET', '/nice').status == 200
+    assert seen == [before + 3]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_a_busy_page_leaves_health_alone():
+    """While the applications of one address hang or compute, another address of the
+    process answers at once."""
+    stop = threading.Event()
+
+    def compute(environ, start):
+        while not stop.is_set():
+            sum(range(1000))
+        return hello(environ, start)
+
+    page = Served(Limits(WAIT, niceness=10), compute=compute)
+    health = Served(Limits(WAIT))
+    with contextlib.closing(page), contextlib.closing(health):
+        clients = [page.connect() for _ in range(10)]
+        for client in clients:
+            client.sendall(b'GET /compute HTTP/1.1\r\n\r\n')
+        wait_until(lambda: page.server._answers._value == 0, WAIT, 'busy page')
+        try:
+            for _ in range(20):
+                began = time.monotonic()
+                assert health.ask('GET', '/text').status == 200
+                assert time.monotonic() - began < 1.0
+        finally:
+            stop.set()
+        for client in clients:
+            client.close()
+
+
+def test_a_server_that_fails(monkeypatch, caplog):
+    """The process is told to end; the main process starts another."""
+    signals = []
+    monkeypatch.setattr(module.os, 'kill', lambda pid, number: signals.append(number))
+    monkeypatch.setattr(
+        HttpServer, 'serve_forever', lambda self: fail(None, None), raising=True
+    )
+    served = Served()
+    wait_until(lambda: signals, WAIT, 'signal')
+    assert caplog.messages == ['HTTP cannot be served; a new process is to do so']
+    served.close()
+
+
+def test_the_process_without_servers():
+    """Where only systemd's watchdog wants health, the process has no server."""
+    process = HttpProcess([], None)
+    process.start()
+    process.beat()
+    process.stop()
+
+
+def test_a_page_that_cannot_be_made(caplog):
+    """Metrics are served all the same."""
+    with metrics_files(Address('127.0.0.1', free_port())) as files:
+        process = wiring.http_process(files, None, lambda: fail(None, None))
+        assert [server.server_name for server in process._servers] == ['metrics']
+    assert caplog.messages == ['The page cannot be served']
+
+
 def test_a_port_in_use():
-    """It is told with the option and its value."""
+    """The error names the option and its value."""
     address = Address('127.0.0.1', free_port())
     with (
         listen(address, '[novasched] metrics_bind'),
@@ -202,7 +356,8 @@ def loaded(load, lines):
     return conf, loading.settings(conf), loading.service_settings(conf)
 
 
-def test_who_has_the_page(load):
+def test_page_option(load):
+    """The page needs metrics_bind."""
     for lines in ('', BIND, f'{BIND}page = false'):
         assert wiring.page_factory(*loaded(load, lines)) is None
     assert wiring.page_factory(*loaded(load, f'{BIND}page = true')) is not None
@@ -224,9 +379,9 @@ import eventlet
 """
 
 
-def test_nothing_is_imported_unless_it_is_wanted():
-    """A daemon without metrics, page and traces has neither their libraries nor their
-    code. eventlet is for plugins alone, which find it."""
+def test_imports_of_a_daemon_without_extras():
+    """A daemon without metrics, page and traces imports neither their libraries nor
+    their code. eventlet can be imported by a plugin."""
     done = subprocess.run([sys.executable, '-c', OFF], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ''), done.stderr
 
@@ -236,11 +391,10 @@ def test_nothing_is_imported_unless_it_is_wanted():
     [
         ('jinja2', 'page = True', 'page'),
         ('prometheus_client', 'metrics_bind = 127.0.0.1:18774', 'metrics'),
-        ('waitress', 'metrics_bind = 127.0.0.1:18774', 'metrics'),
     ],
 )
 def test_a_missing_library(load, monkeypatch, missing, option, extra):
-    """It stops the start with one line that says how to get it."""
+    """The start ends with one line that names the extra to install."""
     conf, settings, service = loaded(load, f'{BIND}page = true')
     monkeypatch.setitem(sys.modules, missing, None)
     why = f'[novasched] {option}: {missing} is not installed: pip install novasched[{extra}]'
@@ -255,8 +409,8 @@ def test_a_missing_library(load, monkeypatch, missing, option, extra):
 
 
 def test_the_directory(monkeypatch):
-    """It is there for us alone, as long as the master is; without an address there is
-    none."""
+    """The directory is private, and exists as long as the main process. Without an
+    address there is no directory."""
     with metrics_files(None) as files:
         assert files is None
     monkeypatch.setenv('PROMETHEUS_MULTIPROC_DIR', '')

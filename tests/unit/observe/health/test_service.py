@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health as it is served: a real server on a real socket, whoever comes to it, and the
-command that probes run."""
+"""Health on real sockets of both kinds, rude and slow clients, systemd's watchdog, and
+the command of probes."""
 
 import contextlib
 import json
@@ -17,55 +17,54 @@ from novasched.cmd import novaschedctl
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.settings import Address, SocketFile
-from novasched.observe.health import server as module
-from novasched.observe.health.server import (
-    MAX_CONNECTIONS,
-    HealthServer,
-    health_service,
-)
+from novasched.observe.health.service import HealthApp, health_service
 from novasched.observe.health.state import ProcessReport
+from novasched.observe.web import wiring
+from novasched.observe.web.server import Limits
+from novasched.observe.web.wiring import http_process
 from novasched.tools.health import ask
 from tests.lab.processes import free_port, wait_until
 
 WAIT = 20.0
-LONGEST = 1.0
+LIMITS = Limits(connection_s=1.0, answers=8)
 GET = b'GET /health HTTP/1.1\r\nHost: a\r\n\r\n'
 
 
 def connected(address):
-    """A connection to what serves."""
+    """A connection to the server."""
     if isinstance(address, Address):
         return socket.create_connection((address.host, address.port), WAIT)
-    made = socket.socket(socket.AF_UNIX)
-    made.settimeout(WAIT)
-    made.connect(address.path)
-    return made
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(WAIT)
+    connection.connect(address.path)
+    return connection
 
 
 def exchanged(address, sent):
-    """What comes back until the connection is closed."""
-    found = b''
-    with connected(address) as made:
+    """The bytes that come back until the server closes the connection."""
+    received = b''
+    with connected(address) as connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            made.sendall(sent)
+            connection.sendall(sent)
         with contextlib.suppress(ConnectionResetError):
-            while piece := made.recv(4096):
-                found += piece
-    return found
+            while piece := connection.recv(4096):
+                received += piece
+    return received
 
 
 class Served:
-    """A server at work, with a worker that has reported long ago or just now."""
+    """The HTTP process of a daemon with one worker, in this process."""
 
     def __init__(self, service, address):
         self.service = service
         self.address = address
-        self.server = HealthServer(service)
-        self.server.start()
+        self.process = http_process(None, service, None)
+        self.process.start()
 
     def report(self, name, ago=0.0):
+        """Have a process report, now or some seconds ago."""
         report = ProcessReport(name, os.getpid(), time.time(), time.monotonic() - ago)
-        self.server.state.hear(report)
+        self.process._health.state.hear(report)
 
 
 def opened(load, text):
@@ -78,21 +77,15 @@ def opened(load, text):
 @pytest.fixture(params=['unix', 'tcp'])
 def served(request, load, tmp_path, monkeypatch):
     """A server on each kind of socket."""
-    monkeypatch.setattr(module, 'MAX_EXCHANGE_S', LONGEST)
-    tcp = Address('127.0.0.1', free_port())
+    monkeypatch.setattr(wiring, 'HEALTH_LIMITS', LIMITS)
     if request.param == 'tcp':
-        address = tcp
+        address = Address('127.0.0.1', free_port())
     else:
         address = SocketFile(str(tmp_path / 'n' / 'health.sock'))
     with opened(load, f'[novasched]\nhealth_bind = {address}\n') as service:
-        made = Served(service, address)
-        yield made
-        made.server.stop()
-        wait_until(
-            lambda: not [x for x in threading.enumerate() if x.name == 'health'],
-            WAIT,
-            'end',
-        )
+        served = Served(service, address)
+        yield served
+        served.process.stop()
 
 
 @pytest.mark.parametrize(
@@ -109,60 +102,65 @@ def served(request, load, tmp_path, monkeypatch):
         (GET.replace(b'health', b'status'), b'200 OK', b'application/json'),
         (GET.replace(b'health', b''), b'404 Not Found', b'text/plain'),
         (GET.replace(b'GET', b'POST'), b'405 Method Not Allowed', b'text/plain'),
-        (b'\x16\x03\x01\r\n\r\n', b'405 Method Not Allowed', b'text/plain'),
+        (b'\x16\x03\x01\r\n\r\n', b'400 Bad Request', b'text/plain'),
     ],
 )
 def test_answers(served, sent, status, kind):
-    """Each has its status and its type, and ends the connection."""
+    """Each answer has its status and its type, and ends the connection."""
     head, _, body = exchanged(served.address, sent).partition(b'\r\n\r\n')
-    assert head.startswith(b'HTTP/1.1 ' + status + b'\r\nContent-Type: ' + kind)
-    assert f'Content-Length: {len(body)}'.encode() in head
-    assert json.loads(body) if b'json' in kind else not body
+    assert head.startswith(b'HTTP/1.1 ' + status + b'\r\n')
+    assert b'\r\nContent-Type: ' + kind in head
+    assert f'\r\nContent-Length: {len(body)}'.encode() in head
+    assert b'\r\nConnection: close' in head
+    if b'json' in kind:
+        assert json.loads(body)
+        assert b'\r\nCache-Control: no-cache' in head
+    else:
+        assert body == status + b'\n'
 
 
-def test_a_head(served):
-    """It is that of GET, without a body."""
-    head, _, body = exchanged(served.address, GET.replace(b'GET', b'HEAD')).partition(
-        b'\r\n\r\n'
-    )
+def test_head(served):
+    """The answer to HEAD is the answer to GET without a body."""
+    answer = exchanged(served.address, GET.replace(b'GET', b'HEAD'))
+    head, _, body = answer.partition(b'\r\n\r\n')
     assert head.startswith(b'HTTP/1.1 200 OK')
+    assert b'Content-Length: 0' not in head
     assert body == b''
 
 
-def test_who_is_slow_or_endless(served):
-    """However many requests never come to an end, who asks at once is answered; each of
-    the others is closed when its time is over, or when there are too many."""
-    several = [connected(served.address) for _ in range(2 * MAX_CONNECTIONS)]
-    gone = contextlib.suppress(
-        ConnectionResetError, BrokenPipeError
-    )  # as good as closed
-    for each in several:
+def test_slow_and_endless_requests(served):
+    """Requests that never end do not keep others waiting. The server closes each of
+    them after its time, or when there are too many."""
+    connections = [connected(served.address) for _ in range(2 * LIMITS.waiting)]
+    gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)
+    for connection in connections:
         with gone:
-            each.sendall(b'GET /health HTTP/1.1\r\nX: ')
+            connection.sendall(b'GET /health HTTP/1.1\r\nX: ')
     assert ask(served.address, '/health')['status'] == 'pass'
-    for each in several:
-        with each, gone:
-            assert each.recv(1) == b''
-    assert exchanged(served.address, b'GET /' + b'x' * 1_000_000) == b''
-    assert exchanged(served.address, GET[:-2] + b'A: b\r\n' * 10_000) == b''
+    for connection in connections:
+        with connection, gone:
+            assert connection.recv(1) == b''
+
+    for head in (b'GET /' + b'x' * 1_000_000, GET[:-2] + b'A: b\r\n' * 10_000):
+        answer = exchanged(served.address, head)
+        assert answer == b'' or answer.split(b' ')[1] in (b'414', b'431')
     assert ask(served.address, '/health')['status'] == 'pass'
 
 
-def test_who_does_not_read(served):
-    """A client that asks and takes nothing is closed, too."""
-    with connected(served.address) as made:
-        made.sendall(GET)
+def test_a_client_that_does_not_read(served):
+    """The connection of a client that asks and reads nothing ends, too."""
+    with connected(served.address) as connection:
+        connection.sendall(GET)
         assert ask(served.address, '/health')['status'] == 'pass'
-        wait_until(
-            lambda: not served.server._connections, WAIT, 'end of the connection'
-        )
+        [server] = served.process._servers
+        wait_until(lambda: not server._connections, WAIT, 'end of the connection')
 
 
 class TestTheFile:
-    """The socket's file, and its folder."""
+    """The file of a Unix socket, and its folder."""
 
     def test_permissions(self, load, tmp_path):
-        """The owner and the group may ask; it is gone in the end."""
+        """The owner and the group may connect. The file is removed in the end."""
         path = tmp_path / 'novasched' / 'health.sock'
         before = os.umask(0)
         try:
@@ -174,18 +172,18 @@ class TestTheFile:
             os.umask(before)
         assert not path.exists()
 
-    def test_what_a_killed_one_has_left(self, load, tmp_path):
-        """It is replaced."""
+    def test_the_file_of_a_killed_daemon(self, load, tmp_path):
+        """The file is replaced."""
         path = tmp_path / 'health.sock'
-        with socket.socket(socket.AF_UNIX) as left:
-            left.bind(str(path))
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
         with opened(load, f'[novasched]\nhealth_bind = unix:{path}\n') as service:
             assert service.listener
 
     def test_in_use(self, load, tmp_path, caplog):
-        """A second daemon does not take it away: it does not start if it is to have it,
-        and else warns once and goes on. The line names the options, and says who is
-        asked instead."""
+        """A second daemon leaves the file alone. With the address set in nova.conf the
+        second daemon does not start; with the default it warns once and runs. The line
+        names the options, and the daemon that answers."""
         text = f'[DEFAULT]\nstate_path = {tmp_path}\n'
         own = f'[novasched]\nhealth_bind = unix:{tmp_path}/novasched/health.sock\n'
         why = (
@@ -196,7 +194,7 @@ class TestTheFile:
         with opened(load, text) as first:
             with opened(load, text) as second:
                 assert second is None
-            assert [each.levelname for each in caplog.records] == ['WARNING']
+            assert [record.levelname for record in caplog.records] == ['WARNING']
             assert re.search(why, caplog.messages[0])
             with pytest.raises(ConfigError, match=why), opened(load, own):
                 pass
@@ -206,9 +204,8 @@ class TestTheFile:
     @pytest.mark.parametrize(
         'path', ['/nonexistent/folder/x', '/proc/x', '/' + 200 * 'x']
     )
-    def test_where_none_can_be(self, load, path, caplog):
-        """That is told of the operator's own path, with which nothing starts, and of
-        the default."""
+    def test_a_path_that_cannot_be_used(self, load, path, caplog):
+        """The path of an operator stops the start. The default path is a warning."""
         own = f'[novasched]\nhealth_bind = unix:{path}\n'
         option = r'^\[novasched\] health_bind = unix:/'
         with pytest.raises(ConfigError, match=option), opened(load, own):
@@ -221,8 +218,8 @@ class TestTheFile:
             'Health is not served: [novasched] health_bind = unix:/'
         )
 
-    def test_a_file_of_others(self, load, tmp_path):
-        """It is left as it is."""
+    def test_another_file(self, load, tmp_path):
+        """A file that is no socket stays."""
         path = tmp_path / 'file'
         path.write_text('theirs')
         with (
@@ -233,7 +230,7 @@ class TestTheFile:
         assert path.read_text() == 'theirs'
 
     def test_switched_off(self, load, caplog):
-        """Nothing is served or said."""
+        """Nothing is served, and nothing logged."""
         with opened(load, '[novasched]\nhealth_bind =\n') as service:
             assert service is None
         assert caplog.messages == []
@@ -241,56 +238,70 @@ class TestTheFile:
 
 @pytest.fixture
 def watchdog(tmp_path, monkeypatch):
-    """What systemd listens to."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
-        made.bind(str(tmp_path / 'notify'))
-        made.settimeout(WAIT)
+    """The socket of systemd."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / 'notify'))
+        systemd.setblocking(False)
         monkeypatch.setenv('NOTIFY_SOCKET', str(tmp_path / 'notify'))
         monkeypatch.setenv('WATCHDOG_USEC', '60000000')
-        yield made
+        yield systemd
 
 
-def test_the_watchdog(load, watchdog):
-    """It hears of processes that move, also where nothing is served, and not of those
-    that hang."""
+def messages(systemd):
+    """The messages that wait in the socket of systemd."""
+    received = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            received.append(systemd.recv(100))
+    return received
+
+
+def test_watchdog(load, watchdog):
+    """The watchdog is fed once in a beat while the processes move, also where nothing
+    is served, and is not fed while a process hangs."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         assert service.listener is None
-        made = Served(service, None)
-        assert [watchdog.recv(100) for _ in range(2)] == [b'WATCHDOG=1'] * 2
-        made.report('worker:0', ago=100)
-        watchdog.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:  # what was sent before
-                watchdog.recv(100)
-        made.server._feed_watchdog()
+        served = Served(service, None)
+        for _ in range(2):
+            served.process.beat()
+        assert messages(watchdog) == [b'WATCHDOG=1'] * 2
+        served.report('worker:0', ago=100)
+        served.process.beat()
+        assert messages(watchdog) == []
+        served.report('worker:0')
+        served.process.beat()
+        assert messages(watchdog) == [b'WATCHDOG=1']
+        served.process.stop()
+
+
+def test_a_beat_reads_reports(load, watchdog):
+    """The queue of reports does not fill up where nobody asks for health."""
+    with opened(load, '[novasched]\nhealth_bind =\n') as service:
+        process = http_process(None, service, None)
+        service.vitals('worker:0')()
+        service.outbox.send(b'nonsense')
+        service.vitals('main')()
+        process.beat()
+        assert set(process._health.state._processes) == {'worker:0', 'main'}
         with pytest.raises(BlockingIOError):
-            watchdog.recv(100)
-        made.report('worker:0')
-        watchdog.settimeout(WAIT)
-        assert watchdog.recv(100) == b'WATCHDOG=1'
-        made.server.stop()
+            service.inbox.recv(1)
 
 
 def test_a_watchdog_that_does_not_listen(load, watchdog):
-    """Nothing waits for it, however full its queue is."""
+    """Nothing waits for systemd, however full its queue is."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
-        server = service.server()
-        server.state.hear(ProcessReport('main', 1, 0.0, time.monotonic()))
+        app = HealthApp(service)
+        app.state.hear(ProcessReport('main', 1, 0.0, time.monotonic()))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
             other.setblocking(False)
             other.connect(watchdog.getsockname())
             with contextlib.suppress(BlockingIOError):
                 while True:
                     other.send(b'READY=1')
-        server._feed_watchdog()
+        app.beat()
         assert watchdog.recv(100) == b'READY=1'
-        server._feed_watchdog()
-        watchdog.setblocking(False)
-        heard = set()
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                heard.add(watchdog.recv(100))
-        assert b'WATCHDOG=1' in heard
+        app.beat()
+        assert b'WATCHDOG=1' in messages(watchdog)
 
 
 class TestTheCommand:
@@ -298,7 +309,7 @@ class TestTheCommand:
 
     @pytest.fixture
     def probe(self, served, tmp_path, capsys):
-        """Runs it: the exit status, the output, and what went wrong."""
+        """A function that runs the command: exit status, output, and error output."""
 
         def run(*arguments):
             options = ['--config-file', str(tmp_path / 'nova.conf')]
@@ -308,7 +319,7 @@ class TestTheCommand:
         return run
 
     def test_pass_warn_and_fail(self, served, probe):
-        """0, 0 and 1, with a line that says why."""
+        """The exit status is 0, 0 and 1, with a line that gives the reason."""
         assert probe() == (0, 'pass\n', '')
         served.report('worker:0', ago=15)
         assert probe() == (0, 'warn - worker:0: no report for 15 s\n', '')
@@ -321,8 +332,7 @@ class TestTheCommand:
         assert (status, json.loads(text)['checks']['worker:0']['status']) == (0, 'pass')
 
     def test_another_daemon(self, served, probe, tmp_path):
-        """The answer of the daemon of another host is told, and that it is from
-        there."""
+        """The answer of a daemon of another host is printed with a warning."""
         with (tmp_path / 'nova.conf').open('a') as conf:
             conf.write('[DEFAULT]\nhost = other\n')
         status, text, error = probe()
@@ -333,8 +343,8 @@ class TestTheCommand:
             'and [DEFAULT] host is other\n'
         )
 
-    def test_nobody_there(self, tmp_path, capsys):
-        """What does not answer fails."""
+    def test_no_daemon(self, tmp_path, capsys):
+        """A daemon that does not answer fails."""
         conf = tmp_path / 'nova.conf'
         conf.write_text(f'[DEFAULT]\nstate_path = {tmp_path}\n')
         assert novaschedctl.main(['health', '--config-file', str(conf)]) == 1
@@ -350,8 +360,10 @@ class TestTheCommand:
         ],
     )
     @pytest.mark.parametrize('command', ['health', 'status'])
-    def test_what_cannot_be_asked(self, tmp_path, capsys, command, text, status, said):
-        """It is told in one line."""
+    def test_a_configuration_without_address(
+        self, tmp_path, capsys, command, text, status, said
+    ):
+        """The reason is one line."""
         conf = tmp_path / 'nova.conf'
         conf.write_text(text)
         assert novaschedctl.main([command, '--config-file', str(conf)]) == status
@@ -359,8 +371,8 @@ class TestTheCommand:
         assert said in error
         assert error.count('\n') == 1
 
-    def test_somebody_else(self, tmp_path):
-        """What is no answer of ours is told as such, and so is silence."""
+    def test_another_server(self, tmp_path):
+        """Answers of other servers, and silence, are no answer of novasched."""
         for sent in (
             b'',
             b'HTTP/1.1 200 OK\r\n\r\n[]',
