@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from queue import SimpleQueue
@@ -301,7 +301,7 @@ def keep(path, decided, requests, clock=time.time):
     """Decide requests, with refusals too, and keep the records in a file."""
     with closing(RecordWriter(str(path), 1000, 10)) as writer:
         recorder = DecisionRecorder(Settings(), writer, clock=clock)
-        decided.driver.recorder = recorder
+        decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
         for request in requests:
             with suppress(NoValidHost):
                 decided.driver.select_destinations(request)

@@ -177,7 +177,7 @@ def measure(kind, hosts):
         ]
         for _ in range(1 + ROUNDS):
             for recorder, times in zip(recorders, taken, strict=True):
-                driver.recorder = recorder
+                driver.parts = replace(driver.parts, recorder=recorder)
                 times.append(_batch(driver, request, is_refused=kind == 'refused'))
         store.close()
     without, memory, file = [times[1:] for times in taken]
@@ -212,8 +212,8 @@ def _batch(driver, request, is_refused):
             found = driver.select_destinations(request)
         assert [len(each) for each in found] == chosen
     own = time.thread_time() - own
-    if driver.recorder is not None:
-        driver.recorder.wait()
+    if driver.parts.recorder is not None:
+        driver.parts.recorder.wait()
     return (time.process_time() - start) / BATCH, own / BATCH
 
 

@@ -7,6 +7,7 @@ import secrets
 import time
 from dataclasses import replace
 
+from novasched.conf.settings import Settings
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
 from novasched.scheduler.cycle import Cycle, CycleParts
@@ -39,25 +40,98 @@ request is one of several: the more hosts, the more their reading costs."""
 LOG = logging.getLogger('nova.scheduler.manager')
 
 
+class Patience:
+    """How long requests wait for the end of an outage of Placement or a database.
+
+    Every method may be called by any thread: each value is written as a whole, and a
+    value that is a moment old does no harm.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ends_at = math.inf  # when the process ends
+        self._failing_since = math.inf
+        self._full_at = -math.inf  # when no message could be taken from the broker
+
+    def stop(self, seconds: float) -> None:
+        """Let every request end within some seconds: the process ends."""
+        self._ends_at = time.monotonic() + seconds
+
+    def make_room(self) -> None:
+        """Note that no message can be taken from the broker, for want of threads."""
+        self._full_at = time.monotonic()
+
+    def note(self, outcome: Outcome) -> None:
+        """Note since when Placement or a database fails.
+
+        An outage ends with an answer. A try that did not ask Placement says nothing: a
+        rebuild does not need Placement, and prefilters may refuse before Placement is
+        asked.
+        """
+        if outcome.end is End.UNAVAILABLE:
+            self._failing_since = min(self._failing_since, time.monotonic())
+            return
+        counts = outcome.decision.counts
+        is_answer = outcome.end in (End.PLACED, End.REFUSED)
+        if is_answer and counts is not None and counts.asked:
+            self._failing_since = math.inf
+
+    def wait(self, request: Request, error: Unavailable, tries: int) -> bool:
+        """Wait until the service that failed may work again.
+
+        :param tries: the number of tries that have failed.
+        :returns: False if the request has waited for as long as it may.
+        """
+        if self.seconds_left(request, error) <= 0:
+            return False
+
+        if tries == 1:
+            LOG.warning(
+                'Instances %s wait, for %.0f s at the most: %s',
+                request.instance_uuids,
+                self.seconds_left(request, error),
+                error,
+            )
+        # An open circuit tells when it closes. Other errors are over at once as far as
+        # they can tell, so that a pause has to pass.
+        if error.is_over(0.0):
+            pause = min(FIRST_PAUSE_S * 2 ** (tries - 1), PAUSE_S)
+            time.sleep(min(pause, max(0.0, self.seconds_left(request, error))))
+        while (left := self.seconds_left(request, error)) > 0:
+            # In short looks, since the process may be told to end.
+            if error.is_over(min(LOOK_S, left)):
+                break
+        return True
+
+    def seconds_left(self, request: Request, error: Unavailable) -> float:
+        """Seconds that a request may still wait for the end of an outage.
+
+        While this process has no room for more messages, the broker keeps them, and
+        their callers get no heartbeats. Then the patience of a request counts from the
+        beginning of the outage, if the outage began before the request arrived, so that
+        the request leaves its thread to the next one.
+        """
+        patience = self._settings.database_patience
+        if isinstance(error, PlacementUnavailable):
+            patience = self._settings.placement_patience
+        now = time.monotonic()
+        since = request.received
+        if now < self._full_at + ROOM_S:
+            since = min(since, self._failing_since)
+        return min(since + patience, self._ends_at) - now
+
+
 class FilterScheduler:
     """Implements :class:`novasched.scheduler.drivers.Driver`."""
 
     def __init__(self, parts: Parts) -> None:
-        self.prefilters = parts.prefilters
-        self.placement = parts.placement
-        self.hosts = parts.hosts
-        self.pending_claims = parts.pending_claims or PendingClaims(parts.settings)
-        self.notifier = parts.notifier
-        self.recorder = parts.recorder
-        self.explain = parts.explain
-        self.settings = parts.settings
-        self._end = math.inf
-        self._failing_since = math.inf
-        self._full_at = -math.inf
-        self._deciding: set[object] = set()  # a ticket for each request
-        self._total = 0  # hosts
-        self._offered_hosts = OfferedHosts()
+        self.parts = parts
         self.pipeline = self.make_pipeline(parts)
+        self.pending_claims = parts.pending_claims or PendingClaims(parts.settings)
+        self._patience = Patience(parts.settings)
+        self._offered_hosts = OfferedHosts()
+        self._deciding: set[object] = set()  # a ticket for each request
+        self._total_hosts = 0
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
         """Make the pipeline; a driver that ranks hosts differently overrides it."""
@@ -87,14 +161,15 @@ class FilterScheduler:
 
         decision = outcome.decision
         try:
-            if isinstance(outcome.error, NoValidHost) and self.explain is not None:
-                reason = f'{outcome.error.reason} {self.explain(decision)}'.lstrip()
+            explain = self.parts.explain
+            if isinstance(outcome.error, NoValidHost) and explain is not None:
+                reason = f'{outcome.error.reason} {explain(decision)}'.lstrip()
                 raise NoValidHost(reason) from outcome.error
             if outcome.error is not None:
                 raise outcome.error
         finally:
-            if self.recorder is not None:
-                self.recorder(decision)
+            if self.parts.recorder is not None:
+                self.parts.recorder(decision)
             # The traceback of the error refers to this frame, and this frame no longer
             # to the error: no circle keeps the decision in memory.
             del outcome
@@ -113,10 +188,10 @@ class FilterScheduler:
                 raise outcome.error
 
     def stop(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._patience.stop(seconds)
 
     def make_room(self) -> None:
-        self._full_at = time.monotonic()
+        self._patience.make_room()
 
     def _decide_patiently(self, request: Request, seed: int, ticket: object) -> Outcome:
         """Try to decide a request until there is an answer.
@@ -124,24 +199,27 @@ class FilterScheduler:
         While a service fails, each try begins after a pause: hosts and candidates
         change meanwhile.
         """
+        settings = self.parts.settings
         began = time.monotonic()
         basis = Basis(
             began=began,
             read_since=began,
-            from_memory=self.settings.candidates_max_age != 0,
-            deadline=request.received + self.settings.placement_patience,
+            from_memory=settings.candidates_max_age != 0,
+            deadline=request.received + settings.placement_patience,
         )
         earlier: Decision | None = None
         is_announced = False
         tries_left = MAX_TRIES
-        pause = FIRST_PAUSE_S
+        failed_tries = 0
 
         while True:
             basis = self._beside_others(basis, ticket)
             outcome = self._cycle(basis, seed).decide(request, is_announced)
             decision = outcome.decision.after(earlier)
             is_announced = outcome.is_announced
-            self._note_outage(outcome)
+            self._patience.note(outcome)
+            if outcome.end is End.PLACED and decision.counts is not None:
+                self._total_hosts = decision.counts.total
 
             was_released = False
             may_wait = False
@@ -156,9 +234,9 @@ class FilterScheduler:
                 was_released = tries_left > 0 and self.pending_claims.came_free(
                     request, basis.began
                 )
-            elif outcome.end is End.UNAVAILABLE:
-                may_wait = self._wait(request, outcome, pause, pause == FIRST_PAUSE_S)
-                pause = min(2 * pause, PAUSE_S)
+            elif isinstance(outcome.error, Unavailable):
+                failed_tries += 1
+                may_wait = self._patience.wait(request, outcome.error, failed_tries)
 
             following = next_basis(
                 basis,
@@ -183,81 +261,18 @@ class FilterScheduler:
         is_alone = self._deciding == {ticket}
         slack = 0.0
         if not is_alone:
-            slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
+            slack = min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total_hosts)
         return replace(basis, is_alone=is_alone, read_since=basis.began - slack)
-
-    def _note_outage(self, outcome: Outcome) -> None:
-        """Note since when Placement or a database fails.
-
-        An outage ends with an answer. A try that did not ask Placement says nothing: a
-        rebuild does not need Placement, and prefilters may refuse before Placement is
-        asked.
-        """
-        if outcome.end is End.UNAVAILABLE:
-            self._failing_since = min(self._failing_since, time.monotonic())
-            return
-        counts = outcome.decision.counts
-        if outcome.end is End.PLACED:
-            self._total = counts.total if counts else 0
-        is_answer = outcome.end in (End.PLACED, End.REFUSED)
-        if is_answer and counts is not None and counts.asked:
-            self._failing_since = math.inf
-
-    def _wait(
-        self, request: Request, outcome: Outcome, pause: float, is_first: bool
-    ) -> bool:
-        """Wait until the service that failed may work again.
-
-        :returns: False if the request has waited for as long as it may.
-        """
-        error = outcome.error
-        assert isinstance(error, Unavailable)
-        patience = self.settings.database_patience
-        if isinstance(error, PlacementUnavailable):
-            patience = self.settings.placement_patience
-        if self._seconds_left(request, patience) <= 0:
-            return False
-
-        if is_first:
-            LOG.warning(
-                'Instances %s wait, for %.0f s at the most: %s',
-                request.instance_uuids,
-                self._seconds_left(request, patience),
-                error,
-            )
-        # An open circuit tells when it closes. Other errors are over at once as far as
-        # they can tell, so that a pause has to pass.
-        if error.is_over(0.0):
-            time.sleep(min(pause, max(0.0, self._seconds_left(request, patience))))
-        while (left := self._seconds_left(request, patience)) > 0:
-            # In short looks, since the process may be told to end.
-            if error.is_over(min(LOOK_S, left)):
-                break
-        return True
-
-    def _seconds_left(self, request: Request, patience: float) -> float:
-        """Seconds that a request may still wait for the end of an outage.
-
-        While this process has no room for more messages, the broker keeps them, and
-        their callers get no heartbeats. Then the patience of a request counts from the
-        beginning of the outage, if the outage began before the request arrived, so that
-        the request leaves its thread to the next one.
-        """
-        now = time.monotonic()
-        since = request.received
-        if now < self._full_at + ROOM_S:
-            since = min(since, self._failing_since)
-        return min(since + patience, self._end) - now
 
     def _cycle(self, basis: Basis, seed: int) -> Cycle:
         """A cycle for one try. Plugins that remember begin anew in each try."""
         parts = CycleParts(
-            self.prefilters,
-            self.placement,
-            self.hosts,
+            self.parts.prefilters,
+            self.parts.placement,
+            self.parts.hosts,
             self.pipeline.for_request(),
             self.pending_claims,
             self._offered_hosts,
-            self.notifier,
+            self.parts.notifier,
         )
         return Cycle(parts, basis, seed)

@@ -56,12 +56,17 @@ class Shadow:
         driver = self.driver
         line = driver.pipeline.for_request()
         line.explained_hosts = line.explained_instances = sys.maxsize
-        placement = MemoryPlacement(source=driver.placement)
+        placement = MemoryPlacement(source=driver.parts.placement)
         # Each decision is made for itself: none counts for the next.
         pending = PendingClaims(line.settings, self.clock, timeout=0.0)
         offered = OfferedHosts()
         parts = CycleParts(
-            driver.prefilters, placement, driver.hosts, line, pending, offered
+            driver.parts.prefilters,
+            placement,
+            driver.parts.hosts,
+            line,
+            pending,
+            offered,
         )
         outcome = Cycle(parts, basis, self.seed).decide(request)
         if outcome.end is not End.REFUSED and outcome.error is not None:

@@ -216,7 +216,7 @@ class LiveComparison:
             return ObservedClaim()
         now = self.shadow.clock()
         basis = Basis(began=now, read_since=now)
-        snapshot = self.shadow.driver.hosts.read(
+        snapshot = self.shadow.driver.parts.hosts.read(
             list(held), request, NO_INSTANCES, basis
         )
         hosts = snapshot.hosts

@@ -259,7 +259,7 @@ class Simulator:
     ) -> None:
         settings = self.settings = real.pipeline.settings
         self.placement = placement
-        self.simulated_hosts = SimulatedHosts(real.hosts, settings, moment)
+        self.simulated_hosts = SimulatedHosts(real.parts.hosts, settings, moment)
         self._random = Random(seed)
         self._moment = moment
         self._groups: dict[str, InstanceGroup] = {}
@@ -267,7 +267,7 @@ class Simulator:
         self._driver = FilterScheduler(
             Parts(
                 settings,
-                real.prefilters,
+                real.parts.prefilters,
                 placement,
                 self.simulated_hosts,
                 [each.plugin for each in real.pipeline.filters],

@@ -46,7 +46,9 @@ class Traced:
         self.decided = Decided(
             HOSTS, placement, prefilters=prefilters, settings=settings
         )
-        self.decided.driver.recorder = self.recorder
+        self.decided.driver.parts = replace(
+            self.decided.driver.parts, recorder=self.recorder
+        )
 
     def ask(self, **asked):
         with suppress(Exception):

@@ -66,7 +66,7 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
 
 def ask(driver, **fields):
     """Who takes each instance, and who else could."""
-    driver.placement.allocations.clear()
+    driver.parts.placement.allocations.clear()
     return ports.ask(driver, return_alternates=True, **fields)
 
 
@@ -141,7 +141,7 @@ def test_instances_on_hosts(names, hints, hosts):
     instances = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
     driver = scheduler(*names, hosts=(EAST, replace(WEST, instances=instances)))
     assert left(driver, hints=hints) == hosts
-    assert driver.hosts.reads == [True]
+    assert driver.parts.hosts.reads == [True]
 
 
 def test_limits_reach_compute():
@@ -157,7 +157,7 @@ def test_a_limit_that_is_no_number():
     driver = scheduler('TextLimitFilter')
     with pytest.raises(BadPlugin, match='TextLimitFilter'):
         driver.select_destinations(a_request())
-    assert driver.placement.allocations == {}
+    assert driver.parts.placement.allocations == {}
 
 
 SHARED = a_uuid('shared')
@@ -181,7 +181,9 @@ def test_candidates_that_are_taken_away():
     """A plugin sees Placement's candidates of a host, and what it leaves of them is
     what is claimed and answered; a host that it leaves none is rejected."""
     driver = scheduler('WideCandidateFilter')
-    driver.placement = WidePlacement(driver.placement.slots)
+    driver.parts = replace(
+        driver.parts, placement=WidePlacement(driver.parts.placement.slots)
+    )
     (row,) = driver.select_destinations(a_request(return_alternates=True))
     providers = {x.service_host: len(x.candidate.allocations) for x in row}
     assert providers == {'east': 1, 'west': 1, 'bare': 2}
@@ -201,10 +203,10 @@ def test_a_refused_common_claim_leaves_nothing_behind():
     """Candidates that a plugin takes away for an instance of a common claim that is
     refused are there again when the instances are claimed one by one."""
     driver = scheduler('WideCandidateFilter', hosts=[EAST])
-    driver.placement = RefusingPlacement({EAST.uuid: 9})
+    driver.parts = replace(driver.parts, placement=RefusingPlacement({EAST.uuid: 9}))
     rows = driver.select_destinations(a_request(count=2))
     assert [len(row[0].candidate.allocations) for row in rows] == [1, 2]
-    assert [*map(len, driver.placement.allocations.values())] == [1, 2]
+    assert [*map(len, driver.parts.placement.allocations.values())] == [1, 2]
 
 
 def test_meddling_harms_nobody():
@@ -219,7 +221,7 @@ def test_meddling_harms_nobody():
     fields = operator.attrgetter(*EAST.__dataclass_fields__)
     before = repr([request, fields(EAST), fields(WEST)])
     for _ in range(2):
-        driver.placement.allocations.clear()
+        driver.parts.placement.allocations.clear()
         assert driver.select_destinations(request)[0][0].service_host == 'east'
     assert repr([request, fields(EAST), fields(WEST)]) == before
     assert left(scheduler('RackFilter'), hints={'rack': ['r1']}) == ['east']
@@ -246,4 +248,4 @@ def test_a_plugin_that_raises(names, weighers, why):
     with pytest.raises(BadPlugin, match=why) as failure:
         ask(driver, count=3)
     assert failure.value.__cause__ is not None
-    assert driver.placement.allocations == {}
+    assert driver.parts.placement.allocations == {}

@@ -28,8 +28,10 @@ def cloud(*hosts, filters=POLICIES, **options):
 
 def claimed(driver):
     """The host that each instance has a claim on, by UUID."""
-    names = {uuid: host.host for uuid, host in driver.hosts.hosts.items()}
-    return {uuid: names[provider] for uuid, provider in driver.placement.hosts.items()}
+    names = {uuid: host.host for uuid, host in driver.parts.hosts.hosts.items()}
+    return {
+        uuid: names[provider] for uuid, provider in driver.parts.placement.hosts.items()
+    }
 
 
 A = a_host('a', ram=4096)
@@ -72,7 +74,7 @@ def test_a_refusal_leaves_nothing_claimed(slots, count, reason):
         ask(driver, count=count)
     assert refusal.value.reason == reason
     assert claimed(driver) == {}
-    assert driver.placement.slots == {A.uuid: slots, B.uuid: slots}
+    assert driver.parts.placement.slots == {A.uuid: slots, B.uuid: slots}
 
 
 class BreaksAtTheSecond(Filter):
@@ -149,7 +151,7 @@ def test_groups_within_one_request(count, fields, answer):
 def test_a_candidate_without_its_host_is_passed_over():
     """Placement may offer a node that no cell knows, or knows no longer."""
     driver = cloud(A, B)
-    driver.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
+    driver.parts.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
     assert ask(driver) == [['a']]
 
 

@@ -7,6 +7,7 @@ import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -126,9 +127,9 @@ def test_nothing_is_left_of_a_decision():
     next garbage, be it of a refusal or not."""
     for hosts in ([A], [OFF]):
         decided = Decided(
-            hosts, filters=[ComputeFilter(Decided(hosts).driver.settings)]
+            hosts, filters=[ComputeFilter(Decided(hosts).driver.parts.settings)]
         )
-        decided.driver.recorder = None
+        decided.driver.parts = replace(decided.driver.parts, recorder=None)
         gc.collect()
         gc.disable()
         try:
@@ -184,7 +185,7 @@ def test_memory_while_instances_are_placed():
     while the request is decided."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
     decided = Decided(hosts)
-    decided.driver.recorder = None
+    decided.driver.parts = replace(decided.driver.parts, recorder=None)
 
     def peak(number):
         uuids = tuple(f'{number}-{i}' for i in range(number))

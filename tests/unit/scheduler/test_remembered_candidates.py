@@ -77,7 +77,8 @@ def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **cha
     for name, value in changes.items():
         setattr(hosts, name, value)
     driver = a_driver(hosts, *filters, placement=placement, weighers=[RAMWeigher])
-    driver.recorder = notebook = Notebook()
+    notebook = Notebook()
+    driver.parts = replace(driver.parts, recorder=notebook)
     if not alone:
         driver._deciding.add(0)
     chosen = driver.select_destinations(a_request(count=count))
@@ -162,7 +163,8 @@ def test_no_host_at_all():
     """The refusal is that of the real query."""
     placement = Forgetful({}, [A, B])
     driver = a_driver(Hosts([A, B]), placement=placement)
-    driver.recorder = notebook = Notebook()
+    notebook = Notebook()
+    driver.parts = replace(driver.parts, recorder=notebook)
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request())
     [decision] = notebook.decisions
@@ -195,10 +197,10 @@ def test_several_at_the_same_time_read_together():
     driver = a_driver(hosts, NotA, placement=CountingPlacement({A.uuid: 9, B.uuid: 1}))
     driver.select_destinations(a_request())
     driver._deciding.add(0)
-    driver._total = 1000
+    driver._total_hosts = 1000
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request(instance_uuid=a_uuid('other')))
-    driver._total = 1_000_000
+    driver._total_hosts = 1_000_000
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request(instance_uuid=a_uuid('third')))
     assert moments == pytest.approx([0, 0.1, 0, 0.25, 0])
@@ -227,9 +229,11 @@ def test_a_refusal_before_any_host_is_ranked(slots):
     placement.candidates = candidates
     driver = a_driver(Hosts([A]), placement=placement)
     driver._deciding.add(0)
-    driver._total = 1000
+    driver._total_hosts = 1000
     if slots:
-        driver.prefilters = [Calling(no_candidates_for_old_reads)]
+        driver.parts = replace(
+            driver.parts, prefilters=[Calling(no_candidates_for_old_reads)]
+        )
         driver.select_destinations(a_request())
         assert offered == [0]
     else:

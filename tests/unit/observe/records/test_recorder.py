@@ -8,6 +8,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -50,7 +51,7 @@ REFUSING = (
 
 def decide(recorder, *requests, placement=None):
     decided = Decided([A], placement, clock=time.perf_counter)
-    decided.driver.recorder = recorder
+    decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
     for request in requests:
         with suppress(NoValidHost):
             decided.driver.select_destinations(request)
@@ -583,7 +584,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
     recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
     decided = Decided([A], EMPTY)
-    decided.driver.recorder = recorder
+    decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
     for name in 'abc':
         with suppress(NoValidHost):
             decided.driver.select_destinations(a_request(request_id=name))
