@@ -9,12 +9,9 @@ FLAVOR = a_flavor(vcpus=4, memory_mb=1024, root_gb=1, ephemeral_gb=1, swap=1024)
 
 
 def ratio(text):
-    """Fields of a host in an aggregate with this as its ratio of everything."""
-    return {
-        'metadata': {
-            f'{kind}_allocation_ratio': text for kind in ('cpu', 'ram', 'disk')
-        }
-    }
+    """Fields of a host in an aggregate with this allocation ratio of all resources."""
+    names = ('cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio')
+    return {'metadata': dict.fromkeys(names, text)}
 
 
 TWICE = ratio('2')
@@ -174,12 +171,12 @@ INF = ratio('inf')
         ),
     ],
 )
-def test_room(name, host, verdict, limits):
-    """A host of 8 vCPUs, 4 GiB and 10 GiB of disk has room for 4 vCPUs, 1 GiB, and 3
-    GiB of disk: root and ephemeral disks in GiB, swap in MiB. Compute is told how much
-    there is in all."""
+def test_capacity(name, host, verdict, limits):
+    """A flavor of 4 vCPUs, 1 GiB of memory and 3 GiB of disk (root and ephemeral in
+    GiB, swap in MiB) on a host of 8 vCPUs, 4 GiB and 10 GiB. The limits for
+    nova-compute are totals."""
     host = a_host(**{'total_usable_ram_mb': 4096, 'total_usable_disk_gb': 10, **host})
-    (each,) = loading.filters(Settings(enabled_filters=(name,)))
+    (plugin,) = loading.filters(Settings(enabled_filters=(name,)))
     request = a_request(flavor=FLAVOR)
-    assert each.reject(host, request) == verdict
-    assert each.limits(host, request) == limits
+    assert plugin.reject(host, request) == verdict
+    assert plugin.limits(host, request) == limits

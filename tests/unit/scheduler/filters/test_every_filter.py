@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all filters that come with the daemon."""
+"""Properties of all built-in filters."""
 
 import re
 import string
@@ -21,15 +21,15 @@ NAMES = sorted(entry_points(group='novasched.filters').names)
 
 @pytest.mark.parametrize('name', NAMES)
 def test_contract(name):
-    """Each is found by its name, and says when it is to be asked and what to tell
-    operators."""
-    (each,) = loading.filters(Settings(enabled_filters=(name,)))
-    assert each.name == name
-    assert isinstance(each.scope, Scope)
-    assert isinstance(each.on_rebuild, bool)
-    assert isinstance(each.reads_instances, bool)
-    assert isinstance(each.reads_flavors, bool)
-    assert re.fullmatch('[a-z].+[^.]', each.phrase) or not each.applies(a_request())
+    """Every filter has the name of its entry point, and declares when to run and how to
+    summarise a rejection."""
+    (plugin,) = loading.filters(Settings(enabled_filters=(name,)))
+    assert plugin.name == name
+    assert isinstance(plugin.scope, Scope)
+    assert isinstance(plugin.on_rebuild, bool)
+    assert isinstance(plugin.reads_instances, bool)
+    assert isinstance(plugin.reads_flavors, bool)
+    assert re.fullmatch('[a-z].+[^.]', plugin.phrase) or not plugin.applies(a_request())
 
 
 ALL = None
@@ -75,12 +75,16 @@ GROUP = {
         ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
     ],
 )
-def test_what_it_looks_for_on_hosts(name, fields, needed):
-    """A filter says for which instances it looks, so that no others have to be read."""
-    (each,) = loading.filters(Settings(enabled_filters=(name,)))
+def test_needed_instances(name, fields, needed):
+    """A filter names the instances that it looks for, so that no further instances are
+    read."""
+    (plugin,) = loading.filters(Settings(enabled_filters=(name,)))
     request = a_request(**{'instance_uuids': None, 'instance_uuid': None, **fields})
-    uuids = each.needed_instances(request)
-    assert (uuids if uuids is None else set(uuids)) == needed
+    uuids = plugin.needed_instances(request)
+    if needed is ALL:
+        assert uuids is None
+    else:
+        assert set(uuids) == needed
 
 
 KEYS = st.sampled_from(
@@ -146,13 +150,14 @@ SETTINGS = Settings(
 def test_any_content_has_a_verdict(
     metadata, extra_specs, image, hints, numbers, host_ip, metrics
 ):
-    """Whatever a request and a host hold, a filter accepts or says why not; it never
-    raises, and within its scope it says the same again."""
+    """A filter accepts or gives a reason for any content of host and request. It never
+    raises an error, and repeats its verdict within its scope."""
     host = a_host(metadata=metadata, host_ip=host_ip, metrics=tuple(metrics), **numbers)
     host = replace(host, instances={'x': Instance('x')})
     request = a_request(flavor=a_flavor(extra_specs, vcpus=2), image=image, hints=hints)
-    for each in loading.filters(SETTINGS):
-        if each.applies(request):
-            hash(each.request_key(request))
-            (why,), _ = shared.judge(each, [host], request, None)
+
+    for plugin in loading.filters(SETTINGS):
+        if plugin.applies(request):
+            hash(plugin.request_key(request))
+            (why,), _ = shared.judge(plugin, [host], request, None)
             assert why is None or isinstance(why, str)

@@ -24,7 +24,7 @@ CELLS = HostTopology(
     )
 )
 THREADED = HostTopology(
-    tuple(replace(each, siblings=(each.pcpuset,)) for each in CELLS.cells)
+    tuple(replace(cell, siblings=(cell.pcpuset,)) for cell in CELLS.cells)
 )
 PINNED = {'hw:cpu_policy': 'dedicated'}
 REQUIRING = {**PINNED, 'hw:cpu_thread_policy': 'require'}
@@ -94,24 +94,28 @@ def verdict(host, request):
     ],
 )
 def test_verdict(host, request_, why):
-    """A host takes the guest's cells on its own; if not, the reason says what is
-    missing. Guests without cells that require no threads have nothing to check."""
+    """A host fits the guest's cells, or the reason says what is missing. The filter
+    does not apply to a guest without cells and without required threads."""
     request = a_request(**request_)
     assert NUMATopologyFilter(Settings()).applies(request) is (why is not NOT_ASKED)
-    said = verdict(host, request)
-    assert said is None if why in (None, NOT_ASKED) else why in said
+    reason = verdict(host, request)
+    if why in (None, NOT_ASKED):
+        assert reason is None
+    else:
+        assert why in reason
 
 
 def test_limits():
-    """nova-compute is told the ratios of the host, and the networks."""
-    each = NUMATopologyFilter(Settings())
+    """nova-compute is sent the allocation ratios of the host and the networks of the
+    request."""
+    plugin = NUMATopologyFilter(Settings())
     host = a_numa_host(cpu_allocation_ratio=4.0, ram_allocation_ratio=1.5)
     request = a_request(
         numa_topology=guest(1), physnets=frozenset({'red'}), tunneled=True
     )
     limits = TopologyLimits(4.0, 1.5, frozenset({'red'}), True)
-    assert each.limits(host, request) == {'numa_topology': limits}
-    assert each.limits(host, a_request()) == {}
+    assert plugin.limits(host, request) == {'numa_topology': limits}
+    assert plugin.limits(host, a_request()) == {}
 
 
 NEAR = Pool('p', 'v', 1, 0, {'rp_uuid': 'A'})
@@ -129,26 +133,28 @@ DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='require
             2048,
             ['A'],
             ['A'],
-            'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates',
+            'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are'
+            ' those that Placement allocates',
         ),
     ],
 )
 def test_candidates(memory, offered, left, why):
-    """A candidate whose device is far from the cells that fit is dropped, unless no
-    other is left."""
+    """A candidate with a device far from the fitting cells is dropped. A host without a
+    fitting candidate is rejected."""
     host = a_numa_host(pools=(NEAR, FAR))
-    offers = [a_mapped_candidate(host.uuid, 'id', [each]) for each in offered]
+    offers = [a_mapped_candidate(host.uuid, 'id', [rp]) for rp in offered]
     request = a_request(numa_topology=guest(memory), pci_requests=(DEVICE,))
     plugin = NUMATopologyFilter(Settings())
     (reason,), remaining = judge(plugin, [host], request, CandidateIndex(offers))
     assert reason == why
-    kept = [a_mapped_candidate(host.uuid, 'id', [x]) for x in left]
-    assert [*remaining.get(host.uuid, ())] == kept
+    expected = [a_mapped_candidate(host.uuid, 'id', [rp]) for rp in left]
+    assert [*remaining.get(host.uuid, ())] == expected
 
 
 def test_a_device_of_the_wrong_kind_near_one_cell():
-    """On both cells nova-compute would settle for the physical function, on one it does
-    not: that more cells find fewer devices hides no cell that does."""
+    """A combination of cells with fewer devices does not hide a cell with the device.
+    On both cells nova-compute accepts the physical function, on one cell it does
+    not."""
     pools = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PF'}), Pool('p', 'v', 1, 1))
     device = replace(DEVICE, numa_policy='preferred')
     host = a_numa_host(
@@ -159,7 +165,7 @@ def test_a_device_of_the_wrong_kind_near_one_cell():
 
 
 class Counting(NUMATopologyFilter):
-    """Counts the hosts that it judges."""
+    """Counts the hosts that the filter judges."""
 
     judged = 0
 
@@ -185,12 +191,13 @@ def wishing(memory):
         ),
     ],
 )
-def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
-    """Hosts with equal topologies, pools and ratios are judged once, also by later
-    requests for an equal guest; those for another one, or for devices, have them judged
-    anew. Guests without wishes have all hosts that they fit found at once."""
+def test_equivalent_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
+    """Hosts with equal topologies, pools and ratios are judged once, also for later
+    requests with an equal guest. A different guest, or a guest with devices, is judged
+    again. For a guest without a thread policy, all fitting hosts are found at once."""
     plugin = Counting(Settings())
     table = HostTable()
+
     for fields, total in [
         ({}, judged),
         ({}, judged),

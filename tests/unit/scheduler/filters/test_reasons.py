@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reasons of filters, of which each host is given one, and which are kept."""
+"""The reasons of filters: a reason for each host is kept in decision records."""
 
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -27,11 +27,12 @@ SETTINGS = Settings(
     metrics_weight_setting=('x=1',),
     failure_domain_key='rack',
 )
-FILTERS = {each.name: each for each in loading.filters(SETTINGS)}
+FILTERS = {plugin.name: plugin for plugin in loading.filters(SETTINGS)}
 
 
-def reasons_of(each, request, hosts=HOSTS):
-    return [reason for reason in judge(each, hosts, request, None).reasons if reason]
+def reasons_of(plugin, request, hosts=HOSTS):
+    """The reasons against the rejected hosts."""
+    return list(filter(None, judge(plugin, hosts, request, None).reasons))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,8 @@ def reasons_of(each, request, hosts=HOSTS):
     ],
 )
 def test_one_reason_for_a_request(name, fields):
-    """The text that is the same for all hosts is made once, and names few of many."""
+    """A reason that is the same for all hosts is one object, and lists few of many
+    names."""
     reasons = reasons_of(FILTERS[name], a_request(**fields))
     assert len(reasons) == len(HOSTS)
     assert len({id(reason) for reason in reasons}) == 1
@@ -54,7 +56,7 @@ def test_one_reason_for_a_request(name, fields):
 
 
 def text_of_all(hosts, text):
-    """A request in which every field that a filter may quote has this text."""
+    """A request with the text in every field that a filter may quote."""
     return a_request(
         hints={'build_near_host_ip': [text], 'query': [f'["{text}"]'], 'cidr': [text]},
         image={'hw_architecture': text, 'img_hv_requested_version': text, 'os': text},
@@ -68,11 +70,9 @@ def text_of_all(hosts, text):
 
 @pytest.mark.parametrize('name', NAMES)
 def test_the_length_of_reasons(name):
-    """A filter may quote a user: no host is given a text of any length."""
-    hosts = [
-        replace(host, aggregates=a_host(metadata={'os': 'x', 'rack': 'y'}).aggregates)
-        for host in HOSTS
-    ]
+    """A filter may quote a long text of a user; the reason is cut."""
+    aggregates = a_host(metadata={'os': 'x', 'rack': 'y'}).aggregates
+    hosts = [replace(host, aggregates=aggregates) for host in HOSTS]
     request = text_of_all(hosts, 'x' * LONG)
     if FILTERS[name].applies(request):
         reasons = reasons_of(FILTERS[name], request, hosts)
@@ -80,7 +80,7 @@ def test_the_length_of_reasons(name):
 
 
 class Talkative(Filter):
-    """Makes a long text of its own for each host."""
+    """Makes a long and different text for each host."""
 
     def reject(self, host, request):
         return f'{"x" * LONG}{host.host}'
@@ -95,7 +95,7 @@ class TalkativeBatch(BatchFilter):
 
 @pytest.mark.parametrize('kind', [Talkative, TalkativeBatch])
 def test_the_length_of_reasons_of_other_filters(kind):
-    """Those of other packages are cut, too."""
+    """Reasons of filters of other packages are cut too."""
     reasons = reasons_of(kind(Settings()), a_request())
     assert {len(reason) for reason in reasons} == {MAX_SEARCHED_CHARACTERS}
 
@@ -111,18 +111,15 @@ OTHER_PROJECTS = {
 
 @pytest.mark.parametrize('name', NAMES)
 def test_reasons_have_no_ids(name):
-    """Of the caller and of the group: records show ids hashed, where the operator wants
-    it."""
+    """No reason has the UUID of the caller or of the group: records show hashes of IDs
+    where the operator wants hashes."""
     group = a_group('anti-affinity', ['on h'], hosts=frozenset(['x']), name='a-group')
     host = a_host(
         'h', metadata=OTHER_PROJECTS, instances=['on h'], disabled=True, ram=0, vcpus=0
     )
-    for policy in ('affinity', 'anti-affinity'):
-        located = {
-            'on h': (
-                host if policy == 'anti-affinity' else a_host(metadata={'rack': 's'}),
-            )
-        }
+    member_hosts = {'affinity': a_host(metadata={'rack': 's'}), 'anti-affinity': host}
+    for policy, member_host in member_hosts.items():
+        located = {'on h': (member_host,)}
         request = replace(
             a_request(
                 hints={
@@ -139,9 +136,9 @@ def test_reasons_have_no_ids(name):
             ),
             **IDS,
         )
-        each = FILTERS[name]
-        if each.applies(request):
-            for reason in reasons_of(each, request, [host]):
-                assert not [
-                    text for text in (*IDS.values(), group.uuid) if text in reason
-                ]
+
+        plugin = FILTERS[name]
+        if plugin.applies(request):
+            for reason in reasons_of(plugin, request, [host]):
+                for text in (*IDS.values(), group.uuid):
+                    assert text not in reason

@@ -34,16 +34,16 @@ def reasons(plugin, hosts, request=None):
         ([[]], 0),
     ],
 )
-def test_which_hosts_are_alike(columns, kinds):
-    """Hosts are alike that have equal values of one type in every column. A value that
-    cannot be hashed is like itself alone."""
+def test_equivalence_classes(columns, kinds):
+    """Hosts with equal values of the same type in every column are equivalent. A value
+    that cannot be hashed equals no other value."""
     classes = equivalence_classes(columns)
     assert len(classes) == len(columns[0])
     assert len(set(classes)) == kinds
 
 
 class Counting(AggregatesFilter):
-    """Rejects the hosts of an aggregate; counts those that it is asked about."""
+    """Rejects the hosts of an aggregate, and counts the calls."""
 
     asked = 0
 
@@ -55,23 +55,19 @@ class Counting(AggregatesFilter):
 
 
 def test_hosts_in_equal_aggregates_share_a_verdict(unchecked_scopes):
-    """It is found once, and stands for each of them in its place."""
-    closed, open_, also = [
-        a_host(name, metadata=row)
-        for name, row in [
-            ('a', {'closed': 'yes'}),
-            ('b', {'x': 'y'}),
-            ('c', {'closed': 'yes'}),
-        ]
-    ]
+    """The filter is called once for hosts in equal aggregates, and all such hosts get
+    the verdict."""
+    closed = a_host('a', metadata={'closed': 'yes'})
+    open_ = a_host('b', metadata={'x': 'y'})
+    closed_too = a_host('c', metadata={'closed': 'yes'})
     plugin = Counting(Settings())
-    verdicts = reasons(plugin, [open_, closed, open_, also, a_host()])
+    verdicts = reasons(plugin, [open_, closed, open_, closed_too, a_host()])
     assert verdicts == [None, 'closed', None, 'closed', None]
     assert plugin.asked == 3
 
 
 class AboutTheInstance(Filter):
-    """Lets one instance in, and claims to look at the host alone."""
+    """Accepts one instance only, with a scope that excludes the instance."""
 
     scope = Scope.HOST
 
@@ -81,8 +77,8 @@ class AboutTheInstance(Filter):
         return 'another instance'
 
 
-class AboutTheOthers(Filter):
-    """Keeps away from members of the group, and claims that these do not matter."""
+class AboutGroupMembers(Filter):
+    """Rejects the hosts of group members, with a scope that excludes members."""
 
     scope = Scope.REQUEST
 
@@ -93,8 +89,8 @@ class AboutTheOthers(Filter):
         return None
 
 
-class Moody(Filter):
-    """Changes its mind."""
+class Alternating(Filter):
+    """Rejects every second call."""
 
     scope = Scope.HOST
     asked = 0
@@ -107,7 +103,7 @@ class Moody(Filter):
 
 
 class WrongKey(KeyedFilter):
-    """Looks at more than its key says."""
+    """Reads more of a host than the key."""
 
     scope = Scope.HOST
 
@@ -120,10 +116,12 @@ class WrongKey(KeyedFilter):
         return None
 
 
-@pytest.mark.parametrize('kind', [AboutTheInstance, AboutTheOthers, Moody, WrongKey])
-def test_a_filter_that_lies_about_its_scope(kind):
-    """It is found out wherever tests run it, also for one instance; one whose scope
-    allows for anything is believed."""
+@pytest.mark.parametrize(
+    'kind', [AboutTheInstance, AboutGroupMembers, Alternating, WrongKey]
+)
+def test_a_wrong_scope(kind):
+    """CHECK_SCOPES reveals a filter that depends on more than its scope, even for a
+    request for one instance."""
     hosts = [a_host('a'), a_host('b')]
     request = a_request(group=a_group('affinity'))
     with pytest.raises(AssertionError, match='scope'):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of extra specs."""
+"""The operators of extra specs."""
 
 import pytest
 
@@ -36,6 +36,8 @@ FLAGS = "['aes', 'avx2']"
     ],
 )
 def test_operator(requirement, met, unmet):
-    """A requirement starts with an operator, or is the value itself."""
-    assert [satisfies(value, requirement) for value in met] == [True] * len(met)
-    assert [satisfies(value, requirement) for value in unmet] == [False] * len(unmet)
+    """A requirement begins with an operator, or is the value itself."""
+    for value in met:
+        assert satisfies(value, requirement) is True
+    for value in unmet:
+        assert satisfies(value, requirement) is False

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of each filter: a row has a host, a request, and why the host will not
-do."""
+"""The rules of the built-in filters. A row has a host, a request and the verdict."""
 
 from dataclasses import replace
 
@@ -29,15 +28,15 @@ rows = CASES.rows
 
 
 def made(name, **settings):
-    """The filter that the entry point of that name leads to."""
-    (each,) = loading.filters(Settings(enabled_filters=(name,), **settings))
-    return each
+    """The filter of an entry point."""
+    (plugin,) = loading.filters(Settings(enabled_filters=(name,), **settings))
+    return plugin
 
 
 # Every host passes.
 rows('AllHostsFilter', ({'up': False}, {}, NOT_ASKED))
 
-# Only an enabled service that reports can take instances.
+# Only hosts with a service that is enabled and up take instances.
 rows(
     'ComputeFilter',
     ({}, {}, None),
@@ -46,7 +45,7 @@ rows(
     ({'disabled': True, 'up': False}, {}, 'disabled, reason: None'),
 )
 
-# A host is in the zones of its aggregates, or else in the default one.
+# A host is in the zones of its aggregates, or in the default zone.
 ZONE_1 = {'availability_zone': 'az1'}
 ZONE_2 = {'availability_zone': 'az2'}
 rows(
@@ -71,7 +70,7 @@ rows(
     default_availability_zone=None,
 )
 
-# A node is tried once; the other nodes of its host are not concerned.
+# A node is tried once. Other nodes of the same host may be tried.
 rows(
     'RetryFilter',
     ({}, {}, NOT_ASKED),
@@ -86,7 +85,7 @@ rows(
     host={'nodename': 'node1'},
 )
 
-# A host takes no more than the option allows, or than its aggregates do.
+# The limit is the option, or the least number of the aggregates of the host.
 NINE = {'max_io_ops_per_host': '9'}
 rows(
     'IoOpsFilter',
@@ -131,10 +130,9 @@ rows(
 )
 
 
-# A host takes so many members of a group as its rule says; an instance may stay where
-# it is.
+# The rule of the group limits the members on a host. An instance may stay on its host.
 def anti(*members, **rules):
-    """Fields of a request for one more of a group."""
+    """Fields of a request for a further member of a group with anti-affinity."""
     return {'group': a_group('anti-affinity', members, rules=rules)}
 
 
@@ -158,9 +156,9 @@ rows(
 )
 
 
-# Once a group is somewhere, its instances go there.
+# Further members of a group go to a host of the group.
 def on(*hosts):
-    """Fields of a request for one more of a group that is on these hosts."""
+    """Fields of a request for a further member of a group on these hosts."""
     return {'group': a_group('affinity', hosts=frozenset(hosts))}
 
 
@@ -176,14 +174,13 @@ rows(
 )
 
 
-# Members in the host's failure domain, wherever they are in it; only hosts in a domain
-# take any.
+# Members on all hosts of the failure domain count. Hosts without a domain take none.
 def in_racks(policy, *racks, **rules):
-    """Fields of a request for one more of a group with a member in each of these
-    racks."""
-    located = {
-        f'in {rack}': (a_host(metadata=rack and {'rack': rack}),) for rack in racks
-    }
+    """Fields of a request for a further member of a group with a member in each
+    rack."""
+    located = {}
+    for rack in racks:
+        located[f'in {rack}'] = (a_host(metadata=rack and {'rack': rack}),)
     return {'group': a_group(policy, ['a'], rules=rules, located=located)}
 
 
@@ -229,8 +226,8 @@ rows(
     failure_domain_key='rack',
 )
 
-# A host fails with any of the instances to keep away from, and passes with any to be
-# with.
+# One instance on the host decides: against the host for different_host, and for the
+# host for same_host.
 rows(
     'DifferentHostFilter',
     ({}, {'hints': {'different_host': []}}, NOT_ASKED),
@@ -248,7 +245,7 @@ rows(
 )
 
 
-# A host passes whose address is in a network, a /24 where nothing else is said.
+# A host passes if its address is in the network, by default a /24.
 def near(*addresses, **hints):
     """Fields of a request for a host near an address."""
     return {'hints': {'build_near_host_ip': addresses, **hints}}
@@ -300,9 +297,9 @@ rows(
 )
 
 
-# A host whose aggregates name projects takes these alone.
+# A host in aggregates for projects takes the instances of these projects only.
 def of_projects(*texts):
-    """Fields of a host in an aggregate for each text."""
+    """Fields of a host with an aggregate for each text."""
     return {'metadata': [{'filter_tenant_id': text} for text in texts]}
 
 
@@ -326,7 +323,7 @@ rows(
     ({'metadata': {'my_filter_tenant_id': 'a'}}, {}, None),
 )
 
-# A host whose aggregates name flavors takes these alone.
+# A host in aggregates for flavors takes these flavors only.
 LARGE = {'instance_type': 'm1.large'}
 rows(
     'AggregateTypeAffinityFilter',
@@ -343,8 +340,8 @@ rows(
     request={'flavor': a_flavor(name='m1.small')},
 )
 
-# A host fails whose aggregates name a property of the image with other values; a
-# property that is false or empty counts as not there.
+# Aggregates may list the values of an image property. A property that is false or
+# empty is not checked.
 PROPERTIES = [
     {'hw_firmware_type': 'uefi, bios', 'hw_boot_menu': 'True', 'os_distro': ''},
     {'hw_numa_nodes': '2', 'ssd': 'true'},
@@ -377,15 +374,15 @@ for namespace, verdict in [('os', NOT_ASKED), ('h', NOT_ASKED), ('hw', NOT_TWO)]
     )
 
 
-# Each extra spec of the filter's scope, or of none, is met by a value of the host's
-# aggregates.
+# A value of the aggregates must meet each extra spec with the scope of the filter, or
+# without a scope.
 def specs(**extra_specs):
-    """Fields of a request for a flavor with these; two underscores are a colon."""
-    return {
-        'extra_specs': {
-            key.replace('__', ':'): text for key, text in extra_specs.items()
-        }
-    }
+    """Fields of a request for a flavor with extra specs. Two underscores stand for a
+    colon."""
+    fields = {}
+    for key, text in extra_specs.items():
+        fields[key.replace('__', ':')] = text
+    return {'extra_specs': fields}
 
 
 rows(
@@ -416,7 +413,7 @@ rows(
     },
 )
 
-# A host meets each capability that the flavor names, or says which it lacks.
+# A host must have every capability of the flavor.
 FEATURES = "'cpu_info:features' is '['aes', 'avx2']', '<in> sgx' wanted"
 rows(
     'ComputeCapabilitiesFilter',
@@ -467,12 +464,13 @@ rows(
         'hypervisor_type': 'QEMU',
         'hypervisor_version': 8002002,
         'stats': {'gpus': '2', 'color': 'red'},
-        'cpu_info': '{"arch": "x86_64", "features": ["aes", "avx2"], "maxphysaddr": {"bits": 46}}',
+        'cpu_info': '{"arch": "x86_64", "features": ["aes", "avx2"],'
+        ' "maxphysaddr": {"bits": 46}}',
     },
 )
 
 
-# One of the host's triples has all that the image names, and versions suit.
+# A triple of the host must match the image, and so must version and address width.
 def image(**properties):
     """Fields of a request for an image with these properties."""
     return {'image': properties}
@@ -539,7 +537,7 @@ rows(
     image_properties_default_architecture='x86_64',
 )
 
-# A host reports every metric to which the option gives a weight that is a number.
+# A host must report every metric of the option that has a valid ratio.
 METRICS = {
     'metrics': ({'name': 'cpu.frequency', 'value': 1000}, {'name': 'cpu.percent'})
 }
@@ -556,13 +554,13 @@ for weighed, host, verdict in [
     rows('MetricsFilter', (host, {}, verdict), metrics_weight_setting=weighed)
 
 
-# A host has all devices that the instance asks for, wherever they are.
+# A host must have all requested devices, on whichever NUMA node.
 def devices(*counts, **fields):
-    """Fields of a request for so many devices of one product, and so many more."""
-    wanted = [
-        PciRequest(n, ({'product_id': 'p'},), 'gpu', 'id', **fields) for n in counts
-    ]
-    return {'pci_requests': tuple(wanted)}
+    """Fields of a request for numbers of devices of a product, one number for each PCI
+    request."""
+    spec = ({'product_id': 'p'},)
+    pci_requests = [PciRequest(n, spec, 'gpu', 'id', **fields) for n in counts]
+    return {'pci_requests': tuple(pci_requests)}
 
 
 rows(
@@ -578,13 +576,12 @@ rows(
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'verdict'), CASES)
 def test_verdict(name, settings, host, request_, verdict):
-    """A filter is asked where it applies, and says in one line why a host will not
-    do."""
-    each = made(name, **settings)
+    """A filter that applies accepts the host, or gives the reason in one line."""
+    plugin = made(name, **settings)
     request = a_request(**request_)
-    assert each.applies(request) is (verdict is not NOT_ASKED)
+    assert plugin.applies(request) is (verdict is not NOT_ASKED)
     if verdict is not NOT_ASKED:
-        assert each.reject(a_host(**host), request) == verdict
+        assert plugin.reject(a_host(**host), request) == verdict
 
 
 FOR_HOSTS = 'the image is for isolated hosts'
@@ -609,16 +606,21 @@ FOR_IMAGES = 'the host is for isolated images'
 def test_isolated_images_go_with_isolated_hosts(
     images, restrict, host, image_id, verdict
 ):
-    """An isolated image needs an isolated host, which takes others only if they may."""
-    each = made(
+    """An isolated image needs an isolated host. Images that are not isolated need a
+    host that is not isolated, unless the option lifts the restriction."""
+    plugin = made(
         'IsolatedHostsFilter',
         isolated_hosts=('isolated',),
         isolated_images=images,
         restrict_isolated_hosts_to_isolated_images=restrict,
     )
-    request = replace(a_request(), image=Image(id=image_id) if image_id else None)
-    assert each.applies(request)
-    assert each.reject(a_host(host), request) == verdict
+    image = None
+    if image_id:
+        image = Image(id=image_id)
+    request = replace(a_request(), image=image)
+
+    assert plugin.applies(request)
+    assert plugin.reject(a_host(host), request) == verdict
     assert not made('IsolatedHostsFilter').applies(request)
 
 
@@ -632,24 +634,24 @@ def test_isolated_images_go_with_isolated_hosts(
     ],
 )
 def test_one_flavor_on_a_host(flavors, verdict):
-    """A host is empty or has instances of the wanted flavor alone."""
-    instances = {
-        f'{i}': Instance(f'{i}', None, flavor) for i, flavor in enumerate(flavors)
-    }
+    """A host is empty or has instances of the requested flavor only."""
+    instances = {}
+    for i, flavor in enumerate(flavors):
+        instances[f'{i}'] = Instance(f'{i}', None, flavor)
     host = replace(a_host(), instances=instances)
     request = a_request(flavor=a_flavor(id=1))
     assert made('TypeAffinityFilter').reject(host, request) == verdict
 
 
 def test_verdicts_on_flavors_are_kept_for_each_flavor():
-    """A request for another flavor finds other hosts, though no host has changed."""
+    """A request for a different flavor is judged again, though no host has changed."""
     hosts = [
-        replace(a_host(name), instances={name: Instance(name, None, flavor)})
-        for name, flavor in (('one', 1), ('two', 2))
+        replace(a_host('one'), instances={'a': Instance('a', None, 1)}),
+        replace(a_host('two'), instances={'b': Instance('b', None, 2)}),
     ]
     pipeline = Pipeline(Settings(), [made('TypeAffinityFilter')], [])
-    requests = [a_request(flavor=a_flavor(id=flavor)) for flavor in (1, 2, 1, 3)]
-    left = [
-        [x.host for x in pipeline.filter(hosts, each, 0).hosts] for each in requests
-    ]
-    assert left == [['one'], ['two'], ['one'], []]
+
+    for flavor, passing in [(1, ['one']), (2, ['two']), (1, ['one']), (3, [])]:
+        request = a_request(flavor=a_flavor(id=flavor))
+        ranking = pipeline.filter(hosts, request, 0)
+        assert [host.host for host in ranking.hosts] == passing
