@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers as somebody would write them for nova, for tests to load by
-path."""
+"""Filters and weighers written for nova, which tests load by import path."""
 
 import nova.conf
 from nova import objects
@@ -14,24 +13,24 @@ CONF.register_opts([cfg.StrOpt('rack', default='any')], 'acme')
 
 
 class RackFilter(filters.BaseHostFilter):
-    """Passes hosts of the rack that a hint or the configuration names."""
+    """Passes hosts in the rack of the hint or of the configuration."""
 
     run_filter_once_per_request = True
 
     def host_passes(self, host_state, spec_obj):
-        wanted = spec_obj.get_scheduler_hint('rack', CONF.acme.rack)
+        rack = spec_obj.get_scheduler_hint('rack', CONF.acme.rack)
         racks = filter_utils.aggregate_values_from_key(host_state, 'rack')
-        return wanted == 'any' or wanted in racks
+        return rack == 'any' or rack in racks
 
 
 class SureFilter(RackFilter):
-    """The same, also when an instance is rebuilt."""
+    """RackFilter that also runs on a rebuild."""
 
     RUN_ON_REBUILD = True
 
 
 class QuietestFilter(filters.BaseHostFilter):
-    """Passes the hosts that run the fewest instances of all."""
+    """Passes the hosts with the fewest instances."""
 
     def filter_all(self, filter_obj_list, spec_obj):
         least = min(host.num_instances for host in filter_obj_list)
@@ -39,7 +38,7 @@ class QuietestFilter(filters.BaseHostFilter):
 
 
 class EvenFilter(filters.BaseHostFilter):
-    """Passes nothing, for every second instance."""
+    """Rejects every host for every second instance."""
 
     def run_filter_for_index(self, index):
         return index % 2 == 1
@@ -49,19 +48,17 @@ class EvenFilter(filters.BaseHostFilter):
 
 
 class NeighbourFilter(filters.BaseHostFilter):
-    """Passes hosts where the project has an instance, for requests that ask for one."""
+    """Passes hosts with an instance of the project, for requests with a hint."""
 
     def host_passes(self, host_state, spec_obj):
         if not spec_obj.get_scheduler_hint('neighbour'):
             return True
-        return any(
-            each.project_id == spec_obj.project_id
-            for each in host_state.instances.values()
-        )
+        instances = host_state.instances.values()
+        return spec_obj.project_id in [instance.project_id for instance in instances]
 
 
 class LimitFilter(filters.BaseHostFilter):
-    """Tells nova-compute how far it may go."""
+    """Sets limits for nova-compute."""
 
     def host_passes(self, host_state, spec_obj):
         host_state.limits['memory_mb'] = host_state.total_usable_ram_mb * 1.5
@@ -70,7 +67,7 @@ class LimitFilter(filters.BaseHostFilter):
 
 
 class TextLimitFilter(filters.BaseHostFilter):
-    """Tells nova-compute in words how far it may go."""
+    """Sets a limit that is not a number."""
 
     def host_passes(self, host_state, spec_obj):
         host_state.limits['memory_mb'] = 'plenty'
@@ -78,20 +75,20 @@ class TextLimitFilter(filters.BaseHostFilter):
 
 
 class WideCandidateFilter(filters.BaseHostFilter):
-    """Leaves a host with more than one instance the candidates that span two
-    providers."""
+    """Drops the candidates with one provider from hosts with several instances."""
 
     def host_passes(self, host_state, spec_obj):
         if host_state.num_instances > 1:
-            candidates = host_state.allocation_candidates
-            host_state.allocation_candidates = [
-                x for x in candidates if len(x['allocations']) == 2
-            ]
+            wide = []
+            for candidate in host_state.allocation_candidates:
+                if len(candidate['allocations']) == 2:
+                    wide.append(candidate)
+            host_state.allocation_candidates = wide
         return True
 
 
 class MeddlingFilter(filters.BaseHostFilter):
-    """Changes whatever it can lay its hands on, and leaves a note for the weigher."""
+    """Changes host states and the request spec, and sets an attribute for a weigher."""
 
     def host_passes(self, host_state, spec_obj):
         host_state.free_ram_mb = -1
@@ -107,7 +104,7 @@ class MeddlingFilter(filters.BaseHostFilter):
 
 
 class BrokenFilter(filters.BaseHostFilter):
-    """Breaks when it meets a host that has an instance of this request."""
+    """Raises an error about a host with instances."""
 
     def host_passes(self, host_state, spec_obj):
         if host_state.num_instances:
@@ -116,14 +113,14 @@ class BrokenFilter(filters.BaseHostFilter):
 
 
 class DatabaseFilter(filters.BaseHostFilter):
-    """Asks nova's database."""
+    """Reads nova's database."""
 
     def host_passes(self, host_state, spec_obj):
         return objects.ServiceList.get_all(spec_obj._context)
 
 
 class NameWeigher(weights.BaseHostWeigher):
-    """Prefers hosts with long names; aggregates scale it."""
+    """Prefers hosts with long names, with a multiplier from aggregate metadata."""
 
     maxval = 4
 
@@ -135,8 +132,8 @@ class NameWeigher(weights.BaseHostWeigher):
 
 
 class NoteWeigher(weights.BaseHostWeigher):
-    """Prefers hosts on which a filter left a greater number; its multiplier is as it
-    was before aggregates could override it."""
+    """Prefers hosts with a greater ``note``, the attribute of MeddlingFilter. The
+    multiplier is a method without arguments, as before Stein (19)."""
 
     def weight_multiplier(self):
         return 2.0
@@ -146,7 +143,7 @@ class NoteWeigher(weights.BaseHostWeigher):
 
 
 class LastWeigher(weights.BaseHostWeigher):
-    """Prefers whichever host comes last; its multiplier is a number."""
+    """Prefers the last host; the multiplier is a number."""
 
     weight_multiplier = 3
 
@@ -158,28 +155,28 @@ class LastWeigher(weights.BaseHostWeigher):
 
 
 class BrokenWeigher(weights.BaseHostWeigher):
-    """Has no opinion."""
+    """Returns ``None`` as the weight."""
 
     def _weigh_object(self, host_state, weight_properties):
         return None
 
 
 def rack_filters():
-    """A function that returns classes, as nova's own ``all_filters`` does."""
+    """Returns classes, as nova's ``all_filters`` does."""
     return [RackFilter, SureFilter]
 
 
 def weighers_and_more():
-    """A function that returns what is no weigher."""
+    """Returns a weigher and a filter."""
     return [NameWeigher, RackFilter]
 
 
 class NoFilter:
-    """A class that nova would not take either."""
+    """Is not a filter for nova either."""
 
 
 class RefusesToStart(filters.BaseHostFilter):
-    """Raises when it is made."""
+    """Raises an error in the constructor."""
 
     def __init__(self):
         raise RuntimeError('the inventory\nis not there')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is of nova where nova is not installed. Where it is, the functions are
-nova's own, and the same tables hold for them."""
+"""The stubs of nova's modules. With nova installed, the tables test nova's own
+functions."""
 
 import sys
 from importlib import import_module as module
@@ -22,14 +22,14 @@ def installed():
 
 
 @without_nova
-def test_nothing_before_it_is_wanted():
-    """Without the stand-ins there is no nova; installing them twice is as good as
-    once."""
+def test_finder():
+    """Without the finder there is no module nova. Installing the finder twice has no
+    effect."""
     import_stubs.install()
-    (finder,) = [
-        each for each in sys.meta_path if isinstance(each, import_stubs.StubFinder)
-    ]
-    assert sys.meta_path[-1] is finder
+    assert list(map(type, sys.meta_path)).count(import_stubs.StubFinder) == 1
+    finder = sys.meta_path[-1]
+    assert isinstance(finder, import_stubs.StubFinder)
+
     sys.meta_path.remove(finder)
     with pytest.raises(ModuleNotFoundError):
         module('nova')
@@ -41,15 +41,14 @@ def test_nothing_before_it_is_wanted():
 @without_nova
 @pytest.mark.parametrize('name', import_stubs.MODULES)
 def test_every_module_can_be_imported(name):
-    """By its own name, with all that the table has for it."""
-    found = module(name)
-    assert found.__name__ == name
-    assert vars(found).keys() >= import_stubs.MODULES[name].keys()
+    stub = module(name)
+    assert stub.__name__ == name
+    assert vars(stub).keys() >= import_stubs.MODULES[name].keys()
 
 
 @without_nova
-def test_what_is_not_there():
-    """A module or a name that only nova has is missed with a hint."""
+def test_missing_names():
+    """A module or a name that only nova has leads to an error with a hint."""
     with pytest.raises(ModuleNotFoundError):
         module('nova.virt')
     with pytest.raises(
@@ -59,8 +58,8 @@ def test_what_is_not_there():
 
 
 @without_nova
-def test_a_real_nova_goes_first(tmp_path, monkeypatch):
-    """Where there is a nova, in whole or in part, the stand-ins keep out of its way."""
+def test_installed_nova_takes_precedence(tmp_path, monkeypatch):
+    """An installed nova takes precedence over all stubs."""
     (tmp_path / 'nova').mkdir()
     (tmp_path / 'nova' / '__init__.py').write_text('real = True')
     monkeypatch.syspath_prepend(tmp_path)
@@ -129,14 +128,17 @@ OPERATORS = 'nova.scheduler.filters.extra_specs_ops'
     ],
 )
 def test_functions(name, function, arguments, result):
-    """Each does what nova's does."""
-    found = getattr(module(name), function)(*arguments)
-    assert ([*found] if isinstance(result, list) else found) == result
+    """The helpers return the results of nova's helpers."""
+    returned = getattr(module(name), function)(*arguments)
+    # nova's own normalize() may return another sequence than a list.
+    if isinstance(result, list):
+        returned = list(returned)
+    assert returned == result
 
 
 def test_classes():
-    """Exceptions have texts with fields, and ``nova.servicegroup`` knows the service of
-    a host that a plugin sees."""
+    """NovaException formats its message, and ``nova.servicegroup`` knows the service of
+    a host state."""
     base = module('nova.exception').NovaException
     odd = type('Odd', (base,), {'msg_fmt': 'odd %(what)s'})
     assert [str(odd(what='one')), str(odd('plain'))] == ['odd one', 'plain']

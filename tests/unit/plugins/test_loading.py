@@ -43,7 +43,7 @@ class AcmeDriver(ChanceScheduler):
 
 @pytest.fixture(autouse=True)
 def acme(tmp_path, monkeypatch):
-    """A package of that name is installed, whose metadata has these entry points."""
+    """A package with these entry points is installed."""
     metadata = tmp_path / 'acme_plugins-1.0.dist-info'
     metadata.mkdir()
     (metadata / 'METADATA').write_text(
@@ -53,8 +53,8 @@ def acme(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def names(made):
-    return [each.name for each in made]
+def names(plugins):
+    return [plugin.name for plugin in plugins]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def names(made):
     ],
 )
 def test_filters(available, enabled):
-    """Filters come in the order of enabled_filters, from wherever available_filters
-    says: all built-in ones and those of installed packages, nova's paths of the
-    built-in ones, other classes, functions that return some."""
+    """Filters have the order of enabled_filters. available_filters may name the
+    built-in filters and the filters of installed packages, nova's paths of built-in
+    filters, classes, and functions that return classes."""
     settings = Settings(
         available_filters=tuple(available), enabled_filters=tuple(enabled)
     )
@@ -106,17 +106,19 @@ def test_filters(available, enabled):
     ],
 )
 def test_weighers(classes, found):
-    """weight_classes takes nova's paths of built-in weighers, its word for all of
-    these, and any others; whoever is named twice weighs twice, as in nova. An installed
-    package enables nothing of itself."""
-    made = names(loading.weighers(Settings(weight_classes=tuple(classes))))
-    assert (sorted(made) if found is BUILT_IN else made) == found
+    """weight_classes takes nova's paths of built-in weighers, nova's word for all of
+    them, and paths of other weighers. As in nova, a weigher that is named twice weighs
+    twice. The installation of a package enables no weigher."""
+    loaded = names(loading.weighers(Settings(weight_classes=tuple(classes))))
+    if found is BUILT_IN:
+        loaded.sort()
+    assert loaded == found
 
 
 def test_built_in_names_cannot_be_taken(caplog):
-    """A package that offers a built-in name is passed over, and the log says so."""
-    (found,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
-    assert type(found).__module__ == 'novasched.scheduler.filters.compute'
+    """An entry point with the name of a built-in filter is ignored with a warning."""
+    (plugin,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
+    assert type(plugin).__module__ == 'novasched.scheduler.filters.compute'
     assert (
         f'Ignoring the entry point ComputeFilter = {STYLE}:QuietestFilter'
         in caplog.text
@@ -176,9 +178,9 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
         (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],
 )
-def test_what_does_not_load(option, value, why):
-    """The start ends with one line that names the option, its value and the reason. A
-    package that is broken stops it only where an option names what does not load."""
+def test_load_errors(option, value, why):
+    """The start ends with one line about the option, the value and the reason. A broken
+    entry point matters only if an option names the entry point."""
     with pytest.raises(ConfigError) as refusal:
         LOADERS.get(option, loading.filters)(Settings(**SETTINGS[option](value)))
     text = str(refusal.value)
@@ -204,20 +206,21 @@ def test_what_does_not_load(option, value, why):
     ],
 )
 def test_drivers(name, driver):
-    """A driver is named by its entry point, or by its path."""
+    """A driver is named by entry point or by import path."""
     built = loading.driver(Settings(driver=name))(Parts(Settings(), [], NOBODY, NOBODY))
     assert type(built) is driver
 
 
-def test_a_driver_that_cannot_be_built():
-    """A driver that raises when it is built stops the start in the same way."""
+def test_constructor_errors_of_drivers():
+    """An error of the constructor of a driver stops the start in the same way."""
     why = r'^\[scheduler\] driver = filter_scheduler: AttributeError'
     with pytest.raises(ConfigError, match=why):
         loading.driver(Settings(driver='filter_scheduler'))(None)
 
 
-def test_only_what_is_not_built_in_has_to_be_prepared_for():
-    """Nothing of nova is imported, or stood in for, before a plugin needs it."""
+def test_built_in_plugins_need_no_preparation():
+    """Stubs and options of nova are installed only for plugins that are not built
+    in."""
     for load in (loading.filters, loading.weighers, loading.driver):
         load(Settings(), lambda: pytest.fail('prepared'))
 
@@ -236,9 +239,8 @@ FILE = f"""
 """
 
 
-def test_plugins_read_the_files_that_the_daemon_has_read(tmp_path):
-    """A plugin's own options, and nova's, have the values of nova.conf, wherever it
-    looks."""
+def test_options_of_plugins(tmp_path):
+    """A plugin reads its own options and nova's options from nova.conf."""
     path = tmp_path / 'nova.conf'
     path.write_text(dedent(FILE))
     conf = conf_loading.load(['--config-file', str(path)], 'novasched')

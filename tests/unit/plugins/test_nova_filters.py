@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that were written for nova, through the filter scheduler."""
+"""Filters written for nova, in the filter scheduler."""
 
 import operator
 from dataclasses import replace
@@ -26,8 +26,7 @@ REBUILD = {'_nova_check_type': ['rebuild']}
 
 
 class Cells(MemoryHosts):
-    """Hosts that show all their instances to those who want all read, and else those
-    named."""
+    """Hosts in memory that show either all instances or the named instances only."""
 
     def __init__(self, hosts):
         super().__init__(hosts)
@@ -35,43 +34,42 @@ class Cells(MemoryHosts):
 
     def read(self, uuids, request, needs, basis):
         self.reads.append(needs.instances)
-        found = super().read(uuids, request, needs, basis).hosts
+        snapshot = super().read(uuids, request, needs, basis)
+        if needs.instances:
+            return snapshot
 
-        def shown(host):
-            some = {
-                uuid: instance
-                for uuid, instance in host.instances.items()
-                if uuid in needs.named
-            }
-            if needs.instances:
-                return host
-            return replace(host, instances=some)
-
-        return HostSnapshot({uuid: shown(host) for uuid, host in found.items()})
+        hosts = {}
+        for host in snapshot.hosts.values():
+            present = host.instances.keys() & needs.named
+            shown = {uuid: host.instances[uuid] for uuid in present}
+            hosts[host.uuid] = replace(host, instances=shown)
+        return HostSnapshot(hosts)
 
 
 def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
-    """With these plugins of the module above, and no others."""
+    """A scheduler with plugins of nova_style and built-in filters."""
+    available = [ALL_FILTERS]
+    for name in names:
+        if name not in BUILT_IN:
+            available.append(f'{STYLE}.{name}')
     settings = Settings(
-        available_filters=(
-            ALL_FILTERS,
-            *(f'{STYLE}.{x}' for x in names if x not in BUILT_IN),
-        ),
+        available_filters=tuple(available),
         enabled_filters=names,
         weight_classes=tuple(f'{STYLE}.{name}' for name in weighers),
     )
-    found = loading.filters(settings), loading.weighers(settings)
-    return a_driver(Cells(hosts), *found[0], weighers=found[1])
+
+    filters = loading.filters(settings)
+    return a_driver(Cells(hosts), *filters, weighers=loading.weighers(settings))
 
 
 def ask(driver, **fields):
-    """Who takes each instance, and who else could."""
+    """The hosts of each instance: the chosen host and the alternates."""
     driver.parts.placement.allocations.clear()
     return ports.ask(driver, return_alternates=True, **fields)
 
 
 def left(driver, **fields):
-    """Who could take the only instance."""
+    """The hosts that can take the only instance."""
     try:
         (row,) = ask(driver, **fields)
     except NoValidHost:
@@ -101,24 +99,23 @@ ANY = ['bare', 'east', 'west']
     ],
 )
 def test_verdicts(names, fields, hosts):
-    """A filter judges hosts one by one or all together, and sits out when it is not
-    run: on a rebuild, unless it says so or judges them together, and on forced
-    hosts."""
+    """A filter may judge hosts singly or together. A filter does not run for forced
+    hosts, nor on a rebuild, unless it sets RUN_ON_REBUILD or judges hosts together."""
     assert left(scheduler(*names), **fields) == hosts
 
 
 def test_once_per_request():
-    """A filter that runs once runs for the first instance; one that says for which
-    instances it runs is asked for each."""
+    """A filter with run_filter_once_per_request runs for the first instance. A filter
+    with run_filter_for_index is asked for every instance."""
     hints = {'rack': ['r1']}
     assert ask(scheduler('RackFilter'), count=2, hints=hints) == [['east'], ['east']]
     with pytest.raises(NoValidHost):
         ask(scheduler('EvenFilter'), count=2)
 
 
-def test_a_filter_sees_what_was_placed_a_moment_ago():
-    """The second instance finds the host with the first one on it. Hosts that were
-    rejected once stay so for the rest of the request."""
+def test_earlier_instances_of_the_request():
+    """For the second instance, a filter sees the first instance on its host. Rejected
+    hosts stay rejected for the rest of the request."""
     driver = scheduler('QuietestFilter')
     assert [row[0] for row in ask(driver, count=3)] == ['east', 'west', 'west']
 
@@ -136,8 +133,8 @@ def test_a_filter_sees_what_was_placed_a_moment_ago():
     ],
 )
 def test_instances_on_hosts(names, hints, hosts):
-    """They are all read for every request, as in nova, and once, even where another
-    filter names those that it looks for."""
+    """As in nova, all instances are read once for every request, even if another filter
+    names instances."""
     instances = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
     driver = scheduler(*names, hosts=(EAST, replace(WEST, instances=instances)))
     assert left(driver, hints=hints) == hosts
@@ -145,15 +142,15 @@ def test_instances_on_hosts(names, hints, hosts):
 
 
 def test_limits_reach_compute():
-    """What a plugin writes as a limit is answered for the chosen host and the
-    alternates, as far as nova has a name for it, in whole numbers."""
+    """The selections have the limits that a filter sets, as whole numbers. Names that
+    nova does not have are left out."""
     driver = scheduler('RackFilter', 'LimitFilter')
     (row,) = driver.select_destinations(a_request(return_alternates=True))
-    assert [each.limits for each in row] == [{'memory_mb': 12288}] * 3
+    assert [selection.limits for selection in row] == [{'memory_mb': 12288}] * 3
 
 
-def test_a_limit_that_is_no_number():
-    """A text is found before the claim."""
+def test_invalid_limit():
+    """An invalid limit is an error before the claim."""
     driver = scheduler('TextLimitFilter')
     with pytest.raises(BadPlugin, match='TextLimitFilter'):
         driver.select_destinations(a_request())
@@ -177,21 +174,23 @@ class WidePlacement(CountingPlacement):
         )
 
 
-def test_candidates_that_are_taken_away():
-    """A plugin sees Placement's candidates of a host, and what it leaves of them is
-    what is claimed and answered; a host that it leaves none is rejected."""
+def test_dropped_candidates():
+    """A filter sees Placement's candidates of a host. The remaining candidates are
+    claimed and returned; a host without candidates is rejected."""
     driver = scheduler('WideCandidateFilter')
     driver.parts = replace(
         driver.parts, placement=WidePlacement(driver.parts.placement.slots)
     )
     (row,) = driver.select_destinations(a_request(return_alternates=True))
-    providers = {x.service_host: len(x.candidate.allocations) for x in row}
+    providers = {}
+    for selection in row:
+        providers[selection.service_host] = len(selection.candidate.allocations)
     assert providers == {'east': 1, 'west': 1, 'bare': 2}
     assert left(scheduler('WideCandidateFilter')) == ['east', 'west']
 
 
 class RefusingPlacement(WidePlacement):
-    """Lets nobody claim for several instances at once."""
+    """Refuses claims for several instances."""
 
     def claim_together(self, wanted, basis=FRESH):
         if len(wanted) == 1:
@@ -199,9 +198,9 @@ class RefusingPlacement(WidePlacement):
         return None
 
 
-def test_a_refused_common_claim_leaves_nothing_behind():
-    """Candidates that a plugin takes away for an instance of a common claim that is
-    refused are there again when the instances are claimed one by one."""
+def test_refused_common_claim():
+    """After a refused common claim, a filter sees all candidates again when the
+    instances are claimed one by one."""
     driver = scheduler('WideCandidateFilter', hosts=[EAST])
     driver.parts = replace(driver.parts, placement=RefusingPlacement({EAST.uuid: 9}))
     rows = driver.select_destinations(a_request(count=2))
@@ -209,9 +208,9 @@ def test_a_refused_common_claim_leaves_nothing_behind():
     assert [*map(len, driver.parts.placement.allocations.values())] == [1, 2]
 
 
-def test_meddling_harms_nobody():
-    """What a plugin changes is seen by the plugins after it, and by no other filter, no
-    other request and no value of ours."""
+def test_changes_by_a_plugin():
+    """Later plugins of the same request see the changes of a plugin. Built-in filters,
+    other requests and values of novasched do not."""
     driver = scheduler(
         'MeddlingFilter', 'RackFilter', 'IoOpsFilter', weighers=['NoteWeigher']
     )
@@ -220,9 +219,11 @@ def test_meddling_harms_nobody():
     )
     fields = operator.attrgetter(*EAST.__dataclass_fields__)
     before = repr([request, fields(EAST), fields(WEST)])
+
     for _ in range(2):
         driver.parts.placement.allocations.clear()
         assert driver.select_destinations(request)[0][0].service_host == 'east'
+
     assert repr([request, fields(EAST), fields(WEST)]) == before
     assert left(scheduler('RackFilter'), hints={'rack': ['r1']}) == ['east']
 
@@ -241,8 +242,8 @@ def test_meddling_harms_nobody():
     ],
 )
 def test_a_plugin_that_raises(names, weighers, why):
-    """It rejects nothing: the request fails by the plugin's name, and nothing stays
-    claimed."""
+    """An error of a plugin rejects no host: the request fails with the name of the
+    plugin, and nothing stays claimed."""
     quiet = [replace(host, num_instances=0) for host in (EAST, WEST)]
     driver = scheduler(*names, hosts=quiet, weighers=weighers)
     with pytest.raises(BadPlugin, match=why) as failure:

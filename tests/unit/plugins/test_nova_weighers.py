@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighers that were written for nova."""
+"""Weighers written for nova."""
 
 from random import Random
 
@@ -18,16 +18,18 @@ HOSTS = [a_host('aa', ram=4096), a_host('bbbb', ram=2048), a_host('cccccccc', ra
 
 
 def pipeline(module='', filters=(), weighers=(), **options):
-    """Filters by name and weighers by name or path, of a module or by their entry
-    points."""
-    available = {'available_filters': tuple(f'{module}.{name}' for name in filters)}
+    """A pipeline of filters and weighers of a module, or of entry points without a
+    module. Weighers may also be import paths."""
+    paths = list(weighers)
+    if module:
+        available = [f'{module}.{name}' for name in filters]
+        options['available_filters'] = tuple(available)
+        for i, name in enumerate(weighers):
+            if '.' not in name:
+                paths[i] = f'{module}.{name}'
+
     settings = Settings(
-        enabled_filters=tuple(filters),
-        weight_classes=tuple(
-            f'{module}.{x}' if module and '.' not in x else x for x in weighers
-        ),
-        **(available if module else {}),
-        **options,
+        enabled_filters=tuple(filters), weight_classes=tuple(paths), **options
     )
     return Pipeline(settings, loading.filters(settings), loading.weighers(settings))
 
@@ -49,8 +51,8 @@ def rank(line, hosts):
     ],
 )
 def test_ranks(weighers, options, ranked):
-    """Weighers of both kinds add up; a weigher's bounds, its multiplier and what it
-    says of all hosts at once are its own."""
+    """The weights of built-in weighers and of weighers for nova are added. A weigher
+    for nova has its own bounds and multiplier, and may weigh all hosts at once."""
     assert rank(pipeline(STYLE, weighers=weighers, **options), HOSTS) == ranked
 
 
@@ -58,12 +60,13 @@ def test_ranks(weighers, options, ranked):
     ('scale', 'ranked'), [('-1', ['aa', 'bbbb']), ('much', ['bbbb', 'aa'])]
 )
 def test_a_multiplier_for_each_host(scale, ranked):
-    """A plugin that looks for its multiplier in aggregates finds it there."""
+    """A plugin can read its multiplier from aggregate metadata."""
     hosts = [a_host('aa'), a_host('bbbb', metadata={'name_weight_multiplier': scale})]
     assert rank(pipeline(STYLE, weighers=[NAME]), hosts) == ranked
 
 
 def test_a_filter_leaves_notes_for_a_weigher():
-    """What a filter leaves on a host, a weigher of the same request finds."""
+    """A weigher sees the attributes that a filter of the same request has set on a
+    host."""
     line = pipeline(STYLE, ['MeddlingFilter'], ['NoteWeigher'])
     assert rank(line, HOSTS) == ['cccccccc', 'bbbb', 'aa']

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of other packages are asked by one request at a time, unless they say
-otherwise."""
+"""One request at a time calls a plugin of another package that is not thread-safe."""
 
 import contextlib
 import copy
@@ -19,53 +18,53 @@ from tests.lab.builders import a_host
 from tests.lab.ports import Clock
 from tests.unit.plugins.test_nova_weighers import pipeline, rank
 
-MEETING = threading.Barrier(1)
-"""Whoever is in a plugin waits there for the others, if not for long."""
+BARRIER = threading.Barrier(1)
+"""Calls of a plugin wait here for a second call. Tests replace the barrier."""
 
 
-def take_part():
-    """Be in the plugin until a second request comes, or a while has passed."""
+def meet():
+    """Wait in the plugin for a second request, or for the timeout."""
     with contextlib.suppress(threading.BrokenBarrierError):
-        MEETING.wait()
+        BARRIER.wait()
 
 
 class NovaStyle(import_stubs.BaseHostFilter):
-    """A filter that was written for nova."""
+    """A filter written for nova."""
 
     def filter_all(self, filter_obj_list, spec_obj):
-        take_part()
+        meet()
         return list(filter_obj_list)
 
 
 class NovaStyleWeigher(import_stubs.BaseHostWeigher):
-    """A weigher that was written for nova."""
+    """A weigher written for nova."""
 
     def _weigh_object(self, host_state, weight_properties):
-        take_part()
+        meet()
         return 1.0
 
 
-class Ours(Filter):
-    """A filter by this package's contract."""
+class OwnFilter(Filter):
+    """A filter written for novasched."""
 
     def reject(self, host, request):
-        take_part()
+        meet()
 
 
-class OursPerRequest(Ours):
-    """The same, with an object of its own for each request."""
+class OwnFilterPerRequest(OwnFilter):
+    """A filter written for novasched with an object for each request."""
 
     def for_one_request(self, first):
         return copy.copy(self)
 
 
-class OursWeigher(Weigher):
-    """A weigher by this package's contract."""
+class OwnWeigher(Weigher):
+    """A weigher written for novasched."""
 
     multiplier = 'ram_weight_multiplier'
 
     def weigh(self, host, request):
-        take_part()
+        meet()
         return 1.0
 
 
@@ -74,33 +73,36 @@ HOSTS = [a_host(name) for name in ('one', 'two')]
 
 @pytest.mark.parametrize('thread_safe', [False, True])
 @pytest.mark.parametrize(
-    'plugin', [NovaStyle, NovaStyleWeigher, Ours, OursPerRequest, OursWeigher]
+    'plugin', [NovaStyle, NovaStyleWeigher, OwnFilter, OwnFilterPerRequest, OwnWeigher]
 )
 def test_two_requests(plugin, thread_safe, monkeypatch):
-    """Two requests meet in a plugin only if it is thread-safe by its own account."""
+    """Two requests meet in a plugin only if the plugin is thread-safe."""
     met = threading.Event()
     barrier = threading.Barrier(2, met.set, timeout=5 if thread_safe else 0.1)
-    monkeypatch.setitem(globals(), 'MEETING', barrier)
+    monkeypatch.setitem(globals(), 'BARRIER', barrier)
     monkeypatch.setattr(plugin, 'thread_safe', thread_safe, raising=False)
     name = plugin.__name__
-    line = pipeline(
-        __name__, *(([], [name]) if name.endswith('Weigher') else ([name], []))
-    )
+    if name.endswith('Weigher'):
+        plugins = pipeline(__name__, weighers=[name])
+    else:
+        plugins = pipeline(__name__, filters=[name])
+
     with ThreadPoolExecutor(2) as pool:
-        ranked = [pool.submit(rank, line, HOSTS) for _ in range(2)]
-        assert [len(each.result(10)) for each in ranked] == [2, 2]
+        rankings = [pool.submit(rank, plugins, HOSTS) for _ in range(2)]
+        for ranking in rankings:
+            assert len(ranking.result(10)) == 2
     assert met.is_set() == thread_safe
 
 
 def test_built_in_plugins_are_not_guarded():
-    """The filters and weighers of this package may be asked by all requests at once."""
-    made = [*loading.filters(Settings()), *loading.weighers(Settings())]
-    assert not [each for each in made if each.asking_lock]
+    """Several requests may call built-in plugins at the same time."""
+    for plugin in [*loading.filters(Settings()), *loading.weighers(Settings())]:
+        assert plugin.asking_lock is None
 
 
 def test_a_plugin_that_hangs():
-    """Whoever needs a plugin that has not answered another request for long is refused,
-    with the plugin's name; when it has answered after all, the next is served."""
+    """While a call exceeds the timeout, requests that need the plugin are refused with
+    its name. After the call, the next request is served."""
     clock = Clock()
     guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     with guard:
@@ -116,9 +118,9 @@ def test_a_plugin_that_hangs():
         pass
 
 
-def test_a_queue_is_no_hang():
-    """Requests that wait for several others in turn are served, as long as each of
-    these is quick."""
+def test_a_queue_of_quick_calls():
+    """Requests that wait for several quick calls in turn are served, even if the calls
+    together exceed the timeout."""
     clock = Clock()
     guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     served = []
@@ -132,9 +134,9 @@ def test_a_queue_is_no_hang():
 
     with ThreadPoolExecutor(4) as pool:
         with guard:
-            asked = [pool.submit(ask, number) for number in range(4)]
-            for _ in asked:
+            calls = [pool.submit(ask, number) for number in range(4)]
+            for _ in calls:
                 waiting.acquire(timeout=10)
-        for each in asked:
-            each.result(10)
+        for call in calls:
+            call.result(10)
     assert sorted(served) == [0, 1, 2, 3]

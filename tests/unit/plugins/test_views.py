@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin that was written for nova can see."""
+"""The views of hosts and requests that plugins written for nova see."""
 
 import copy
 from dataclasses import replace
@@ -21,7 +21,7 @@ from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, RequestedNetwork, Retry
 from tests.lab.builders import a_candidate, a_group, a_host, a_request, a_uuid
 
-SERVER = a_uuid('s1')
+INSTANCE = a_uuid('s1')
 CELLS = HostTopology(
     (
         HostCell(
@@ -65,7 +65,7 @@ HOST = replace(
             'nonsense',
         ),
     ),
-    instances={SERVER: Instance(SERVER, project_id='p1', instance_type_id=7)},
+    instances={INSTANCE: Instance(INSTANCE, project_id='p1', instance_type_id=7)},
 )
 REQUEST = a_request(
     count=2,
@@ -135,7 +135,7 @@ def spec():
                 uuid: (i.uuid, i.project_id, i.instance_type_id, i.host)
                 for uuid, i in h.instances.items()
             },
-            {SERVER: (SERVER, 'p1', 7, 'h1')},
+            {INSTANCE: (INSTANCE, 'p1', 7, 'h1')},
         ),
         (
             lambda h: (
@@ -236,7 +236,7 @@ def test_host_state(seen, value):
 
 
 def test_candidates():
-    """A host's candidates are Placement's allocation requests."""
+    """The candidates of a host are Placement's allocation requests."""
     offered = {HOST.uuid: [a_candidate(HOST.uuid, VCPU=2)]}
     [state] = RequestViews().offered([HOST], offered)
     assert state.allocation_candidates == [
@@ -357,8 +357,8 @@ def test_request_spec(seen, value):
     assert seen(spec()) == value
 
 
-def test_what_a_request_need_not_have():
-    """It is there, and None."""
+def test_optional_attributes():
+    """Attributes without a value are ``None``."""
     bare = RequestViews().spec(a_request())
     for name in (
         'image',
@@ -378,32 +378,34 @@ def test_what_a_request_need_not_have():
         (lambda: spec().image.properties, 'hw_machine_type'),
         (host, 'epc_used'),
         (lambda: host().aggregates[0], 'hosts'),
-        (lambda: host().instances[SERVER], 'system_metadata'),
+        (lambda: host().instances[INSTANCE], 'system_metadata'),
     ],
 )
-def test_what_is_not_known(seen, name):
-    """It fails as nova's objects do, and as others do, and says what is missing."""
+def test_unknown_attributes(seen, name):
+    """An unknown attribute raises both errors that plugins expect, with the name of the
+    attribute."""
     for error in (NotImplementedError, AttributeError):
         with pytest.raises(error, match='is not known to novasched'):
             getattr(seen(), name)
 
 
 def test_all_plugins_of_a_request_see_the_same():
-    """A host, and an aggregate that hosts share, is one object for as long as a request
-    lasts, and another one for the next."""
+    """All plugins of a request see the same objects for a host and for an aggregate.
+    Plugins of the next request see new objects."""
     shown = RequestViews()
     others = RequestViews()
     twin = replace(HOST, uuid=a_uuid('twin'))
     assert shown.host(HOST) is shown.host(HOST)
     assert shown.host(HOST).aggregates[0] is shown.host(twin).aggregates[0]
     assert shown.host(HOST) is not others.host(HOST)
+
     shown.host(HOST).aggregates[0].metadata['k'] = 'changed'
     assert others.host(HOST).aggregates[0].metadata['k'] == 'v'
 
 
-def test_views_follow_what_happens():
-    """After an instance is placed, what that changes is seen anew, in the same object;
-    what plugins have left elsewhere stays."""
+def test_views_after_a_placement():
+    """After an instance is placed, the same objects show the changes. Attributes that
+    plugins have set stay."""
     shown = RequestViews()
     state = shown.host(HOST)
     request = shown.spec(REQUEST)
@@ -412,32 +414,37 @@ def test_views_follow_what_happens():
     state.stats['x'] = 'y'
     state.free_ram_mb = 1
     request.flavor.memory_mb = 2
+
     assert (len(state.instances), request.instance_group.hosts) == (1, ['h1', 'h2'])
+
     second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7', None)
     assert shown.host(HOST.after(REQUEST)) is state
     assert shown.spec(second) is request
+
     assert (state.note, state.limits, state.stats['x']) == ('mine', {'vcpu': 9}, 'y')
     assert (state.free_ram_mb, len(state.instances)) == (2048 - 512, 2)
     assert request.instance_group.hosts == ['h1', 'h2', 'h7']
     assert (request.instance_uuid, request.flavor.memory_mb) == (a_uuid('server1'), 2)
 
 
-def test_cells_and_devices_follow_too():
-    """What the instances of a request take is gone for the plugins that look later; who
-    reports no cells has none, and may have devices."""
+def test_cells_and_devices_after_a_placement():
+    """Later plugins do not see the cells and devices that earlier instances of the
+    request have taken. A host without cells may have devices."""
     shown = RequestViews()
     state = shown.host(HOST)
     assert (len(state.numa_topology), len(state.pci_stats.pools)) == (2, 1)
+
     one_cell = HostTopology(CELLS.cells[1:])
     shown.host(replace(HOST, numa=lambda: one_cell, pci=tuple))
     assert (len(state.numa_topology), state.pci_stats.pools) == (1, [])
+
     shown.host(replace(HOST, numa=lambda: None))
     assert state.numa_topology is None
     assert state.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}])])
 
 
 def test_copies():
-    """A plugin may copy what it sees."""
+    """A plugin may copy views."""
     copied = copy.deepcopy(spec().flavor)
     copied.extra_specs['more'] = 'yes'
     assert copied.vcpus == 1

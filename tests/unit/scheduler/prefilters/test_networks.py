@@ -33,10 +33,8 @@ def a_network(**fields):
 
 
 def on(*networks, **fields):
-    return a_request(
-        requested_networks=tuple(RequestedNetwork(**each) for each in networks),
-        **fields,
-    )
+    requested = tuple(RequestedNetwork(**network) for network in networks)
+    return a_request(requested_networks=requested, **fields)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,8 @@ def on(*networks, **fields):
     ],
 )
 def test_routed_networks(networks, wanted):
-    """A host must reach a segment of each network, and that of each bound port."""
+    """The request is restricted to the segments of each network and of each bound
+    port."""
     prefilter = RoutedNetworksPrefilter(ON, sources(network=a_network()))
     after = prefilter(on(*networks)).requested_destination or Destination()
     assert after.aggregates == wanted
@@ -74,10 +73,11 @@ def test_routed_networks(networks, wanted):
         ([{'port_id': 'gone'}], 'Port gone could not be found.'),
     ],
 )
-def test_routed_networks_that_are_set_up_wrongly(networks, why):
-    """What Neutron and Placement do not say is refused, in nova's words."""
-    known = {**PORTS, 'lost': Port('net', subnet_id='nowhere')}
-    network = StillNetwork(known, AGGREGATES)
+def test_misconfigured_routed_networks(networks, why):
+    """A network without aggregates or a port that does not exist is refused in nova's
+    words."""
+    ports = {**PORTS, 'lost': Port('net', subnet_id='nowhere')}
+    network = StillNetwork(ports, AGGREGATES)
     with pytest.raises(NoValidHost) as caught:
         RoutedNetworksPrefilter(ON, sources(network=network))(on(*networks))
     assert caught.value.reason == why
@@ -93,13 +93,13 @@ def test_routed_networks_that_are_set_up_wrongly(networks, why):
     ],
 )
 def test_remote_managed_ports(networks, traits):
-    """A port that a SmartNIC manages needs a host that can plug it."""
+    """A port of a SmartNIC requires a host with the trait."""
     prefilter = RemoteManagedPortsPrefilter(Settings(), sources(network=a_network()))
     assert prefilter(on(*networks)).root_required == traits
 
 
 def test_neutron_does_not_answer(caplog):
-    """The request fails, and the log says why."""
+    """The request is refused, and the log has the reason."""
     prefilter = RemoteManagedPortsPrefilter(
         Settings(), sources(network=a_network(down=True))
     )
@@ -112,14 +112,15 @@ def test_neutron_does_not_answer(caplog):
 @pytest.mark.parametrize(
     'prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter]
 )
-def test_neutron_is_asked_for_ports_alone(prefilter):
-    """A request without ports costs no question, one with many costs one; where
-    [neutron] is not configured, requests pass unchanged."""
+def test_number_of_calls_to_neutron(prefilter):
+    """Neutron is asked once for all ports of a request, and not at all without ports.
+    Without a section [neutron], requests pass unchanged."""
     network = a_network()
-    each = prefilter(ON, sources(network=network))
-    each(on({'network_id': 'net'}))
+    configured = prefilter(ON, sources(network=network))
+    configured(on({'network_id': 'net'}))
     assert network.asked == 0
-    each(on({'port_id': 'free'}, {'port_id': 'bound'}))
+    configured(on({'port_id': 'free'}, {'port_id': 'bound'}))
     assert network.asked == 1
+
     request = on({'port_id': 'card'}, {'network_id': 'net'})
     assert prefilter(ON, sources())(request) == request

@@ -43,17 +43,17 @@ HERE = Destination(host='h', aggregates=(frozenset({'x'}),))
         ),
     ],
 )
-def test_a_zone_is_its_aggregates(zone, before, after):
-    """Any aggregate of the zone will do; the default zone has none. A destination that
-    was asked for is kept, and must be in the zone."""
+def test_availability_zone(zone, before, after):
+    """A host may be in any aggregate of the zone. The default zone has no aggregates.
+    The requested destination stays a restriction."""
     request = a_request(availability_zone=zone, requested_destination=before)
-    found = AvailabilityZonePrefilter(Settings(), ZONES)(request)
-    assert found.requested_destination == after
+    restricted = AvailabilityZonePrefilter(Settings(), ZONES)(request)
+    assert restricted.requested_destination == after
     assert request.requested_destination == before
 
 
 class GrowingAggregates:
-    """Aggregates that are read at a moment: the zone is made at the moment 100."""
+    """Aggregates with a zone that is created at the moment 100."""
 
     def all(self, since):
         zone = Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'})
@@ -65,49 +65,54 @@ class GrowingAggregates:
 @pytest.mark.parametrize(
     ('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)]
 )
-def test_a_zone_that_was_just_made(arrived, is_known):
-    """A zone that existed when the request arrived is known, though aggregates were
-    read for other requests a little before."""
+def test_new_availability_zone(arrived, is_known):
+    """A zone created before the arrival of the request is found, even if aggregates
+    were read earlier for another request."""
     request = a_request(availability_zone='az01')
     basis = Basis(began=arrived, read_since=arrived - 0.25)
     prefilter = AvailabilityZonePrefilter(Settings(), Sources(GrowingAggregates()))
-    narrowed = prefilter(request, basis)
-    assert (narrowed.requested_destination is not None) == is_known
+    restricted = prefilter(request, basis)
+    assert (restricted.requested_destination is not None) == is_known
 
 
 def test_an_ordinary_request():
-    """With nova's defaults, a request that asks for nothing special has disabled
-    computes kept out and providers that are not nova's, no more; it is not itself
-    changed."""
-    asked = {'image': {}, 'root_forbidden': frozenset({'X'})}
-    before = request = a_request(**asked)
+    """With nova's defaults, a plain request excludes disabled hosts and providers
+    without the owner trait, and is not modified."""
+    fields = {'image': {}, 'root_forbidden': frozenset({'X'})}
+    before = a_request(**fields)
+    request = before
     for prefilter in enabled_prefilters(Settings(), sources()):
         request = prefilter(request, Basis(minimum_version=74))
     assert request.root_required == {'OWNER_NOVA'}
     assert request.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
     assert request.requested_destination is None
-    assert before == a_request(**asked)
+    assert before == a_request(**fields)
 
 
-def test_an_option_switches_its_prefilter():
-    """Each that has one runs where it is set, and no other is missing where none is."""
-    by_option = {kind.option: kind for kind in PREFILTERS if kind.option}
+def test_options():
+    """Every option enables its prefilter and no other."""
+    by_option = {}
+    for prefilter in PREFILTERS:
+        if prefilter.option:
+            by_option[prefilter.option] = prefilter
     assert by_option
-    for option, kind in by_option.items():
-        for is_on in (True, False):
-            enabled = enabled_prefilters(Settings(**{option: is_on}), sources())
-            assert any(isinstance(each, kind) for each in enabled) is is_on
-    nothing = enabled_prefilters(Settings(**dict.fromkeys(by_option, False)), sources())
-    assert len(nothing) == len(PREFILTERS) - len(by_option)
+
+    for option, prefilter in by_option.items():
+        for value in (True, False):
+            enabled = enabled_prefilters(Settings(**{option: value}), sources())
+            assert (prefilter in map(type, enabled)) is value
+
+    all_off = Settings(**dict.fromkeys(by_option, False))
+    enabled = enabled_prefilters(all_off, sources())
+    assert len(enabled) == len(PREFILTERS) - len(by_option)
 
 
 REQUIRE = {'placement_aggregate_required_for_tenants': True}
 
 
 def aggregates(*metadata):
-    return sources(
-        *(Aggregate(i, f'agg{i}', 'name', row) for i, row in enumerate(metadata, 1))
-    )
+    rows = enumerate(metadata, 1)
+    return sources(*[Aggregate(i, f'agg{i}', 'name', row) for i, row in rows])
 
 
 @pytest.mark.parametrize(
@@ -132,14 +137,16 @@ def aggregates(*metadata):
     ],
 )
 def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
-    """Any aggregate that names the project will do; who has none may go anywhere."""
+    """A project may use all aggregates with its name; a project without aggregates may
+    use every host."""
     prefilter = TenantAggregatePrefilter(Settings(**settings), aggregates(*metadata))
     after = prefilter(a_request()).requested_destination or Destination()
     assert after.aggregates == wanted
 
 
 def test_a_project_must_have_aggregates(caplog):
-    """Where they are required, a project without any is refused in nova's words."""
+    """If aggregates are required, a project without aggregates is refused in nova's
+    words."""
     prefilter = TenantAggregatePrefilter(Settings(**REQUIRE), aggregates())
     with pytest.raises(NoValidHost) as caught:
         prefilter(a_request())
@@ -174,35 +181,31 @@ def test_a_project_must_have_aggregates(caplog):
     ],
 )
 def test_isolated_aggregates(request_, metadata, forbidden):
-    """An aggregate that requires a trait takes only requests that require it too; what
-    a request forbids itself stays forbidden."""
+    """An aggregate that requires a trait takes only requests that require the trait.
+    Aggregates that the request forbids stay forbidden."""
     prefilter = IsolatedAggregatesPrefilter(Settings(), aggregates(*metadata))
     before = Destination(host='h', forbidden_aggregates=frozenset({'x'}))
-    after = prefilter(
-        a_request(**request_, requested_destination=before)
-    ).requested_destination
-    assert after == Destination(
-        host='h', forbidden_aggregates=frozenset({'x', *forbidden})
-    )
+    request = prefilter(a_request(**request_, requested_destination=before))
+    after = frozenset({'x', *forbidden})
+    expected = Destination(host='h', forbidden_aggregates=after)
+    assert request.requested_destination == expected
 
 
 ALIAS = PciRequest(1, alias_name='gpu', request_id='11-aa')
 PORT = PciRequest(1, request_id='22-bb')
 
 
-def groups(request):
-    return {
-        each.requester_id: set(each.required_traits)
-        for each in request.requested_resources
-    }
+def traits_by_group(request):
+    groups = request.requested_resources
+    return {group.requester_id: set(group.required_traits) for group in groups}
 
 
 @pytest.mark.parametrize(
     ('version', 'traits'), [(0, set()), (72, set()), (73, {'OWNER_NOVA'})]
 )
-def test_every_compute_must_set_the_mark(version, traits):
-    """Providers of older computes have no mark, so none is required until all are new;
-    a request that requires it already is passed on as it is."""
+def test_owner_trait(version, traits):
+    """The owner trait is required once all nova-compute services set the trait. A
+    request that requires the trait already is returned unchanged."""
     prefilter = OwnerNovaPrefilter(Settings(), sources())
     basis = Basis(minimum_version=version)
     assert prefilter(a_request(), basis).root_required == traits
@@ -210,24 +213,33 @@ def test_every_compute_must_set_the_mark(version, traits):
     assert prefilter(request, basis) is request
 
 
-def test_the_mark_of_devices():
-    """The groups of a flavor's PCI devices need it too; those of ports and of device
-    profiles do not."""
-    asked = [RequestGroup(name, {'CUSTOM_X': 1}, frozenset({'T'}))
-             for name in ('11-aa-0', '11-aa-1', '22-bb-0', 'port', None)]  # fmt: skip
-    request = a_request(pci_requests=(ALIAS, PORT), requested_resources=tuple(asked))
+def test_owner_trait_of_devices():
+    """The groups of PCI devices of a flavor require the owner trait too, but not the
+    groups of ports and device profiles."""
+    groups = []
+    for name in ('11-aa-0', '11-aa-1', '22-bb-0', 'port', None):
+        groups.append(RequestGroup(name, {'CUSTOM_X': 1}, frozenset({'T'})))
+    request = a_request(pci_requests=(ALIAS, PORT), requested_resources=tuple(groups))
+
     prefilter = OwnerNovaPrefilter(Settings(), sources())
     after = prefilter(request, Basis(minimum_version=73))
-    assert groups(after) == {
-        '11-aa-0': {'T', 'OWNER_NOVA'}, '11-aa-1': {'T', 'OWNER_NOVA'},
-        '22-bb-0': {'T'}, 'port': {'T'}, None: {'T'},
-    }  # fmt: skip
+    assert traits_by_group(after) == {
+        '11-aa-0': {'T', 'OWNER_NOVA'},
+        '11-aa-1': {'T', 'OWNER_NOVA'},
+        '22-bb-0': {'T'},
+        'port': {'T'},
+        None: {'T'},
+    }
 
 
-def test_an_older_cloud_is_told_once(caplog):
-    """The log says once why the mark is not required, and again when that changes."""
+def test_owner_trait_warning(caplog):
+    """The warning about old nova-compute services is logged once for each version."""
     prefilter = OwnerNovaPrefilter(Settings(), sources())
     for version in (60, 60, 61):
         prefilter(a_request(), Basis(minimum_version=version))
-    warnings = [record for record in caplog.records if record.levelname == 'WARNING']
-    assert [record.args[0] for record in warnings] == [60, 61]
+
+    logged_versions = []
+    for record in caplog.records:
+        if record.levelname == 'WARNING':
+            logged_versions.append(record.args[0])
+    assert logged_versions == [60, 61]

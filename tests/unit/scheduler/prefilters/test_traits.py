@@ -121,7 +121,7 @@ TRAITS = [
         {'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
         {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'},
     ),
-    # One device that is unknown, and none makes a trait.
+    # An unknown device model: no trait is required, not even of the known model.
     (
         ImageMetadataPrefilter,
         {},
@@ -139,9 +139,8 @@ TRAITS = [
 
 @pytest.mark.parametrize(('prefilter', 'specs', 'image', 'traits'), TRAITS)
 def test_traits_of_a_request(prefilter, specs, image, traits):
-    """What flavor or image ask for is required of the host's own provider, beside what
-    is required of it already. An instance whose root is a volume need not have an
-    image."""
+    """The traits of flavor and image are required of the compute node's provider, in
+    addition to earlier requirements. A volume-backed instance may have no image."""
     assert not traits or prefilter.keys & {*specs, *image}
     request = a_request(extra_specs=specs, image=image, root_required=frozenset({'X'}))
     assert prefilter(Settings(), sources())(request).root_required == {'X', *traits}
@@ -183,8 +182,8 @@ def test_traits_of_a_request(prefilter, specs, image, traits):
         ),
     ],
 )
-def test_what_cannot_be(prefilter, specs, image, why):
-    """A flavor and an image that contradict each other, or nonsense, are refused."""
+def test_contradictions(prefilter, specs, image, why):
+    """A flavor that contradicts the image, or has an invalid value, is refused."""
     with pytest.raises(NoValidHost) as caught:
         prefilter(Settings(), sources())(a_request(extra_specs=specs, image=image))
     assert caught.value.reason == why
@@ -200,10 +199,10 @@ def test_what_cannot_be(prefilter, specs, image, why):
     ],
 )
 def test_disk_format(disk_format, is_bfv, traits, caplog):
-    """A host must know the image's format, unless that is on a volume or unheard of."""
+    """A host must support the disk format of the image, unless the root disk is a
+    volume or os-traits lacks the format."""
     request = replace(a_request(is_bfv=is_bfv), image=Image(disk_format=disk_format))
     after = ImageTypeSupportPrefilter(Settings(), sources())(request)
     assert after.root_required == traits
-    assert ("'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text) == (
-        disk_format == 'cow3'
-    )
+    is_logged = "'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text
+    assert is_logged == (disk_format == 'cow3')
