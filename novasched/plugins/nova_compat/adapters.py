@@ -132,6 +132,7 @@ class NovaFilter(BatchFilter):
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         """The limits that plugins wrote into ``limits`` of the host state."""
+        # Outside of a request there are no views that a plugin could have changed.
         if self.views is None:
             return {}
 

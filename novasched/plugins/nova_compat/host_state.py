@@ -136,6 +136,7 @@ class HostState(View):
         ``source``."""
         metrics = []
         for metric in self._value.metrics:
+            # A nova-compute may report malformed metrics.
             if isinstance(metric, Mapping):
                 fields = mutable(metric)
                 fields['value'] = _metric_value(metric)

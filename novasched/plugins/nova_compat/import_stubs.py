@@ -30,8 +30,8 @@ LOG = logging.getLogger('nova.scheduler.utils')
 
 ROOT = 'nova'
 PRELOADED_MODULES = ('nova.conf', 'nova.scheduler.utils')
-"""Modules of an installed nova with its options. Without the preload, filters of nova
-would import the modules, for seconds, while they judge their first host."""
+"""Modules of an installed nova that declare options. Without the preload, filters of
+nova would import the modules, for seconds, while they judge their first host."""
 MODULES: dict[str, dict[str, Any]] = {
     'nova': {},
     'nova.conf': {'CONF': cfg.CONF},
@@ -66,7 +66,9 @@ class NovaException(Exception):
     msg_fmt = 'An unknown exception occurred.'
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:
-        super().__init__(self.msg_fmt % kwargs if message is None else message)
+        if message is None:
+            message = self.msg_fmt % kwargs
+        super().__init__(message)
         self.kwargs = kwargs
 
 
@@ -96,8 +98,10 @@ class BaseHostFilter(BaseFilter):
     RUN_ON_REBUILD = False
 
     def _filter_one(self, obj: Any, spec_obj: Any) -> Any:
-        sits_out = request_is_rebuild(spec_obj) and not self.RUN_ON_REBUILD
-        return sits_out or self.host_passes(obj, spec_obj)
+        # On a rebuild, only filters that set RUN_ON_REBUILD judge the host.
+        if request_is_rebuild(spec_obj) and not self.RUN_ON_REBUILD:
+            return True
+        return self.host_passes(obj, spec_obj)
 
     def host_passes(self, host_state: Any, filter_properties: Any) -> Any:
         """True if the host can take the instance. Plugins define this method."""
@@ -290,6 +294,7 @@ class StubFinder(MetaPathFinder, Loader):
         """
         if fullname not in MODULES or (fullname != ROOT and nova_is_installed()):
             return None
+        # Every stub is a package, so that modules below can be imported.
         return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

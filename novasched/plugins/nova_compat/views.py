@@ -40,6 +40,7 @@ class View:
 
         :raises NotKnown: the value has no such attribute.
         """
+        # copy.copy() looks for special methods before it sets ``_value``.
         if name.startswith('_'):
             raise AttributeError(name)
         attribute = self._read(self._value, name)
@@ -62,6 +63,7 @@ class View:
         if value is self._value:
             return
 
+        # Compared by identity: frozen values share the parts that have not changed.
         for name in [*vars(self)]:
             if self._read(value, name) is not self._read(self._value, name):
                 del vars(self)[name]

@@ -104,6 +104,7 @@ class ServerGroupAntiAffinityFilter(Filter):
         return group is not None and group.policy == 'anti-affinity'
 
     def needed_instances(self, request: Request) -> Collection[str]:
+        # An instance that moves is on a host already; see reject().
         needed = {request.instance_uuid, *(request.instance_uuids or ())}
         if request.instance_group:
             needed |= request.instance_group.members

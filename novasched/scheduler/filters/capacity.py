@@ -53,6 +53,7 @@ class CoreFilter(_Overcommitted):
         if not host.vcpus_total:
             return None
 
+        # With a ratio of 0 the host has no free vCPUs, which is the better reason.
         limit = host.vcpus_total * self.ratio(host)
         if limit > 0 and vcpus > host.vcpus_total:
             return f'{host.vcpus_total} vCPUs before overcommit, {vcpus} wanted'
@@ -62,6 +63,7 @@ class CoreFilter(_Overcommitted):
         return None
 
     def limits(self, host: Host, request: Request) -> Mapping[str, float]:
+        # The fields of nova's SchedulerLimits are integers and cannot be infinite.
         limit = host.vcpus_total * self.ratio(host)
         if 0 < limit < math.inf:
             return {'vcpu': limit}

@@ -42,6 +42,7 @@ class ComputeCapabilitiesFilter(KeyedFilter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         for path, bare, requirement in _requirements(request):
+            # An unknown name may belong to AggregateInstanceExtraSpecsFilter.
             if bare and path[0] not in ATTRIBUTES and path[0] not in host.stats:
                 continue
             value = _capability(host, path)

@@ -62,6 +62,7 @@ class ImagePropertiesFilter(KeyedFilter):
         return attributes('supported_instances', 'hypervisor_version', 'cpu_info')
 
     def request_key(self, request: Request) -> Hashable | None:
+        # Texts, since an invalid property may be a list, which cannot be hashed.
         return tuple(
             repr(request.requirements.properties.get(name)) for name in PROPERTIES
         )

@@ -162,6 +162,7 @@ def judge(
         and request.pci_requests
         and candidates is not None
     ):
+        # Without PCI requests, candidates do not matter to the verdict on a host.
         verdicts = _judge_candidates(plugin, hosts, request, candidates)
     else:
         if isinstance(plugin, KeyedFilter):

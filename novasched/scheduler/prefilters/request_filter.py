@@ -46,6 +46,7 @@ class TenantAggregatePrefilter(Prefilter):
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         project = request.project_id
 
+        # Unlike AggregateMultiTenancyIsolation, nova does not split the value here.
         def names_project(key: str, value: str) -> bool:
             return key.startswith(TENANT_KEY) and value == project
 
@@ -214,6 +215,7 @@ class RoutedNetworksPrefilter(Prefilter):
         if network is None:
             return request
 
+        # One restriction for each network: a host must reach all of the networks.
         ports = requested_ports(request, network)
         for requested in request.requested_networks:
             aggregates = _aggregates(requested, ports, network)

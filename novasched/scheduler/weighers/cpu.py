@@ -10,6 +10,7 @@ class CPUWeigher(Weigher):
     multiplier = 'cpu_weight_multiplier'
     scope = Scope.HOST
     request_key = host_alone
+    # As in nova, weights are normalised from 0, not from the least of all hosts.
     minval = 0.0
 
     def weigh(self, host: Host, request: Request) -> float:

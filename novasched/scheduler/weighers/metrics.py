@@ -47,6 +47,7 @@ class MetricsWeigher(Weigher):
             elif self.settings.metrics_required:
                 raise MetricMissing(name, host.host, host.nodename)
             elif ratio * self._valid_scale(host) != 0:
+                # As in nova, one missing metric decides the weight of the host.
                 return self.settings.metrics_weight_of_unavailable
         return total
 

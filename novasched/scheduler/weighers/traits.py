@@ -52,6 +52,7 @@ class TraitsWeigher(CandidatesWeigher):
         if not options:
             return flavor_groups.avoided
 
+        # The group '' is the group of the flavor without a suffix.
         tolerated = flavor_groups.preferred | flavor_groups.groups[''].required_traits
         image_traits = requirements.properties.get('traits_required', ())
         return flavor_groups.avoided.union(options) - tolerated.union(image_traits)

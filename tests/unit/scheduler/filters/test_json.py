@@ -48,8 +48,8 @@ TRUE = [
     '=aa',
     '<ab',
 ]
-"""True queries. As in nova, ``not`` returns a list, which is true at the top if any item
-is true, and a text is a list of letters."""
+"""True queries. As in nova, ``not`` returns a list, which is true at the top if any
+item is true, and a text is a list of letters."""
 NOT_TRUE = [
     ['=', '$free_ram_mb', 2048, 1],
     ['<', '$vcpus_total', 8],
@@ -80,7 +80,8 @@ MISSING = [
     ['=', False, '$service.nothing'],
     ['in', 8],
 ]
-"""Comparisons with missing attributes: a comparison of fewer than two terms is false."""
+"""Comparisons with missing attributes. With fewer than two terms left, the answer is
+false."""
 
 
 @pytest.mark.parametrize('query', TRUE)
