@@ -129,7 +129,7 @@ class PluginType(Generic[P]):
         # nova-scheduler runs plugins in one thread. A plugin of another package may
         # rely on that, unless the class declares that it is thread-safe.
         if not plugin.thread_safe and not _is_built_in(plugin_class):
-            plugin.asking_lock = OneAtATime(plugin.name)
+            plugin.call_lock = OneAtATime(plugin.name)
         return plugin
 
 

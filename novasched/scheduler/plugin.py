@@ -71,7 +71,7 @@ class Plugin:
     """Several requests may ask the plugin at the same time. The built-in plugins are
     thread-safe without this attribute."""
 
-    asking_lock: AbstractContextManager[Any] | None = None
+    call_lock: AbstractContextManager[Any] | None = None
     """Set by novasched on a plugin that is not thread-safe: the lock that is held while
     the plugin is asked."""
 
@@ -137,7 +137,7 @@ class Enabled(Generic[AnyPlugin]):
     ) -> None:
         self.plugin = plugin
         self.name = plugin.name
-        self.lock = lock or plugin.asking_lock
+        self.lock = lock or plugin.call_lock
         # Methods that a plugin inherits are not called: a request passes 20 plugins,
         # and a call may have to wait for the lock.
         self._always_applies = type(plugin).applies is Plugin.applies

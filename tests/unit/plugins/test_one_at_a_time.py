@@ -97,7 +97,7 @@ def test_two_requests(plugin, thread_safe, monkeypatch):
 def test_built_in_plugins_are_not_guarded():
     """Several requests may call built-in plugins at the same time."""
     for plugin in [*loading.filters(Settings()), *loading.weighers(Settings())]:
-        assert plugin.asking_lock is None
+        assert plugin.call_lock is None
 
 
 def test_a_plugin_that_hangs():
