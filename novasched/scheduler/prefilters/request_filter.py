@@ -46,7 +46,8 @@ class TenantAggregatePrefilter(Prefilter):
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         project = request.project_id
 
-        # Unlike AggregateMultiTenancyIsolation, nova does not split the value here.
+        # As in nova, the value is one project. AggregateMultiTenancyIsolation, also as
+        # in nova, takes a list of projects.
         def names_project(key: str, value: str) -> bool:
             return key.startswith(TENANT_KEY) and value == project
 
@@ -323,7 +324,7 @@ class OwnerNovaPrefilter(Prefilter):
 
     def __init__(self, settings: Settings, sources: Sources) -> None:
         super().__init__(settings, sources)
-        self._logged: int | None = None
+        self._logged_version: int | None = None
 
     def __call__(self, request: Request, basis: Basis = FRESH) -> Request:
         if os_traits.OWNER_NOVA in request.root_required:
@@ -332,8 +333,8 @@ class OwnerNovaPrefilter(Prefilter):
         version = basis.minimum_version or 0
         if version < OWNER_NOVA_VERSION:
             # Logged once for a version: the warning applies to all requests.
-            if version != self._logged:
-                self._logged = version
+            if version != self._logged_version:
+                self._logged_version = version
                 LOG.warning(
                     'OWNER_NOVA trait not added to scheduling requests: not all'
                     ' nova-compute services are upgraded (min_version=%d, need %d).',
