@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which host cells a guest goes to, and why it goes to none."""
+"""The host cells of a guest, and the reasons of a refusal."""
 
 import pytest
 
@@ -8,11 +8,23 @@ from novasched.scheduler.numa.fit import consume_cells, fit
 from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared
 
 
-def cells_of(found):
-    """The ids of the host cells, or the reason."""
-    if isinstance(found, Fit):
-        return [place.host_cell for place in found.cells]
-    return found
+def cells_of(verdict):
+    """Return the ids of the host cells, or the reason of the refusal."""
+    if isinstance(verdict, Fit):
+        return [place.host_cell for place in verdict.cells]
+    return verdict
+
+
+def refuse_unless_cell_0(ids):
+    if 0 in ids:
+        return None
+    return 'none'
+
+
+def refuse_single_cell(ids):
+    if len(ids) == 1:
+        return 'none'
+    return None
 
 
 @pytest.mark.parametrize(
@@ -21,7 +33,8 @@ def cells_of(found):
         (
             a_host(a_cell(threads=1), a_cell(1, threads=1)),
             a_guest(a_pinned(1, cpu_thread_policy='require')),
-            'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required',
+            'guest cell 0 fits no host cell: '
+            'host cells 0, 1 lack threads, which are required',
         ),
         (a_host(a_cell()), a_guest(), 'the guest has no cells'),
         (
@@ -68,7 +81,8 @@ def cells_of(found):
         (
             a_host(a_cell(), a_cell(1, pinned_cpus=frozenset({8, 9}))),
             a_guest(a_pinned(9)),
-            'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs',
+            'guest cell 0 fits no host cell: '
+            'host cells 0, 1 lack at least 1 free dedicated CPUs',
         ),
         (
             a_host(a_cell(cores=1), a_cell(1)),
@@ -88,8 +102,7 @@ def cells_of(found):
     ],
 )
 def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
-    """The reason names the guest cell, the host cells, and the resource, in one
-    line."""
+    """The reason names the guest cell, the host cells and the resource in one line."""
     assert fit(host, guest) == verdict
 
 
@@ -139,17 +152,17 @@ RED = frozenset({'red'})
             [a_cell(0, tunneled=True), a_cell(1, physnets=RED)],
             a_shared(),
             (1.0, 1.0, RED, True),
-            'no choice of host cells is near all of physical network red, tunneled networks',
+            'no choice of host cells is near all of '
+            'physical network red, tunneled networks',
         ),
     ],
 )
 def test_limits(cells, guest, limits, verdict):
-    """Allocation ratios bound shared cells, and dedicated ones only by what there is. A
-    guest has a cell near each of its networks, if any host cell is near to it."""
-    assert (
-        cells_of(fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits)))
-        == verdict
-    )
+    """Allocation ratios apply to shared guest cells only. A guest gets a host cell near
+    each network, unless the network is near no host cell."""
+    fitted = fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits))
+
+    assert cells_of(fitted) == verdict
 
 
 @pytest.mark.parametrize(
@@ -175,10 +188,7 @@ def test_limits(cells, guest, limits, verdict):
         ),
         (
             (a_cell(0), a_cell(1)),
-            {
-                'pci_cells': {1: 3},
-                'pci_check': lambda ids: None if 0 in ids else 'none',
-            },
+            {'pci_cells': {1: 3}, 'pci_check': refuse_unless_cell_0},
             [0],
         ),
         (
@@ -188,16 +198,18 @@ def test_limits(cells, guest, limits, verdict):
         ),
         (
             (a_cell(0), a_cell(1)),
-            {'pci_check': lambda ids: 'none' if len(ids) == 1 else None},
-            'near the host cells that the guest fits (0, 1), the PCI devices cannot be had',
+            {'pci_check': refuse_single_cell},
+            'near the host cells that the guest fits (0, 1), '
+            'the PCI devices cannot be had',
         ),
     ],
 )
 def test_preferred_host_cells(cells, options, chosen):
-    """PCI devices count before CPUs, those that can be pinned for a pinned guest, and
-    CPUs before memory; more room is better, or worse. Cells stand as they are when the
-    guest needs all."""
+    """PCI devices count before CPUs, and CPUs before memory. For a pinned guest, CPUs
+    are the free CPUs for pinning. ``packing`` prefers fuller cells. A guest that needs
+    all cells gets the cells in the order of the host."""
     options = {'guest': a_guest(a_shared()), **options}
+
     assert cells_of(fit(a_host(*cells), **options)) == chosen
 
 
@@ -230,27 +242,26 @@ PAGES = (Pages(4, 1048576, used=10), Pages(2048, 100))
     ],
 )
 def test_consumed(guest, emulator, memory, cpus, pinned, pages):
-    """Memory, pages and CPUs are used, siblings of isolated CPUs and that of emulator
-    threads too."""
+    """A guest uses memory, pages and CPUs, also the siblings of isolated CPUs and the
+    CPU for emulator threads."""
     host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
-    asked = a_guest(guest, emulator=emulator)
-    found = fit(host, asked)
-    used, other = consume_cells(host, found, asked).cells
-    assert (used.memory_usage, used.cpu_usage, used.pinned_cpus) == (
-        memory,
-        cpus,
-        pinned,
-    )
-    assert [each.used for each in used.mempages] == pages
-    assert other == host.cells[1]
+    topology = a_guest(guest, emulator=emulator)
+
+    used, unused = consume_cells(host, fit(host, topology), topology).cells
+
+    assert (used.memory_usage, used.cpu_usage) == (memory, cpus)
+    assert used.pinned_cpus == pinned
+    assert [size.used for size in used.mempages] == pages
+    assert unused == host.cells[1]
 
 
 def test_a_fit_of_another_host():
     """CPUs cannot be taken twice."""
     host = a_host(a_cell())
     guest = a_guest(a_pinned(2))
-    found = fit(host, guest)
-    with pytest.raises(
-        ValueError, match=r'host cell 0: CPUs \[0, 1\] are pinned already'
-    ):
-        consume_cells(consume_cells(host, found, guest), found, guest)
+    place = fit(host, guest)
+    fuller_host = consume_cells(host, place, guest)
+
+    reason = r'host cell 0: CPUs \[0, 1\] are pinned already'
+    with pytest.raises(ValueError, match=reason):
+        consume_cells(fuller_host, place, guest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory pages and host CPUs for one guest cell on one host cell."""
+"""Memory pages and host CPUs of a guest cell on a host cell."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SEVERAL = (
 
 
 @pytest.mark.parametrize(
-    ('mempages', 'guest', 'got'),
+    ('mempages', 'guest', 'size'),
     [
         (SEVERAL, a_shared(memory=64, pagesize=-1), 4),
         (SEVERAL, a_shared(memory=1024, pagesize=-2), GIB),
@@ -45,10 +45,11 @@ SEVERAL = (
         ((), a_pinned(1, memory=96), None),
     ],
 )
-def test_page_size(mempages, guest, got):
-    """Small is the smallest, large any other, any the largest that has room; memory
-    that asks for no pages may be overcommitted, but for that of pinned guests."""
-    assert page_size(a_cell(mempages=mempages, memory_usage=4000), guest) == got
+def test_page_size(mempages, guest, size):
+    """``small`` takes the smallest pages, ``large`` larger pages, and ``any`` the
+    largest pages with room. Memory without a page size may be overcommitted, except by
+    pinned guests."""
+    assert page_size(a_cell(mempages=mempages, memory_usage=4000), guest) == size
 
 
 ONE = a_cell(cores=4, threads=1)
@@ -77,16 +78,17 @@ APART = a_cell(cores=4, threads=2, cpuset=frozenset({0, 1}))
     ],
 )
 def test_cpus(host, policy, vcpus, emulator_cpus, cpus, emulators):
-    """Cores are filled where the policy allows; the vCPUs go to their CPUs in order."""
+    """Cores are filled if the policy allows. The vCPUs get the CPUs in order."""
     guest = a_pinned(vcpus, first=10, cpu_thread_policy=policy)
     assert cpu_shortfall(host, guest, emulator_cpus) is None
+
     pins, spare = pin(host, guest, emulator_cpus)
     assert pins == tuple(zip(range(10, 10 + vcpus), cpus, strict=True))
     assert spare == frozenset(emulators)
 
 
 @pytest.mark.parametrize(
-    ('host', 'policy', 'vcpus', 'emulator_cpus', 'what', 'amount'),
+    ('host', 'policy', 'vcpus', 'emulator_cpus', 'resource', 'amount'),
     [
         (ONE, None, 5, 0, 'free dedicated CPUs', 1),
         (ONE, None, 4, 1, 'free dedicated CPUs', 1),
@@ -106,7 +108,7 @@ def test_cpus(host, policy, vcpus, emulator_cpus, cpus, emulators):
         ),
     ],
 )
-def test_what_is_missing(host, policy, vcpus, emulator_cpus, what, amount):
-    """Free CPUs, cores or threads, and how many more of them it takes."""
+def test_cpu_shortfall(host, policy, vcpus, emulator_cpus, resource, amount):
+    """The shortfall is in free CPUs, cores or threads, with the missing number."""
     guest = a_pinned(vcpus, cpu_thread_policy=policy)
-    assert cpu_shortfall(host, guest, emulator_cpus) == (what, amount)
+    assert cpu_shortfall(host, guest, emulator_cpus) == (resource, amount)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compute hosts of all releases report."""
+"""NUMA topologies in the formats of all releases."""
 
 import json
 
@@ -20,11 +20,8 @@ def an_object(name, version, **data):
 
 
 def a_text(*cells, version='1.2', name='NUMATopology'):
-    return json.dumps(
-        an_object(
-            name, version, cells=[an_object('NUMACell', '1.5', **c) for c in cells]
-        )
-    )
+    objects = [an_object('NUMACell', '1.5', **cell) for cell in cells]
+    return json.dumps(an_object(name, version, cells=objects))
 
 
 OLDEST = {'id': 0, 'cpuset': [0, 1, 2, 3], 'memory': 2048}
@@ -89,8 +86,8 @@ JUNO = {
     ],
 )
 def test_topologies(text, cells):
-    """Today's objects, older ones that lack fields, newer ones with more, and the plain
-    JSON of Juno and Kilo; hosts that do not tell dedicated CPUs apart can pin any."""
+    """The parser reads current objects, objects with missing or with further fields,
+    and the plain JSON of Juno and Kilo. Without ``pcpuset`` all CPUs can be pinned."""
     assert host_topology(text) == HostTopology(tuple(cells))
 
 
@@ -121,8 +118,8 @@ def test_topologies(text, cells):
         ),
     ],
 )
-def test_texts_that_are_none(text, words):
-    """The error says what is wrong, in one line."""
+def test_invalid_texts(text, words):
+    """The error says the reason in one line."""
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         host_topology(text)
     assert words in str(raised.value)

@@ -8,18 +8,23 @@ from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 CPUS = frozenset(range(4))
+HALF_USED = Pages(4, 1 << 20, used=1 << 19)
+OVERUSED = Pages(4, 0, MAX_AMOUNT, MAX_AMOUNT)
+
 ROOMY = HostTopology(
-    tuple(HostCell(i, CPUS, 4096, CPUS, cpu_usage=2) for i in range(2))
+    (
+        HostCell(0, CPUS, 4096, CPUS, cpu_usage=2),
+        HostCell(1, CPUS, 4096, CPUS, cpu_usage=2),
+    )
 )
 FULL = HostTopology(
-    tuple(HostCell(i, CPUS, 4096, CPUS, 4, 4096, CPUS) for i in range(2))
+    (
+        HostCell(0, CPUS, 4096, CPUS, 4, 4096, CPUS),
+        HostCell(1, CPUS, 4096, CPUS, 4, 4096, CPUS),
+    )
 )
-PAGED = HostTopology(
-    (HostCell(0, CPUS, 4096, CPUS, mempages=(Pages(4, 1 << 20, 1 << 19),)),)
-)
-ABSURD = HostTopology(
-    (HostCell(0, CPUS, 1, CPUS, mempages=(Pages(4, 0, MAX_AMOUNT, MAX_AMOUNT),)),)
-)
+PAGED = HostTopology((HostCell(0, CPUS, 4096, CPUS, mempages=(HALF_USED,)),))
+ABSURD = HostTopology((HostCell(0, CPUS, 1, CPUS, mempages=(OVERUSED,)),))
 
 
 @pytest.mark.parametrize(
@@ -35,12 +40,15 @@ ABSURD = HostTopology(
     ],
 )
 def test_hosts_of_all_kinds(guest, fitting):
-    """Free and full ones, one with pages, half of which are in use, one that reports
-    more than there can be, and one that reports nothing."""
+    """The hosts are: free, full, half of the pages used, impossible numbers, and
+    without a topology."""
     hosts = (ROOMY, FULL, PAGED, ABSURD, None)
     ratios = np.ones(len(hosts))
     assert has_no_wishes(guest)
-    assert tuple(fits_plainly(hosts, guest, ratios, ratios).tolist()) == fitting
+
+    verdicts = fits_plainly(hosts, guest, ratios, ratios)
+
+    assert tuple(verdicts.tolist()) == fitting
 
 
 @pytest.mark.parametrize(
@@ -54,10 +62,10 @@ def test_hosts_of_all_kinds(guest, fitting):
         a_guest(a_shared(1, memory=10**400)),
     ],
 )
-def test_guests_that_are_left_to_the_fitter(guest):
+def test_guests_that_need_the_search(guest):
     assert not has_no_wishes(guest)
 
 
-def test_no_hosts_at_all():
+def test_no_hosts():
     nothing = np.ones(0)
     assert fits_plainly((), a_guest(a_shared()), nothing, nothing).tolist() == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinct host cells for guest cells."""
+"""Assignment of distinct host cells to guest cells."""
 
 import pytest
 
@@ -19,19 +19,19 @@ from novasched.scheduler.numa.search import Search, bottleneck
     ],
 )
 def test_bottleneck(masks, short):
-    """Guest cells that fit fewer host cells than they are many are found."""
+    """A bottleneck is a set of guest cells with fewer host cells than guest cells."""
     assert bottleneck(masks, 0b1111) == short
 
 
-def test_what_is_alike_is_tried_once():
-    """Acceptance is asked for so many choices as there are different ones, not for
-    all."""
-    asked = []
+def test_interchangeable_cells_are_tried_once():
+    """The search asks for acceptance of different choices only, not of all choices."""
+    masks = []
 
     def accepts(mask):
-        asked.append(mask)
+        masks.append(mask)
         return mask.bit_count() > 8
 
     search = Search([0xFFFF] * 8, (), accepts, ['kind'] * 16)
+
     assert search.first(0xFFFF) is None
-    assert len(asked) < 50
+    assert len(masks) < 50

@@ -55,8 +55,7 @@ NIC_POOL = Pool('1520', '8086', 5)
     ],
 )
 def test_every_stored_form(stored, pools):
-    """Objects and the dicts before them give the same pools, those with few tags
-    first."""
+    """Objects and the older dicts give the same pools, pools with fewer tags first."""
     assert parse.pools(json.dumps(stored)) == pools
 
 
@@ -78,6 +77,9 @@ def test_every_stored_form(stored, pools):
     ([{**NIC, 'tag': ['rx', 'tx']}], 'pool 1: tag is list'),
 ])  # fmt: skip
 def test_broken_text(text, why):
-    """What cannot be read is refused with what is wrong about it."""
+    """The error of an invalid text says the reason."""
+    if not isinstance(text, str):
+        text = json.dumps(text)
+
     with pytest.raises(ValueError, match=why):
-        parse.pools(text if isinstance(text, str) else json.dumps(text))
+        parse.pools(text)

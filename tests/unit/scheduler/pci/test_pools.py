@@ -12,15 +12,15 @@ from novasched.scheduler.pci.pools import (
 
 
 def numbered_pools(*described):
-    """Pools of vendor 8086 by name; each is a count, a host cell and tags."""
-    return tuple(
-        Pool('1520', '8086', count, node, {'name': str(i), **tags})
-        for i, (count, node, tags) in enumerate(described)
-    )
+    """Make pools named by their index, of (count, host cell, tags)."""
+    pools = []
+    for index, (count, node, tags) in enumerate(described):
+        pools.append(Pool('1520', '8086', count, node, {'name': str(index), **tags}))
+    return tuple(pools)
 
 
-def names(found):
-    return [int(pool.tags['name']) for pool in found]
+def indexes(pools):
+    return [int(pool.tags['name']) for pool in pools]
 
 
 @pytest.mark.parametrize(
@@ -51,27 +51,33 @@ def names(found):
     ],
 )
 def test_spec(spec, found):
-    """A pool has all properties of one of the specs, in capitals or not; what Placement
-    was asked for is not looked at again."""
+    """A usable pool has all properties of any spec, without regard to case. Properties
+    for Placement are ignored."""
     there = numbered_pools(
         (1, 0, {'physical_network': 'Physnet0'}), (1, 0, {}), (1, 0, {'spare': 'Yes'})
     )
-    usable_ones = usable(there, PciRequest(1, tuple(spec)), DeviceSource())
+
+    usable_pools = usable(there, PciRequest(1, tuple(spec)), DeviceSource())
+
     if found is None:
-        assert usable_ones == 'PCI request: 0 of 1 devices are of that kind'
+        assert usable_pools == 'PCI request: 0 of 1 devices are of that kind'
     else:
-        assert names(usable_ones) == found
+        assert indexes(usable_pools) == found
 
 
 def test_nearer_devices_are_preferred():
-    """Behind those near the guest stand those whose place is not known, then the
-    farther ones."""
+    """Near devices come first, then devices of unknown cells, then far devices."""
     there = numbered_pools((1, 0, {}), (1, 1, {}), (2, 2, {}), (1, None, {}))
-    wanted = PciRequest(3, ({},), numa_policy='preferred')
-    assert names(usable(there, wanted, DeviceSource(frozenset({1})))) == [1, 3, 0, 2]
+    request = PciRequest(3, ({},), numa_policy='preferred')
+
+    usable_pools = usable(there, request, DeviceSource(frozenset({1})))
+
+    assert indexes(usable_pools) == [1, 3, 0, 2]
 
 
-PF, VF, VDPA = ({'dev_type': kind} for kind in ('type-PF', 'type-VF', 'vdpa'))
+PF = {'dev_type': 'type-PF'}
+VF = {'dev_type': 'type-VF'}
+VDPA = {'dev_type': 'vdpa'}
 MANAGED = {'remote_managed': 'true'}
 LIVE = {'live_migratable': 'true'}
 
@@ -90,16 +96,17 @@ LIVE = {'live_migratable': 'true'}
         ({'live_migratable': 'TRUE'}, [], [LIVE]),
     ],
 )
-def test_kinds_that_must_be_asked_for(tags, served, refused):
-    """Physical functions, vDPA and remotely managed devices go to those who ask for
-    them."""
+def test_kinds_that_must_be_requested(tags, served, refused):
+    """Physical functions, vDPA and remote-managed devices serve only requests that name
+    the kind."""
     there = numbered_pools((1, None, tags))
-    found = [
-        usable(there, PciRequest(1, (spec,)), DeviceSource())
-        for spec in served + refused
-    ]
-    reasons = [isinstance(each, str) for each in found]
-    assert reasons == [False] * len(served) + [True] * len(refused)
+
+    for spec in served:
+        pools = usable(there, PciRequest(1, (spec,)), DeviceSource())
+        assert not isinstance(pools, str)
+    for spec in refused:
+        reason = usable(there, PciRequest(1, (spec,)), DeviceSource())
+        assert isinstance(reason, str)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +120,18 @@ def test_kinds_that_must_be_asked_for(tags, served, refused):
     ],
 )
 def test_providers(providers, found):
-    """Where Placement allocates devices, each of its providers has what it gives."""
+    """Every allocated provider must have as many devices as Placement allocates."""
     there = numbered_pools(
         (2, None, {'rp_uuid': 'a'}), (1, None, {'rp_uuid': 'b'}), (9, None, {})
     )
-    wanted = PciRequest(len(providers) or 1, ({},), alias_name='gpu')
-    usable_ones = usable(there, wanted, DeviceSource(providers=providers))
-    assert found == (None if isinstance(usable_ones, str) else names(usable_ones))
+    request = PciRequest(len(providers) or 1, ({},), alias_name='gpu')
+
+    usable_pools = usable(there, request, DeviceSource(providers=providers))
+
+    if found is None:
+        assert isinstance(usable_pools, str)
+    else:
+        assert indexes(usable_pools) == found
 
 
 @pytest.mark.parametrize(
@@ -140,18 +152,17 @@ def test_providers(providers, found):
     ],
 )
 def test_providers_of_a_request(request_, mappings, providers):
-    """The groups named after a request say which providers serve it, for flavors
-    alone."""
+    """The groups named after a request have its providers; ports have no groups."""
     assert providers_of(request_, mappings) == providers
 
 
 def pools(*described):
-    """Pools by product; each is a product, a count and tags."""
+    """Make pools of (product, count, tags)."""
     return tuple(Pool(name, '8086', count, 0, tags) for name, count, tags in described)
 
 
-def left(after):
-    return {pool.product_id: pool.count for pool in after}
+def counts(pools):
+    return {pool.product_id: pool.count for pool in pools}
 
 
 def asks(count, **spec):
@@ -216,11 +227,11 @@ OF_B = {'rp_uuid': 'B'}
         ),
     ],
 )
-def test_what_is_left(there, requests, mappings, after):
-    """Devices come from the providers that the claimed candidate names, or else from
-    the first pools that serve; empty pools go, and so do the parents and children of
-    what was taken."""
-    assert left(consume(pools(*there), requests, mappings)) == after
+def test_remaining_pools(there, requests, mappings, after):
+    """Devices come from the providers of the claimed candidate, or from the first
+    usable pools. Empty pools are dropped, and the parents and children of taken
+    devices."""
+    assert counts(consume(pools(*there), requests, mappings)) == after
 
 
 @pytest.mark.parametrize(
@@ -258,7 +269,7 @@ def test_what_is_left(there, requests, mappings, after):
             'PCI request: 0 of 1 devices are not physical functions',
         ),
         (
-            [(name, 2, {'rp_uuid': rp}) for name, rp in ('aA', 'bB', 'cB')],
+            [('a', 2, OF_A), ('b', 2, OF_B), ('c', 2, OF_B)],
             [asks(1)],
             {'mappings': {'id-0': ['A']}},
             'PCI provider B has devices in several pools',
@@ -266,14 +277,14 @@ def test_what_is_left(there, requests, mappings, after):
     ],
 )
 def test_refusal(there, requests, where, why):
-    """What cannot be had is named, with how much of it there is. No device is on the
-    right socket where one cell of the host does not say its own, and nobody can say
-    which of a provider's two pools Placement meant."""
+    """The reason has the request and the number of available devices. No device is on
+    the right socket if the socket of any host cell is unknown. A provider with two
+    pools is ambiguous."""
     assert consume(pools(*there), requests, **where) == why
 
 
 @pytest.mark.parametrize(
-    ('policies', 'most', 'why'),
+    ('policies', 'max_cells', 'why'),
     [
         (['required'], 1, None),
         (['required'] * 2, 1, '1 of 2 PCI devices are within reach'),
@@ -282,20 +293,22 @@ def test_refusal(there, requests, where, why):
         (['required', 'preferred'], 1, None),
     ],
 )
-def test_out_of_reach(policies, most, why):
-    """Two devices near two cells, for guests on so many of three: those on one cell
-    have one device near, and another where it may be far."""
-    there = tuple(Pool('a', '8086', 1, cell) for cell in (0, 1))
+def test_out_of_reach(policies, max_cells, why):
+    """Two of three cells have a device each. A guest on one cell has one near device,
+    and one far device if the policy allows."""
+    there = (Pool('a', '8086', 1, 0), Pool('a', '8086', 1, 1))
     requests = [PciRequest(1, ({},), 'x', numa_policy=policy) for policy in policies]
     sockets = dict.fromkeys(range(3), 0)
-    assert out_of_reach(there, requests, None, (0, 1, 2), most, sockets) == why
-    assert out_of_reach(there, requests, None, (2,), 1, sockets) == (
-        'PCI x: 0 of 1 devices are within reach'
-    )
+
+    anywhere = out_of_reach(there, requests, None, (0, 1, 2), max_cells, sockets)
+    on_third_cell = out_of_reach(there, requests, None, (2,), 1, sockets)
+
+    assert anywhere == why
+    assert on_third_cell == 'PCI x: 0 of 1 devices are within reach'
 
 
-def test_one_pool_of_several_that_are_equal():
-    """A pool that stands twice is two pools."""
-    one = Pool('a', '8086', 1)
-    assert consume((one, one), [asks(1)]) == (one,)
-    assert consume((one, one), [asks(2)]) == ()
+def test_equal_pools():
+    """Equal pools are different pools, even if both are the same object."""
+    pool = Pool('a', '8086', 1)
+    assert consume((pool, pool), [asks(1)]) == (pool,)
+    assert consume((pool, pool), [asks(2)]) == ()
