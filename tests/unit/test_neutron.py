@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron's client against an HTTP server that answers from a table."""
+"""The client of Neutron with an HTTP server that answers from a table."""
 
 import json
 from urllib.parse import parse_qs, urlsplit
@@ -44,21 +44,24 @@ AGGREGATES = {'seg1': ['agg1'], 'seg2': ['agg2', 'agg3'], 'seg-without-aggregate
 
 
 class NeutronStub(HttpStub):
-    """Neutron's lists with filters and fields, and the aggregates of providers;
-    ``broken`` is answered instead."""
+    """The lists of Neutron with filters and fields, and the aggregates of providers.
+
+    ``broken`` (status, answer) replaces all answers. ``paths`` are the requested paths.
+    """
 
     broken = None
 
     def __init__(self):
         super().__init__()
-        self.asked = []
+        self.paths = []
 
     def reply(self, method, path, headers, body):
         url = urlsplit(path)
-        self.asked.append(url.path)
+        self.paths.append(url.path)
         status, answer = self.broken or self.answer(url.path, parse_qs(url.query))
-        text = answer if isinstance(answer, str) else json.dumps(answer)
-        return status, JSON, text.encode()
+        if not isinstance(answer, str):
+            answer = json.dumps(answer)
+        return status, JSON, answer.encode()
 
     def answer(self, path, query):
         if path.startswith('/resource_providers/'):
@@ -71,11 +74,10 @@ class NeutronStub(HttpStub):
             }
         kind = path.removeprefix('/v2.0/')
         fields = query.pop('fields')
-        rows = [
-            {name: row[name] for name in fields if name in row}
-            for row in {'ports': PORTS, 'subnets': SUBNETS}[kind]
-            if all(row[name] in values for name, values in query.items())
-        ]
+        rows = []
+        for row in {'ports': PORTS, 'subnets': SUBNETS}[kind]:
+            if all(row[name] in values for name, values in query.items()):
+                rows.append({name: row[name] for name in fields if name in row})
         return 200, {kind: rows}
 
 
@@ -91,22 +93,23 @@ def neutron(server):
 
 
 def client(url):
-    """A client of Neutron, and of Placement, at a URL."""
-    own = session.Session(auth=noauth.NoAuth())
-    placement = adapter.Adapter(own, service_type='placement', endpoint_override=url)
+    """Make a client of Neutron, and of Placement, for a URL."""
+    http = session.Session(auth=noauth.NoAuth())
+    placement = adapter.Adapter(http, service_type='placement', endpoint_override=url)
     aggregates = PlacementClient(Settings(), placement).aggregates
-    return Neutron(adapter.Adapter(own, endpoint_override=url), aggregates)
+    return Neutron(adapter.Adapter(http, endpoint_override=url), aggregates)
 
 
 def test_ports(server, neutron):
-    """One GET tells of all ports what is needed; those that do not exist are left
-    out."""
-    assert neutron.ports(['bound', 'card', 'plain', 'gone', 'card']) == {
+    """A single GET reads all ports. Missing ports are left out."""
+    ports = neutron.ports(['bound', 'card', 'plain', 'gone', 'card'])
+
+    assert ports == {
         'bound': Port('net', subnet_id='s1'),
         'card': Port('net', vnic_type='remote-managed'),
         'plain': Port('net'),
     }
-    assert server.asked == ['/v2.0/ports']
+    assert server.paths == ['/v2.0/ports']
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,8 @@ def test_ports(server, neutron):
     ],
 )
 def test_aggregates(neutron, kind, uuid, aggregates):
-    """Those of all segments, or of the subnet's one; what is not routed has none."""
+    """A network has the aggregates of all segments, a subnet of its segment. A network
+    that is not routed has no aggregates."""
     assert getattr(neutron, f'{kind}_aggregates')(uuid) == aggregates
 
 
@@ -133,8 +137,8 @@ def test_aggregates(neutron, kind, uuid, aggregates):
         ('network', 'gone', 'segment seg-without-provider has no'),
     ],
 )
-def test_networks_that_are_set_up_wrongly(neutron, kind, uuid, why):
-    """A routed network whose segments nobody can place by is an operator's mistake."""
+def test_misconfigured_networks(neutron, kind, uuid, why):
+    """A segment without aggregates is an error, which an operator must fix."""
     with pytest.raises(NetworkUnavailable, match=why):
         getattr(neutron, f'{kind}_aggregates')(uuid)
 
@@ -148,14 +152,15 @@ def test_networks_that_are_set_up_wrongly(neutron, kind, uuid, why):
         ((200, '{"ports": [{}]}'), 'sent an invalid answer'),
     ],
 )
-def test_neutron_that_fails(server, neutron, broken, why):
-    """Whatever it says instead of an answer is one kind of error."""
+def test_invalid_answers(server, neutron, broken, why):
+    """All failures of Neutron raise the same error."""
     server.broken = broken
+
     with pytest.raises(NetworkUnavailable, match=why):
         neutron.ports(['bound'])
 
 
-def test_neutron_that_is_not_there():
-    """So is silence."""
+def test_no_answer():
+    """A refused connection raises the same error as a failure of Neutron."""
     with pytest.raises(NetworkUnavailable, match='Neutron: '):
         client('http://127.0.0.1:1').ports(['bound'])

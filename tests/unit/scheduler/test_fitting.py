@@ -21,8 +21,9 @@ def a_numa_host(name='host1', topology=CELLS, pools=POOLS):
 
 
 def after(host, candidate=None, **fields):
-    claimed = host, a_request(**fields), candidate
-    return fitting.after(*claimed, fitting.claimed_fit(*claimed, {}, Settings()))
+    request = a_request(**fields)
+    place = fitting.claimed_fit(host, request, candidate, {}, Settings())
+    return fitting.after(host, request, candidate, place)
 
 
 def pinned(host):
@@ -47,22 +48,29 @@ def devices(host):
     ],
 )
 def test_cells_and_devices_are_taken(fields, cpus, left):
-    """A server takes its CPUs and devices, near each other, off what the host has left,
-    and the host that was is as before."""
+    """An instance takes CPUs, and devices near the CPUs. The original host does not
+    change."""
     host = a_numa_host()
-    later = after(host, **fields)
-    assert (pinned(later), devices(later)) == (cpus, left)
-    assert (host.numa_topology, host.pci_stats) == (CELLS, POOLS)
-    assert later.num_instances == 1
+
+    claimed = after(host, **fields)
+
+    assert pinned(claimed) == cpus
+    assert devices(claimed) == left
+    assert claimed.num_instances == 1
+    assert host.numa_topology == CELLS
+    assert host.pci_stats == POOLS
 
 
-def test_the_claimed_candidate_says_which_devices():
-    """What Placement allocated is what is taken, and the guest goes near it."""
+def test_devices_of_the_claimed_candidate():
+    """The instance takes the devices that Placement allocated, and CPUs near the
+    devices."""
+    host = a_numa_host()
     candidate = a_mapped_candidate('host1', 'id', ['B'])
-    later = after(
-        a_numa_host(), candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,)
-    )
-    assert (pinned(later), devices(later)) == ([[], [4, 5]], {0: 2, 1: 1})
+
+    claimed = after(host, candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,))
+
+    assert pinned(claimed) == [[], [4, 5]]
+    assert devices(claimed) == {0: 2, 1: 1}
 
 
 @pytest.mark.parametrize(
@@ -74,14 +82,16 @@ def test_the_claimed_candidate_says_which_devices():
         a_numa_host(topology=HostTopology(CELLS.cells[:1])),
     ],
 )
-def test_what_cannot_be_had_is_not_taken(host):
-    """Where no filter has seen to it that the server fits, cells and devices stay as
-    they are."""
-    five = replace(DEVICE, count=5)
-    later = after(host, numa_topology=TWO_PINNED, pci_requests=(five,))
-    assert later.numa_topology is host.numa_topology
-    assert later.pci_stats is host.pci_stats
-    assert later.num_instances == 1
+def test_missing_cells_and_devices_are_not_taken(host):
+    """If the filters are disabled and an instance does not fit, cells and devices of
+    the host stay as they are."""
+    five_devices = replace(DEVICE, count=5)
+
+    claimed = after(host, numa_topology=TWO_PINNED, pci_requests=(five_devices,))
+
+    assert claimed.numa_topology is host.numa_topology
+    assert claimed.pci_stats is host.pci_stats
+    assert claimed.num_instances == 1
 
 
 BUSY = HostTopology(
@@ -105,12 +115,12 @@ TWO_DEVICES = replace(DEVICE, count=2, numa_policy='preferred')
     ],
 )
 def test_devices_that_are_far_from_the_guest(pools, providers, fields, far):
-    """Those on other cells than the one that has room for the guest, if it is known
-    where they are, and Placement gives them."""
+    """A device is far if it is on another host cell than the guest. Devices of unknown
+    cells are not far. Without a fit or allocated devices, the number is 0."""
     candidate = a_mapped_candidate('host1', 'id', providers)
-    request = a_request(
-        **{'numa_topology': TWO_PINNED, 'pci_requests': (TWO_DEVICES,), **fields}
-    )
+    fields = {'numa_topology': TWO_PINNED, 'pci_requests': (TWO_DEVICES,), **fields}
+    request = a_request(**fields)
     free = tuple(Pool('p', 'v', 1, NODES[name], {'rp_uuid': name}) for name in pools)
     host = a_numa_host(topology=BUSY, pools=free)
+
     assert fitting.far_devices(host, request, Settings(), candidate) == far

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a scheduler's parts."""
+"""The end of the parts of a scheduler."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from novasched.service.build import Application
 
 @dataclass
 class Part:
-    """A part that notes when it is closed, and how many seconds it may take."""
+    """A part that records the order of closing, and the given seconds."""
 
     name: str
     closed: list[tuple[Any, ...]]
@@ -23,17 +23,14 @@ class Part:
 
 
 def test_placement_is_closed_first():
-    """The other parts may take all the time that is left, and the instances whose
-    allocations stay are to be named before the process is killed. They get half of the
-    time for sure."""
+    """Placement gets half of the time, before parts that may take all the time: the
+    instances with remaining allocations must be logged before the process is
+    killed."""
     closed: list[tuple[Any, ...]] = []
     parts = {name: Part(name, closed) for name in Application.__slots__}
+
     Application(**parts).close(50.0)
+
     assert closed[0] == ('placement', 25.0)
-    assert {name for name, *_ in closed} >= {
-        'notifier',
-        'records',
-        'tracing',
-        'hosts',
-        'main_database',
-    }
+    names = {name for name, *_ in closed}
+    assert names >= {'notifier', 'records', 'tracing', 'hosts', 'main_database'}

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes and signals: a small program instead of the scheduler, which says on its
-output what it does. It is this module, run as ``python -m
-tests.unit.service.test_supervisor FILE WORKERS [ASIDE]``: words in the file make it
-fail or hang, a reload takes a while and says what the file holds when it begins, and
-with ASIDE there is one more process, which is not vital.
+"""Processes and signals, with a small program in place of the scheduler.
 
-The ends of the daemon, by signals and when its time is up, are in
+The program is this module, run as ``python -m tests.unit.service.test_supervisor FILE
+WORKERS [ASIDE]``. The program prints each step. Words in the file make the program fail
+or hang. A reload takes a moment, and prints the text of the file at its begin. With
+ASIDE, the program has a further process, which is not vital.
+
+The end of the daemon, by signals and by timeout, is tested in
 ``functional/test_process.py``.
 """
 
@@ -22,11 +23,12 @@ from novasched.service.supervisor import Job, Supervisor
 from tests.lab.processes import Process, wait_until
 
 WAIT = 20.0
-TIMEOUT = 4  # seconds for the end
+TIMEOUT = 4
+"""Seconds for the end of the processes."""
 
 
 class Talkative:
-    """A service. What is aside ends badly where it can."""
+    """A service that prints each step; with a name, the service ends with an error."""
 
     def __init__(self, file, name=''):
         self.file = file
@@ -60,7 +62,8 @@ class Talkative:
 
 
 def say(text):
-    os.write(1, f'{text}\n'.encode())  # at once, since several processes write
+    # A single write, since several processes write to the same output.
+    os.write(1, f'{text}\n'.encode())
 
 
 def run(file, workers, aside):
@@ -72,7 +75,7 @@ def run(file, workers, aside):
 
 
 class Program:
-    """The program, and the file that it reads."""
+    """The program, and the file for the program."""
 
     def __init__(self, folder):
         self.file = folder / 'file'
@@ -89,81 +92,92 @@ class Program:
         return self.log.read_text().splitlines()
 
     def says(self, text, times=1):
-        wait_until(
-            lambda: self.lines().count(text) >= times, WAIT, f'{text} in {self.lines()}'
-        )
+        def is_said():
+            return self.lines().count(text) >= times
+
+        wait_until(is_said, WAIT, f'{text} in {self.lines()}')
 
     def reload(self, text):
         self.file.write_text(text)
         os.kill(self.process.pid, signal.SIGHUP)
 
     def end(self, number=signal.SIGTERM):
-        """Expect the status 0."""
+        """End the program, and expect the exit status 0."""
         os.kill(self.process.pid, number)
         assert self.process.wait(WAIT) == 0
 
 
 @pytest.fixture
 def program(tmp_path):
-    made = Program(tmp_path)
-    yield made
-    made.process.kill()
+    program = Program(tmp_path)
+    yield program
+    program.process.kill()
 
 
 def test_end_of_a_start_that_hangs(program):
-    """Who cannot begin has nothing to finish."""
+    """A worker that has not started has no requests to finish."""
     program.file.write_text('hang at start')
     program.start()
     program.says('starting')
+
     program.end()
+
     assert 'stopping' not in program.lines()
 
 
 def test_the_last_reload_is_not_lost(program):
-    """However fast SIGHUP comes, a reload begins after the last of them; many share
-    one. Every worker stops in its own way."""
+    """A reload begins after the last SIGHUP, however fast the signals come, and many
+    signals share a reload."""
     program.start(2)
     program.says('started', 2)
+
     for number in range(200):
         program.reload(str(number))
+
     program.says('reload 199', 2)
-    assert sum(line.startswith('reload') for line in program.lines()) < 2 * 200
+    reloads = [line for line in program.lines() if line.startswith('reload')]
+    assert len(reloads) < 2 * 200
+
     program.end(signal.SIGINT)
     assert program.lines().count('stopping') == 2
 
 
 def test_a_reload_that_fails(program):
-    """It is logged, and the worker lives."""
+    """The worker survives a failed reload."""
     program.start()
     program.says('started')
+
     for text in ('fail', 'well'):
         program.reload(text)
         program.says(f'reload {text}')
+
     assert program.lines().count('started') == 1
 
 
 def test_a_worker_that_cannot_start(program):
-    """It is tried again, and comes when it can."""
+    """A worker that fails to start is started again."""
     program.file.write_text('fail at start')
     program.start()
     program.says('RuntimeError: as told')
+
     program.file.write_text('')
     program.says('started')
 
 
-def test_what_is_not_vital(program):
-    """A process beside the workers is started again when it dies, and told of when it
-    has ended; it hears of signals as they do, and however it ends, the status is
-    theirs."""
+def test_a_process_that_is_not_vital(program):
+    """A process that is not vital is started again after its end, and gets the same
+    signals as the workers. Its exit status does not count."""
     program.file.write_text('break aside')
     program.start(1, 'aside')
     program.says('aside ended')
+
     program.file.write_text('')
     program.says('aside started')
     program.reload('now')
     program.says('aside reload now')
     program.says('reload now')
     program.end()
+
     assert program.lines().count('started') == 1
     assert program.lines().count('aside ended') >= 2
 
