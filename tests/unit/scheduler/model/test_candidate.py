@@ -33,11 +33,11 @@ NESTED = {
 
 
 def test_candidates():
-    """Compute nodes, their nested providers and shared storage all lead to their
-    candidates. Amounts, mappings and the body to claim with are what Placement said."""
-    first, second = parse(
-        json.dumps(NESTED).encode(), AllocationRequests
-    ).allocation_requests
+    """The index has the candidates of compute nodes, nested providers and shared
+    storage. Amounts, mappings and the body of a claim equal the answer of Placement."""
+    answer = parse(json.dumps(NESTED).encode(), AllocationRequests)
+    first, second = answer.allocation_requests
+
     assert CandidateIndex([first, second]) == {
         'root1': [first],
         'gpu1': [first],
@@ -45,29 +45,30 @@ def test_candidates():
         'root2': [second],
         'gpu2': [second],
     }
-    given = NESTED['allocation_requests'][0]
+    sent = NESTED['allocation_requests'][0]
     assert first.resources()['gpu1'] == {'VGPU': 1}
-    assert first.providers_by_group() == given['mappings']
-    assert json.loads(first.body()) == given
+    assert first.providers_by_group() == sent['mappings']
+    assert json.loads(first.body()) == sent
 
 
 @pytest.mark.parametrize(
     'body', [b'', b'null', b'{}', b'[]', b'{"allocation_requests": 1}', b'<html>']
 )
-def test_other_answers_are_refused(body):
-    """What is no list of candidates is an error of Placement's, whatever it is."""
+def test_invalid_answers_are_refused(body):
+    """An answer without a list of candidates is an error of Placement."""
     with pytest.raises(PlacementUnavailable, match='sent no allocation candidates'):
         parse(body, AllocationRequests)
 
 
 SUMMARIES = [
     '{"host": {"resources": {"VCPU": {"capacity": 16, "used": 6}}}}',
-    '{"gpu": {"resources": {"VGPU": {"capacity": 4, "used": 1}, "X": {"capacity": 0, "used": 0}}}}',
+    '{"gpu": {"resources": {"VGPU": {"capacity": 4, "used": 1}, '
+    '"X": {"capacity": 0, "used": 0}}}}',
 ]
 
 
 @pytest.mark.parametrize(
-    ('summaries', 'room'),
+    ('summaries', 'capacities'),
     [
         (SUMMARIES, ({'VCPU': 10}, {'VGPU': 3, 'X': 0}, {})),
         ([], ({}, {}, {})),
@@ -78,17 +79,21 @@ SUMMARIES = [
         ),
     ],
 )
-def test_room(summaries, room):
-    """What providers have left is what the answers to the queries say, if they do."""
-    index = AskedCandidates(
-        [], [b'{"provider_summaries": %s}' % each.encode() for each in summaries]
-    )
-    assert (
-        tuple(index.capacity_left(name) for name in ('host', 'gpu', 'nobody')) == room
-    )
+def test_capacity_left(summaries, capacities):
+    """The remaining capacity of providers comes from the provider summaries."""
+    bodies = []
+    for summary in summaries:
+        bodies.append(b'{"provider_summaries": %s}' % summary.encode())
+    index = AskedCandidates([], bodies)
+
+    assert index.capacity_left('host') == capacities[0]
+    assert index.capacity_left('gpu') == capacities[1]
+    assert index.capacity_left('nobody') == capacities[2]
 
 
-ONE, TWO, BOTH = (a_candidate('h', *cards) for cards in ('1', '2', '12'))
+ONE = a_candidate('h', '1')
+TWO = a_candidate('h', '2')
+BOTH = a_candidate('h', '1', '2')
 
 
 @pytest.mark.parametrize(
@@ -111,48 +116,51 @@ ONE, TWO, BOTH = (a_candidate('h', *cards) for cards in ('1', '2', '12'))
     ],
 )
 def test_choose(offered, pending, refused, chosen):
-    """The first of equal ones, unless what is pending leaves it no room; after a
-    refusal one that takes from other providers, as far from those of the refused ones
-    as can be. Where nothing is known of providers, Placement is left to decide."""
-    stock = b'{"resources": {"CUSTOM_X": {"capacity": 4, "used": 1}, "VCPU": {"capacity": 9, "used": 1}}}'
-    stocks = b','.join(b'"%s": %s' % (name, stock) for name in (b'h', b'1', b'2'))
-    index = AskedCandidates(offered, [b'{"provider_summaries": {%s}}' % stocks])
+    """The first candidate with enough capacity is chosen, less pending claims. After a
+    refusal, a candidate of different providers is chosen, as different from the refused
+    candidates as possible. Without summaries, Placement decides."""
+    left = {'CUSTOM_X': 3, 'VCPU': 8}
+    index = an_index(offered, {'h': left, '1': left, '2': left})
+
     assert choose(index, 'h', lambda: pending, lambda _: 0, refused) is chosen
     if not refused:
-        in_memory = CandidateIndex(offered)
-        assert choose(in_memory, 'h', lambda: pending, lambda _: 0) is offered[0]
+        without_summaries = CandidateIndex(offered)
+        first = choose(without_summaries, 'h', lambda: pending, lambda _: 0)
+        assert first is offered[0]
 
 
 def an_index(candidates, left):
-    """An offer with a summary of these providers: what they have left by resource
-    class."""
-    summaries = {
-        rp: {
-            'resources': {
-                name: {'capacity': 3 * n, 'used': 2 * n} for name, n in each.items()
-            }
-        }
-        for rp, each in left.items()
-    }
-    return AskedCandidates(
-        candidates, [json.dumps({'provider_summaries': summaries}).encode()]
-    )
+    """Make an index with summaries: the remaining amounts by provider and class."""
+    summaries = {}
+    for provider, amounts in left.items():
+        resources = {}
+        for name, amount in amounts.items():
+            resources[name] = {'capacity': 3 * amount, 'used': 2 * amount}
+        summaries[provider] = {'resources': resources}
+    body = json.dumps({'provider_summaries': summaries})
+    return AskedCandidates(candidates, [body.encode()])
 
 
 def cards(**amounts):
-    """What a candidate takes of a host and of cards."""
+    """The resources of a candidate: a VCPU of a host, and VGPUs of cards."""
     return {'h': {'VCPU': 1}, **{card: {'VGPU': n} for card, n in amounts.items()}}
 
 
 def vgpus(**left):
-    """What a host and its cards have left."""
+    """The remaining resources of a host and its cards."""
     return {'h': {'VCPU': 9}, **{card: {'VGPU': n} for card, n in left.items()}}
 
 
+def one_card_each(names, amount=1):
+    """Candidates by name, each with an amount of the card of that name."""
+    return {name: cards(**{name: amount}) for name in names}
+
+
 GPU_AND_NIC = {
-    f'{gpu}{nic}': {gpu: {'VGPU': 1}, nic: {'CUSTOM_VF': 1}}
-    for gpu in 'ab'
-    for nic in 'yz'
+    'ay': {'a': {'VGPU': 1}, 'y': {'CUSTOM_VF': 1}},
+    'az': {'a': {'VGPU': 1}, 'z': {'CUSTOM_VF': 1}},
+    'by': {'b': {'VGPU': 1}, 'y': {'CUSTOM_VF': 1}},
+    'bz': {'b': {'VGPU': 1}, 'z': {'CUSTOM_VF': 1}},
 }
 LOCAL = {'h': {'VCPU': 1, 'DISK_GB': 5}}
 SHARED = {'h': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
@@ -192,38 +200,36 @@ PINNED = {'h': {'PCPU': 1}, 'a': {'VGPU': 1}}
             id='fewest devices before near ones',
         ),
         pytest.param(
-            {x: cards(**{x: 1}) for x in 'abc'},
+            one_card_each('abc'),
             vgpus(a=8, b=3, c=4),
             {},
             'b c a',
             id='the fullest device',
         ),
         pytest.param(
-            {x: cards(**{x: 1}) for x in 'cab'},
+            one_card_each('cab'),
             vgpus(a=4, b=4, c=4),
             {},
             'c a b',
             id='equal ones',
         ),
+        pytest.param(one_card_each('cab'), {}, {}, 'c a b', id='nothing is known'),
         pytest.param(
-            {x: cards(**{x: 1}) for x in 'cab'}, {}, {}, 'c a b', id='nothing is known'
-        ),
-        pytest.param(
-            {x: cards(**{x: 1}) for x in 'ab'},
+            one_card_each('ab'),
             vgpus(a=4, b=5),
             {'pending': {'b': {'VGPU': 2}}},
             'b a',
             id='beside pending claims',
         ),
         pytest.param(
-            {x: cards(**{x: 2}) for x in 'ab'},
+            one_card_each('ab', 2),
             vgpus(a=4, b=5),
             {'pending': {'a': {'VGPU': 3}}},
             'b a',
-            id='it suffices no more',
+            id='too little beside pending claims',
         ),
         pytest.param(
-            {x: cards(**dict.fromkeys(x, 1)) for x in ('ab', 'ac', 'bc')},
+            {'ab': cards(a=1, b=1), 'ac': cards(a=1, c=1), 'bc': cards(b=1, c=1)},
             vgpus(a=9, b=2, c=3),
             {},
             'bc ab ac',
@@ -242,11 +248,11 @@ PINNED = {'h': {'PCPU': 1}, 'a': {'VGPU': 1}}
             id='devices of two kinds',
         ),
         pytest.param(
-            {x: cards(**{x: 1}) for x in 'ab'},
+            one_card_each('ab'),
             {'a': {'VGPU': 4, 'X': 0}, 'b': {'VGPU': 3, 'X': 9}},
             {},
             'b a',
-            id='what is not asked for',
+            id='classes that are not requested',
         ),
         pytest.param(
             {'pinned': PINNED, 'fallback': FALLBACK},
@@ -258,31 +264,40 @@ PINNED = {'h': {'PCPU': 1}, 'a': {'VGPU': 1}}
     ],
 )
 def test_the_best_candidate_of_a_host(candidates, left, more, order):
-    """Fewest devices, then those near the guest, then those that have the least
-    left."""
-    names = {name: a_full_candidate(amounts) for name, amounts in candidates.items()}
-    found = []
-    while names:
-        pending = more.get('pending', {})
-        far = names.get(more.get('far'))
-        index = an_index(names.values(), left)
-        index['h'] = [*names.values()]
-        best = choose(
-            index, 'h', lambda taken=pending: taken, lambda x, it=far: x is it
-        )
-        found.append(next(name for name, each in names.items() if each is best))
-        del names[found[-1]]
-    assert ' '.join(found) == order
+    """Candidates are ordered by the number of devices, then by the distance of the
+    devices from the guest, then by the remaining capacity of the devices."""
+    remaining = {}
+    for name, amounts in candidates.items():
+        remaining[name] = a_full_candidate(amounts)
+    far = remaining.get(more.get('far'))
+
+    def pending():
+        return more.get('pending', {})
+
+    def far_devices(candidate):
+        return candidate is far
+
+    names = []
+    while remaining:
+        index = an_index(remaining.values(), left)
+        index['h'] = list(remaining.values())
+        best = choose(index, 'h', pending, far_devices)
+        [name] = [name for name, value in remaining.items() if value is best]
+        names.append(name)
+        del remaining[name]
+
+    assert ' '.join(names) == order
 
 
 def test_narrowed():
-    """What filters leave of an offer knows what the providers have; the offer stays as
-    it is."""
+    """The narrowed index keeps the remaining capacity of the providers. The original
+    index does not change."""
     index = an_index([ONE, TWO], {'1': {'CUSTOM_X': 4}, '2': {'CUSTOM_X': 3}})
-    left = index.narrowed({'h': [TWO]})
-    assert (left['h'], left['1'], index['h']) == ([TWO], [ONE], [ONE, TWO])
-    assert (left.capacity_left('1'), left.count) == ({'CUSTOM_X': 4}, 2)
-    assert index.narrowed({}) is index
-    in_memory = CandidateIndex([ONE, TWO])
-    assert in_memory.narrowed({'h': [TWO]})['h'] == [TWO]
-    assert in_memory['h'] == [ONE, TWO]
+
+    narrowed_index = index.narrowed({'h': [TWO]})
+
+    assert narrowed_index['h'] == [TWO]
+    assert narrowed_index['1'] == [ONE]
+    assert narrowed_index.capacity_left('1') == {'CUSTOM_X': 4}
+    assert narrowed_index.count == 2
+    assert index['h'] == [ONE, TWO]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of users and of Glance become values."""
+"""Conversion of texts of users and of Glance."""
 
 import pytest
 
@@ -9,7 +9,8 @@ from tests.lab.builders import a_request
 
 
 def test_is_true():
-    """What oslo.utils takes for yes is yes, and all else is no."""
+    """The true values are the true values of oslo.utils; all further values are
+    false."""
     assert all(map(is_true, ['true', 'True', '1', 'YES', ' on ', 't', 'y', True, 1]))
     assert not any(map(is_true, ['false', '0', '', 'maybe', None, False, '2']))
 
@@ -27,13 +28,13 @@ def test_is_true():
     ],
 )
 def test_cpu_set(text, cpus):
-    """A list of CPUs has ranges, and exceptions in any order."""
+    """A list of CPUs has ranges and exclusions in any order."""
     assert cpu_set(text) == cpus
 
 
 @pytest.mark.parametrize('text', ['x', '3-1', '1-', '-1', '^', '0-99999999999', '1 2'])
-def test_what_is_no_cpu_set(text):
-    """Anything else is an error, and none fills our memory."""
+def test_invalid_cpu_set(text):
+    """An invalid list is an error, and a huge range does not exhaust the memory."""
     with pytest.raises(ValueError, match=r'invalid literal|is no range'):
         cpu_set(text)
 
@@ -88,12 +89,12 @@ def test_what_is_no_cpu_set(text):
     ],
 )
 def test_texts_become_values(texts, values):
-    """What Glance keeps as text equals what travels with a request."""
+    """Texts of Glance become the values of a request."""
     assert typed(texts) == values
 
 
 def test_system_metadata():
-    """Of a server's metadata, what nova marked as its image's; null is nothing."""
+    """Only metadata with the prefix ``image_`` counts, and null is no value."""
     metadata = {
         'image_hw_pmu': 'true',
         'hw_pmu': 'false',
@@ -115,9 +116,13 @@ def test_system_metadata():
     ],
 )
 def test_hints(values, given, value):
-    """A hint is given where it has a value, and has the default where it is not there;
-    several values where one is taken are an error that says which hint it is."""
-    request = a_request(hints={} if values is None else {'near': values})
+    """A missing hint has the default value. Several values of a single hint are an
+    error with the name of the hint."""
+    hints = {}
+    if values is not None:
+        hints['near'] = values
+    request = a_request(hints=hints)
+
     assert request.has_hint('near') is given
     if value is None:
         with pytest.raises(ValueError, match='near takes one value, not 2'):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavors and images ask for: CPUs, threads, features, NUMA cells and devices."""
+"""Requirements of flavors and images: CPUs, features, NUMA cells and PCI devices."""
 
 import json
 from dataclasses import replace
@@ -51,9 +51,13 @@ CRB = 'COMPUTE_SECURITY_TPM_CRB'
     ],
 )
 def test_pinned_and_floating_cpus(extra_specs, image, pins):
-    """Of 8 vCPUs, some are PCPU in Placement and the others VCPU."""
-    found = Requirements(a_flavor(extra_specs, vcpus=8), image).cpu_pinning
-    assert (found and (found.pcpus, found.vcpus)) == pins
+    """Pinned vCPUs are PCPU in Placement, floating vCPUs are VCPU."""
+    pinning = Requirements(a_flavor(extra_specs, vcpus=8), image).cpu_pinning
+
+    if pins is None:
+        assert pinning is None
+    else:
+        assert (pinning.pcpus, pinning.vcpus) == pins
 
 
 @pytest.mark.parametrize(
@@ -123,10 +127,10 @@ def test_pinned_and_floating_cpus(extra_specs, image, pins):
     ],
 )
 def test_traits(specs, image, traits):
-    """Each choice of flavor or image needs the traits that nova asks for."""
-    assert (
-        a_request(extra_specs=specs, image=image).requirements.feature_traits == traits
-    )
+    """Each choice of flavor or image needs the same traits as in nova."""
+    requirements = a_request(extra_specs=specs, image=image).requirements
+
+    assert requirements.feature_traits == traits
 
 
 @pytest.mark.parametrize(
@@ -145,10 +149,13 @@ def test_traits(specs, image, traits):
     ],
 )
 def test_resources(specs, image, amounts):
-    """Encrypted memory takes one context; each label of persistent memory one
+    """Encrypted memory needs an encryption context, and each label of ``hw:pmem`` a
     namespace."""
     requirements = a_request(extra_specs=specs, image=image).requirements
-    assert features.resources(requirements.flavor, requirements.properties) == amounts
+
+    resources = features.resources(requirements.flavor, requirements.properties)
+
+    assert resources == amounts
 
 
 @pytest.mark.parametrize(
@@ -163,7 +170,7 @@ def test_resources(specs, image, amounts):
     ],
 )
 def test_smt(specs, image, trait):
-    """Isolated threads want hosts without SMT, required ones want it."""
+    """``isolate`` forbids SMT, ``require`` requires SMT."""
     assert Requirements(a_flavor(specs), image).hyperthreading == trait
 
 
@@ -280,13 +287,15 @@ def dedicated(mask):
             'feature_traits',
             SEV,
             {'hw_machine_type': 'pc'},
-            'Memory encryption amd-sev needs an image with hw_firmware_type=uefi, hw_machine_type=q35.',
+            'Memory encryption amd-sev needs an image with '
+            'hw_firmware_type=uefi, hw_machine_type=q35.',
         ),
         (
             'feature_traits',
             {**SEV, 'hw:mem_encryption_model': 'intel-tdx'},
             UEFI,
-            'Memory encryption intel-tdx needs an image with hw_firmware_stateless=true, hw_video_model=none.',
+            'Memory encryption intel-tdx needs an image with '
+            'hw_firmware_stateless=true, hw_video_model=none.',
         ),
         (
             'feature_traits',
@@ -298,14 +307,17 @@ def dedicated(mask):
             'feature_traits',
             {**SEV, 'hw:mem_encryption_model': 'rot13'},
             {},
-            'hw:mem_encryption_model is rot13, not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.',
+            'hw:mem_encryption_model is rot13, '
+            'not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.',
         ),
     ],
 )
-def test_what_cannot_be(part, specs, image, why):
-    """A flavor and an image that contradict each other, or nonsense, are refused."""
+def test_contradictions(part, specs, image, why):
+    """Contradictions of flavor and image, and invalid values, are refused."""
+    requirements = Requirements(a_flavor(specs, vcpus=4), image)
+
     with pytest.raises(NoValidHost) as caught:
-        getattr(Requirements(a_flavor(specs, vcpus=4), image), part)
+        getattr(requirements, part)
     assert caught.value.reason == why
 
 
@@ -363,10 +375,17 @@ HALVES = {
     ],
 )
 def test_cells(specs, image, cells):
-    """Of four vCPUs and 1024 MiB; the policy of emulator threads goes along."""
-    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image)
-    emulator_threads = specs.get('hw:emulator_threads_policy')
-    assert found == (cells and GuestTopology(cells, emulator_threads))
+    """The topology divides 4 vCPUs and 1024 MiB, and has the policy for emulator
+    threads."""
+    flavor = Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)
+
+    topology = numa.topology(flavor, image)
+
+    if cells is None:
+        assert topology is None
+    else:
+        emulator_policy = specs.get('hw:emulator_threads_policy')
+        assert topology == GuestTopology(cells, emulator_policy)
 
 
 @pytest.mark.parametrize(
@@ -385,9 +404,10 @@ def test_cells(specs, image, cells):
         ({'hw:mem_page_size': '2048'}, {'hw_mem_page_size': 'small'}),
     ],
 )
-def test_cells_that_cannot_be(specs, image):
-    """The caller has sent what nova-api would have refused."""
+def test_impossible_cells(specs, image):
+    """Extra specs that nova-api refuses are refused by the scheduler, too."""
     assert numa.topology(a_flavor(HALVES, vcpus=4, memory_mb=1024), {})
+
     with pytest.raises(BadRequest):
         numa.topology(a_flavor(specs, vcpus=4, memory_mb=1024), image)
 
@@ -426,28 +446,37 @@ def test_cells_that_cannot_be(specs, image):
     ],
 )
 def test_required_traits_of_groups(fields, traits):
-    """What flavor, image and ports require of any provider, other than of the root."""
-    groups = a_request(**fields).request_groups().values()
-    assert {trait for group in groups for trait in group.required_traits} == traits
+    """The groups have the required traits of flavor, image and ports, without the
+    required traits of the root provider."""
+    required = set()
+    for group in a_request(**fields).request_groups().values():
+        required |= group.required_traits
+
+    assert required == traits
 
 
-def test_requirements_are_kept_as_long_as_flavor_and_image_are():
-    """They are worked out once for a request, and anew for another flavor or image."""
+def test_requirements_are_worked_out_once():
+    """A request keeps its requirements until flavor or image change."""
     request = a_request(extra_specs={'hw:cpu_policy': 'dedicated'}, image={})
+    assert request.requirements.cpu_pinning is not None
+
     moved = replace(request, ignore_hosts=('a',)).for_instance('uuid')
     assert moved.requirements is request.requirements
+
     resized = replace(request, flavor=a_flavor())
-    assert request.requirements.cpu_pinning is not None
     assert resized.requirements.cpu_pinning is None
+
     rebuilt = replace(request, image=Image(properties={'hw_machine_type': 'q35'}))
     assert rebuilt.requirements.properties == {'hw_machine_type': 'q35'}
 
 
-def test_only_what_is_read_is_worked_out():
-    """A part that is nonsense refuses nothing until it is read, and then each time."""
+def test_a_part_is_worked_out_when_read():
+    """An invalid part refuses a request only when the part is read, and then at every
+    read."""
     requirements = a_request(extra_specs={'hw:cpu_policy': 'odd'}).requirements
     assert requirements.feature_traits == set()
     assert not requirements.needs_threads
+
     for _ in range(2):
         with pytest.raises(NoValidHost):
             _ = requirements.cpu_pinning
@@ -464,27 +493,27 @@ NIC = {'name': 'nic', 'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_
 SPEC = {'vendor_id': '10de', 'product_id': '1eb8', 'dev_type': 'type-PCI'}
 
 
-def wanted(text, *aliases, image=None, **specs):
+def pci_requests(text, *aliases, image=None, **specs):
     flavor = a_flavor({'pci_passthrough:alias': text, **specs})
-    return pci_aliases.pci_requests(
-        flavor, image or {}, [json.dumps(each) for each in aliases]
-    )
+    return pci_aliases.pci_requests(flavor, image or {}, list(map(json.dumps, aliases)))
+
+
+def test_flavor_without_alias():
+    """The aliases are not parsed if the flavor names no alias."""
+    assert pci_aliases.pci_requests(a_flavor(), {}, ['no JSON']) == ()
 
 
 def test_aliases():
-    """Aliases of one name are alternatives."""
-    assert pci_aliases.pci_requests(a_flavor(), {}, ['not looked at']) == ()
-    found = wanted('gpu:2, nic:1', GPU, OTHER, NIC)
-    assert found[0] == PciRequest(
-        2, (SPEC, {**SPEC, 'product_id': '1db4'}), alias_name='gpu', request_id='pci-0'
-    )
-    assert found[1].spec == (
-        {'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},
-    )
+    """Aliases with the same name are alternatives."""
+    gpu, nic = pci_requests('gpu:2, nic:1', GPU, OTHER, NIC)
+
+    specs = (SPEC, {**SPEC, 'product_id': '1db4'})
+    assert gpu == PciRequest(2, specs, alias_name='gpu', request_id='pci-0')
+    assert nic.spec == ({'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},)
 
 
 def test_numa_policy():
-    """The flavor's comes before the image's, and that before the alias's."""
+    """The policy of the flavor wins over the image, and the image over the alias."""
     of_image = {'hw_pci_numa_affinity_policy': 'socket'}
     of_flavor = {'hw:pci_numa_affinity_policy': 'required'}
     for image, specs, policy in (
@@ -492,22 +521,23 @@ def test_numa_policy():
         (of_image, {}, 'socket'),
         (of_image, of_flavor, 'required'),
     ):
-        (request,) = wanted('gpu:1', OTHER, image=image, **specs)
+        (request,) = pci_requests('gpu:1', OTHER, image=image, **specs)
         assert request.numa_policy == policy
 
 
 def test_groups():
-    """Where Placement knows the devices there is a request group for each."""
-    found = pci_aliases.request_groups(wanted('gpu:2,nic:1', GPU, NIC))
-    asked = [
-        (each.requester_id, dict(each.resources), set(each.required_traits))
-        for each in found
-    ]
-    assert asked == [
-        ('pci-0-0', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),
-        ('pci-0-1', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),
-        ('pci-1-0', {'CUSTOM_FAST_NIC': 1}, {'CUSTOM_A', 'CUSTOM_B'}),
-    ]
+    """Each device has a request group."""
+    groups = pci_aliases.request_groups(pci_requests('gpu:2,nic:1', GPU, NIC))
+
+    first_gpu, second_gpu, nic = groups
+    assert first_gpu.requester_id == 'pci-0-0'
+    assert second_gpu.requester_id == 'pci-0-1'
+    for gpu in (first_gpu, second_gpu):
+        assert gpu.resources == {'CUSTOM_PCI_10DE_1EB8': 1}
+        assert gpu.required_traits == set()
+    assert nic.requester_id == 'pci-1-0'
+    assert nic.resources == {'CUSTOM_FAST_NIC': 1}
+    assert nic.required_traits == {'CUSTOM_A', 'CUSTOM_B'}
 
 
 @pytest.mark.parametrize(
@@ -519,7 +549,9 @@ def test_groups():
         ('gpu:1', '[', ConfigError, 'no JSON object'),
     ],
 )
-def test_aliases_that_cannot_be(text, alias, error, why):
-    """It is named."""
+def test_invalid_aliases(text, alias, error, why):
+    """The error names the invalid alias."""
+    flavor = a_flavor({'pci_passthrough:alias': text})
+
     with pytest.raises(error, match=why):
-        pci_aliases.pci_requests(a_flavor({'pci_passthrough:alias': text}), {}, [alias])
+        pci_aliases.pci_requests(flavor, {}, [alias])
