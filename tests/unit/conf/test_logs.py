@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log shows of lines that hold secrets."""
+"""Secrets in log lines."""
 
 import io
 import logging
@@ -20,14 +20,13 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """One secret, for one test."""
-    monkeypatch.setattr(
-        redaction.KNOWN, '__dict__', vars(redaction.Secrets([WORD, RANDOM]))
-    )
+    """Know two secrets during a test."""
+    secrets = redaction.Secrets([WORD, RANDOM])
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(secrets))
 
 
 def handled(monkeypatch, formatter):
-    """What a handler of the root logger writes."""
+    """Return the output of a handler of the root logger."""
     output = io.StringIO()
     handler = logging.StreamHandler(output)
     handler.setFormatter(formatter)
@@ -38,14 +37,14 @@ def handled(monkeypatch, formatter):
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """What a handler writes in few words."""
+def output(monkeypatch):
+    """The output of a handler with a short format."""
     return handled(monkeypatch, logging.Formatter('%(name)s: %(message)s'))
 
 
 @pytest.fixture
-def oslo(monkeypatch):
-    """What a handler writes that is set up as the daemon's are."""
+def oslo_output(monkeypatch):
+    """The output of a handler with the format of the daemon."""
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     conf([])
@@ -59,57 +58,59 @@ def oslo(monkeypatch):
         (WORD, WORD, 'no host ***'),
         ('novasched', WORD, f'no host {WORD}'),
         ('nova.filters', WORD, f'no host {WORD}'),
-        # What a library has made may stand in a line of ours.
+        # An error of a library as argument of a line of novasched.
         ('nova.filters', ValueError(WORD), 'no host ***'),
         ('nova.filters', PlacementUnavailable(WORD), f'no host {WORD}'),
         ('nova.filters', f'http://u:{WORD}@h/', 'no host http://***@h/'),
         ('novasched', f'password={WORD}', 'no host password=***'),
         ('novasched', f'x{RANDOM}y', 'no host x***y'),
-        # White space that becomes an escape.
+        # White space becomes an escape.
         ('novasched', f'password:\t{WORD}', r'no host password:\t***'),
         ('novasched', f'password:\n  {WORD}', r'no host password:\n  ***'),
         ('novasched', f'{"x" * 1990}\n{RANDOM}', f'no host {"x" * 1990}\\n***'),
     ],
 )
-def test_lines(said, logger, argument, line):
-    """Lines of libraries hide secrets; ours do where one stands as such. Names of
-    loggers and our own words stay, even if a password is one of them."""
-    logging.getLogger(logger).handle(
-        logging.LogRecord(
-            logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None
-        )
+def test_lines(output, logger, argument, line):
+    """Lines of libraries hide all secrets, lines of novasched only unmistakable
+    secrets. Names of loggers stay, even if the name equals a password."""
+    record = logging.LogRecord(
+        logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None
     )
-    assert said.getvalue() == f'{logger}: {line}\n'
+    logging.getLogger(logger).handle(record)
+
+    assert output.getvalue() == f'{logger}: {line}\n'
 
 
 @pytest.mark.parametrize('space', ['\t', '\n', '\n  '])
-def test_white_space_in_a_sentence(said, space):
-    """Escapes keep no secret from being found: neither in a sentence nor in an error of
-    ours."""
+def test_white_space_in_a_sentence(output, space):
+    """Secrets beside white space are found in messages and in errors of novasched,
+    although the white space becomes an escape."""
     log = logging.getLogger('novasched')
     log.info(f'password:{space}{WORD}')
     try:
         raise PlacementUnavailable(f'password:{space}{WORD}')
     except PlacementUnavailable:
         log.exception('it fails')
-    assert WORD not in said.getvalue().replace('{WORD}', '')
+
+    assert WORD not in output.getvalue().replace('{WORD}', '')
 
 
-def test_a_traceback(said):
-    """Errors in hand hide theirs, for whatever handler reads the record too."""
-    error = ValueError(WORD)
+def test_a_traceback(output):
+    """Tracebacks hide secrets, also in ``exc_text`` for further handlers."""
+    exc_info = (ValueError, ValueError(WORD), None)
     record = logging.LogRecord(
-        'nova.scheduler', logging.DEBUG, __file__, 1, 'x', (), (ValueError, error, None)
+        'nova.scheduler', logging.DEBUG, __file__, 1, 'x', (), exc_info
     )
     logging.getLogger('nova.scheduler').handle(record)
-    assert said.getvalue() == 'nova.scheduler: x\nValueError: ***\n'
+
+    assert output.getvalue() == 'nova.scheduler: x\nValueError: ***\n'
     assert record.exc_text == 'ValueError: ***'
-    assert record.exc_info == (ValueError, error, None)
+    assert record.exc_info == exc_info
 
 
-def test_where_an_error_comes_from(said):
-    """The errors behind an error hide theirs; files and lines of code stay, even if a
-    password is a word in them."""
+def test_the_cause_of_an_error(output):
+    """The causes of an error hide secrets. Files and lines of code stay, even if a word
+    equals a password."""
     redaction.learn(['Outer'])
     log = logging.getLogger('novasched')
     try:
@@ -119,7 +120,8 @@ def test_where_an_error_comes_from(said):
             raise PlacementUnavailable('our Outer words') from inner
     except PlacementUnavailable:
         log.exception('it fails')
-    text = said.getvalue()
+
+    text = output.getvalue()
     assert "raise Outer.Inner(f'no {WORD}')" in text
     assert f'{__name__}.Outer.Inner: no ***\n' in text
     assert text.endswith(
@@ -133,31 +135,33 @@ class Outer:
         """An error of a library."""
 
 
-def test_an_error_in_hand(oslo):
-    """oslo.log adds the error that is handled meanwhile to a line, without its secrets;
-    in front of each line of a traceback stand the logger and the level as they are."""
+def test_a_line_during_an_error(oslo_output):
+    """oslo.log adds the current error to a line, here without secrets. Each line of a
+    traceback begins with the level and the logger, unchanged."""
     redaction.learn(['ERROR', 'amqp'])
     try:
         raise OSError(f'{WORD} is away')
     except OSError:
         logging.getLogger('amqp').error('it fails')
         logging.getLogger('amqp').exception('it fails')
-    first, *others = oslo.getvalue().splitlines()
+
+    first, *traceback = oslo_output.getvalue().splitlines()
     assert ' ERROR amqp [' in first
     assert first.endswith('] it fails: OSError: *** is away')
-    assert all(' ERROR amqp ' in line for line in others)
-    assert any(line.endswith('OSError: *** is away') for line in others)
-    assert WORD not in oslo.getvalue()
+    assert all(' ERROR amqp ' in line for line in traceback)
+    assert any(line.endswith('OSError: *** is away') for line in traceback)
+    assert WORD not in oslo_output.getvalue()
 
 
 def test_a_line_that_is_no_text():
-    """Formatters for stores of logs make dicts."""
+    """A JSON formatter returns a dict in place of a text."""
 
     class Structured(logging.Formatter):
         def format(self, record):
             return {'message': record.getMessage(), 'lines': [RANDOM], 'pid': 7}
 
     record = logging.LogRecord('amqp', logging.DEBUG, __file__, 1, WORD, (), None)
+
     assert Hiding(Structured()).format(record) == {
         'message': '***',
         'lines': ['***'],
@@ -165,8 +169,8 @@ def test_a_line_that_is_no_text():
     }
 
 
-def test_a_thread_that_ends(said):
-    """It ends in the log instead of on the standard error."""
+def test_a_thread_that_ends(output):
+    """The error of a thread goes to the log instead of the standard error."""
 
     def fail():
         raise ValueError(WORD)
@@ -174,15 +178,18 @@ def test_a_thread_that_ends(said):
     thread = threading.Thread(target=fail)
     thread.start()
     thread.join()
-    assert said.getvalue().startswith(
+
+    assert output.getvalue().startswith(
         'novasched: Unhandled error in a thread\nTraceback'
     )
-    assert said.getvalue().endswith('ValueError: ***\n')
+    assert output.getvalue().endswith('ValueError: ***\n')
 
 
-def test_once(said):
-    """Done twice it is as if done once."""
+def test_hide_secrets_twice(output):
+    """The second call changes nothing."""
     before = logging.root.handlers[0].formatter
+
     hide_secrets()
+
     assert logging.root.handlers[0].formatter is before
     assert isinstance(before, Hiding)

@@ -22,14 +22,13 @@ WHY = {
 
 @pytest.fixture
 def read(load):
-    """The value of an option of this text in nova.conf."""
+    """A function that reads an option of a text in nova.conf."""
 
-    def _read(option, text):
-        return getattr(
-            loading.service_settings(load(f'[novasched]\n{option} = {text}\n')), option
-        )
+    def read_option(option, text):
+        conf = load(f'[novasched]\n{option} = {text}\n')
+        return getattr(loading.service_settings(conf), option)
 
-    return _read
+    return read_option
 
 
 @pytest.mark.parametrize(
@@ -62,60 +61,55 @@ def read(load):
     ],
 )
 def test_values(read, option, text, value):
-    """An address is shown as it is written. A URL without a path gets the one at which
-    collectors listen. What is empty is none."""
-    found = read(option, text)
-    assert found == value
-    assert not isinstance(found, Address) or str(found) == text
+    """The text of an address equals the text in nova.conf. A URL without a path gets the
+    default path of collectors. An empty value is None."""
+    setting = read(option, text)
+
+    assert setting == value
+    if isinstance(setting, Address):
+        assert str(setting) == text
 
 
 @pytest.mark.parametrize(
     ('option', 'text'),
     [
-        *(
-            (BIND, text)
-            for text in (
-                '18774',
-                'localhost',
-                ':18774',
-                '::1:18774',
-                '[::1]',
-                '[::1]18774',
-                'a:b',
-                'a:0',
-                'a:65536',
-                'a:-1',
-                'a b:1',
-                'user:word@a:1',
-                'http://a:1',
-                'a:1/metrics',
-                '[a]:1',
-                'a:٣',
-            )
-        ),
-        *((HEALTH, text) for text in ('unix:', 'unix:x', '/run/x.sock')),
-        *(
-            (ENDPOINT, text)
-            for text in (
-                'collector:4318',
-                'localhost',
-                'true',
-                'grpc://collector:4317',
-                'http://',
-                'http:///v1/traces',
-                'http://collector:0',
-                'http://collector:99999',
-                'http://collector:port',
-                'http://[::1',
-                'http://one two',
-                'http://collector/?token=x',
-                'http://collector/#x',
-            )
-        ),
+        (BIND, '18774'),
+        (BIND, 'localhost'),
+        (BIND, ':18774'),
+        (BIND, '::1:18774'),
+        (BIND, '[::1]'),
+        (BIND, '[::1]18774'),
+        (BIND, 'a:b'),
+        (BIND, 'a:0'),
+        (BIND, 'a:65536'),
+        (BIND, 'a:-1'),
+        (BIND, 'a b:1'),
+        (BIND, 'user:word@a:1'),
+        (BIND, 'http://a:1'),
+        (BIND, 'a:1/metrics'),
+        (BIND, '[a]:1'),
+        (BIND, 'a:٣'),
+        (HEALTH, 'unix:'),
+        (HEALTH, 'unix:x'),
+        (HEALTH, '/run/x.sock'),
+        (ENDPOINT, 'collector:4318'),
+        (ENDPOINT, 'localhost'),
+        (ENDPOINT, 'true'),
+        (ENDPOINT, 'grpc://collector:4317'),
+        (ENDPOINT, 'http://'),
+        (ENDPOINT, 'http:///v1/traces'),
+        (ENDPOINT, 'http://collector:0'),
+        (ENDPOINT, 'http://collector:99999'),
+        (ENDPOINT, 'http://collector:port'),
+        (ENDPOINT, 'http://[::1'),
+        (ENDPOINT, 'http://one two'),
+        (ENDPOINT, 'http://collector/?token=x'),
+        (ENDPOINT, 'http://collector/#x'),
     ],
 )
-def test_values_that_cannot_be(read, option, text):
-    """They stop the start, with the option, the value and why in one line."""
+def test_invalid_values(read, option, text):
+    """An invalid value is an error with the option, the value and the reason in one
+    line."""
     with pytest.raises(ConfigError) as error:
         read(option, text)
     assert str(error.value) == f'[novasched] {option} = {text}: {WHY[option]}'
@@ -129,27 +123,30 @@ def test_values_that_cannot_be(read, option, text):
         ('state_path = $pybasedir\npybasedir=/y', '/y'),
     ],
 )
-def test_where_probes_ask_by_default(load, text, path):
-    """Below nova's folder of state, also where that is as in nova's sample
-    configuration."""
-    found = loading.service_settings(load(f'[DEFAULT]\n{text}\n')).health_bind
-    assert found == SocketFile(f'{path}/novasched/health.sock')
+def test_default_of_health_bind(load, text, path):
+    """The default is a socket in ``state_path``, also if ``state_path`` is set as in
+    the sample configuration of nova."""
+    service = loading.service_settings(load(f'[DEFAULT]\n{text}\n'))
+
+    assert service.health_bind == SocketFile(f'{path}/novasched/health.sock')
 
 
 @pytest.mark.parametrize('text', ['http://me:Kraken77@col:port', 'http://Kraken77@h:0'])
-def test_a_password_in_a_value_that_cannot_be(read, text):
-    """It is not shown."""
+def test_a_password_in_an_invalid_value(read, text):
+    """The error hides the password."""
     with pytest.raises(ConfigError) as error:
         read(ENDPOINT, text)
+
     assert 'tracing_endpoint' in hide(error.value)
     assert 'Kraken77' not in hide(error.value)
 
 
 @pytest.mark.parametrize('host', ['127.0.0.1', 'localhost', '::1'])
 def test_listening(host):
-    """Names and numbers of either family can be listened on."""
+    """Host names, IPv4 and IPv6 addresses can be listened on."""
     if host == '::1' and not socket.has_dualstack_ipv6():
         pytest.skip('no IPv6 here')
+
     address = Address(host, free_port())
     with listen(address, 'option'), socket.create_connection((host, address.port), 5):
         pass

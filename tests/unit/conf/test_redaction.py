@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is hidden in texts, and what is left to be read."""
+"""Secrets that are hidden in texts, and words that stay."""
 
 import pytest
 
@@ -48,8 +48,8 @@ from novasched.conf.redaction import Secrets, is_random, is_telling
     ],
 )
 def test_hidden(value, text, shown):
-    """From texts of libraries secrets go, whole and in the pieces of a wrong parse;
-    hosts, users and names of which they are a part stay."""
+    """Texts of libraries hide secrets as a whole, and the pieces of a wrong parse.
+    Hosts, users and longer names stay."""
     assert Secrets([value]).hide(text) == shown
 
 
@@ -83,13 +83,12 @@ def test_hidden(value, text, shown):
     ],
 )
 def test_redacted(value, text, shown):
-    """From texts of our own a secret goes where it stands as one, and a random one
-    anywhere."""
+    """Texts of novasched hide unmistakable secrets, and random secrets anywhere."""
     assert Secrets([value]).redact(text) == shown
 
 
 TOO_SHORT = '9f86d081884'
-RANDOM = '9f86d081884c7d659a2f', 'kG7bQz2mXw9RtLp4', 'q7Rz-0fK2-99xW'
+RANDOM = ('9f86d081884c7d659a2f', 'kG7bQz2mXw9RtLp4', 'q7Rz-0fK2-99xW')
 CHOSEN = (
     TOO_SHORT,
     'nova',
@@ -104,7 +103,7 @@ CHOSEN = (
 
 @pytest.mark.parametrize('secret', [*RANDOM, *CHOSEN])
 def test_random(secret):
-    """What is drawn stands in no other line by chance; what people choose does."""
+    """A generated secret is random, a secret that people choose is not."""
     assert is_random(secret) is (secret in RANDOM)
 
 
@@ -123,5 +122,5 @@ def test_random(secret):
     ],
 )
 def test_telling(name, value, telling):
-    """An option is secret by its name, or since its value is a URL."""
+    """An option is secret by its name, or if its value is a URL."""
     assert is_telling(name, value) is telling

@@ -13,8 +13,12 @@ from novasched.service import build
 
 @pytest.fixture
 def read(load):
-    """The settings that a nova.conf of this text gives."""
-    return lambda text: loading.settings(load(text))
+    """A function that reads the settings of a nova.conf."""
+
+    def read_settings(text):
+        return loading.settings(load(text))
+
+    return read_settings
 
 
 @pytest.mark.parametrize(
@@ -37,7 +41,8 @@ def read(load):
         ('[DEFAULT]\nscheduler_host_subset_size = 3', 'host_subset_size', 3),
         ('[DEFAULT]\nram_weight_multiplier = -1', 'ram_weight_multiplier', -1.0),
         (
-            '[DEFAULT]\nscheduler_driver = nova.scheduler.filter_scheduler.FilterScheduler',
+            '[DEFAULT]\n'
+            'scheduler_driver = nova.scheduler.filter_scheduler.FilterScheduler',
             'driver',
             'filter_scheduler',
         ),
@@ -58,55 +63,58 @@ def read(load):
         ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
     ],
 )
-def test_options_and_their_older_spellings(read, text, field, value):
-    """An option is read where any release since Mitaka has it; others are left
-    alone."""
+def test_options_and_older_names(read, text, field, value):
+    """Options are read by the names of all releases since Mitaka. Unknown options are
+    ignored."""
     assert getattr(read(text), field) == value
 
 
 def test_secrets_of_all_folders_are_learned(tmp_path):
-    """Also where there are several, of which the last one is not all that is read."""
-    for number in range(2):
+    """Several ``--config-dir`` are read, not only the last."""
+    for number, group in enumerate(('database', 'api_database')):
         folder = tmp_path / str(number)
         folder.mkdir()
         url = f'mysql://nova:k3pt-quiet-{number}@h/n'
-        (folder / 'a.conf').write_text(
-            f'[{("database", "api_database")[number]}]\nconnection = {url}'
-        )
+        (folder / 'a.conf').write_text(f'[{group}]\nconnection = {url}')
     (tmp_path / 'nova.conf').touch()
+
     options = [
         f'--config-file={tmp_path}/nova.conf',
-        *(f'--config-dir={tmp_path}/{x}' for x in '01'),
+        f'--config-dir={tmp_path}/0',
+        f'--config-dir={tmp_path}/1',
     ]
     conf = loading.load(options, 'novasched')
+
     assert None not in (conf.database.connection, conf.api_database.connection)
     assert redact('k3pt-quiet-0, k3pt-quiet-1') == '***, ***'
 
 
 def test_the_settings_of_the_process(load):
-    """What no decision depends on; where a value is left empty, the default counts. An
-    empty nova.conf gives the defaults of the models, which stand there alone."""
+    """An empty value of an option means its default. An empty nova.conf gives the
+    defaults of the settings."""
 
     def read(text):
         return loading.service_settings(load(text))
 
     assert loading.settings(load('')) == Settings()
+
     records = '/var/lib/nova/novasched/decisions.sqlite'
-    assert read('') == ServiceSettings(
-        host=socket.gethostname(), decisions_file=records
-    )
+    host = socket.gethostname()
+    assert read('') == ServiceSettings(host=host, decisions_file=records)
+
     assert read('[novasched]\ndecisions_file =').decisions_file is None
     assert read('[scheduler]\nworkers = 0').workers == 1
     assert read('[scheduler]\nworkers =').workers == 1
-    assert read(
-        '[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:18774'
-    ) == ServiceSettings(
-        host='h', metrics_bind=Address('::1', 18774), decisions_file=records
+
+    text = '[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:18774'
+    address = Address('::1', 18774)
+    assert read(text) == ServiceSettings(
+        host='h', metrics_bind=address, decisions_file=records
     )
 
 
-def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
-    """The operator hears of the value that is taken instead."""
+def test_a_down_time_below_the_report_interval(read, caplog):
+    """The log has the value that is used instead."""
     read('[DEFAULT]\nservice_down_time = 10')
     assert caplog.messages == [
         'service_down_time (10 s) must exceed report_interval (10 s), using 25 s'
@@ -140,14 +148,14 @@ def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
     ],
 )
 def test_bad_value_is_named(read, group, setting, why):
-    """A value that cannot be used is refused with option and value, by the option's
-    newer name."""
+    """The error of an invalid value has the current name of the option and the
+    value."""
     with pytest.raises(ConfigError) as error:
         read(f'[{group}]\n{setting}')
     assert str(error.value) == f'[{group}] {setting}: {why}'
-    with pytest.raises(
-        ConfigError, match=r'^\[scheduler\] max_attempts = 0: Should be'
-    ):
+
+    by_current_name = r'^\[scheduler\] max_attempts = 0: Should be'
+    with pytest.raises(ConfigError, match=by_current_name):
         read('[DEFAULT]\nscheduler_max_attempts = 0')
 
 
@@ -167,7 +175,7 @@ def test_a_missing_file_is_named():
     ],
 )
 def test_ratios(setting, good, bad):
-    """Names with numbers in their order, and whatever is neither."""
+    """The parser returns the pairs in order, and the invalid elements."""
     assert parse_ratios(setting) == (good, bad)
 
 
@@ -179,35 +187,50 @@ def test_ratios(setting, good, bad):
     ],
 )
 def test_without_neutron(load, caplog, settings, level):
-    """It need not be configured; the log says what is not done then, the louder if it
-    was to be done."""
+    """Without ``[neutron]``, the log says so; as a warning if an option needs
+    Neutron."""
     caplog.set_level('INFO')
-    assert (
-        build._neutron(load(''), Settings(**settings), ServiceSettings(), None) is None
-    )
+
+    neutron = build._neutron(load(''), Settings(**settings), ServiceSettings(), None)
+
+    assert neutron is None
     (record,) = caplog.records
     assert record.levelname == level
     assert '[neutron] auth_type is not set' in record.getMessage()
 
 
 def test_with_neutron(load):
-    """nova's own options say where Neutron is and how often to try."""
-    text = '[neutron]\nauth_type = none\nendpoint_override = http://n:9696\nhttp_retries = 5'
-    conf = load(text)
+    """``[neutron]`` has the endpoint and the number of retries."""
+    conf = load("""
+[neutron]
+auth_type = none
+endpoint_override = http://n:9696
+http_retries = 5
+""")
+    service = loading.service_settings(conf)
     placement = SimpleNamespace(aggregates=frozenset)
-    neutron = build._neutron(
-        conf, Settings(), loading.service_settings(conf), placement
-    )
+
+    neutron = build._neutron(conf, Settings(), service, placement)
+
     assert neutron.http.get_endpoint() == 'http://n:9696'
-    assert (neutron.http.service_type, neutron.http.connect_retries) == ('network', 5)
+    assert neutron.http.service_type == 'network'
+    assert neutron.http.connect_retries == 5
 
 
-def test_ratios_that_cannot_be_read(load, caplog):
-    """They are left out, and nova's line says which."""
-    text = '[metrics]\nweight_setting = a=1, b, c=x\n[filter_scheduler]\nimage_props_weight_setting = =1'
-    settings = loading.settings(load(text))
+def test_invalid_ratios(load, caplog):
+    """The log lists the invalid elements in the words of nova."""
+    conf = load("""
+[metrics]
+weight_setting = a=1, b, c=x
+[filter_scheduler]
+image_props_weight_setting = =1
+""")
+
+    settings = loading.settings(conf)
+
     assert settings.metrics_weight_setting == ('a=1', 'b', 'c=x')
-    assert [record.getMessage() for record in caplog.records] == [
-        'Ignoring the invalid elements of the option filter_scheduler.image_props_weight_setting: =1',
-        'Ignoring the invalid elements of the option metrics.weight_setting: b, c=x',
+    ignoring = 'Ignoring the invalid elements of the option'
+    assert caplog.messages == [
+        f'{ignoring} filter_scheduler.image_props_weight_setting: =1',
+        f'{ignoring} metrics.weight_setting: b, c=x',
     ]

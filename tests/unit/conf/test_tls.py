@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of TLS that cannot be used are told by the option that names them."""
+"""Errors of TLS files name the option."""
 
 import pytest
 import sqlalchemy as sa
@@ -9,14 +9,13 @@ from novasched.cells.engines import checked
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
 
-NAMES = 'ca', 'cert', 'key'
+NAMES = ('ca', 'cert', 'key')
 URL = 'mysql+pymysql://nova:p%40ss@db.example/nova'
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Paths by name: an authority, two certificates with their keys, and what is
-    none."""
+    """Paths by name: an authority, two certificates with keys, and a text file."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / 'ca')
     for name in ('one', 'two'):
@@ -25,7 +24,11 @@ def files(tmp_path):
         issued.private_key_pem.write_to_path(tmp_path / f'{name}.key')
         issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f'{name}.both')
     (tmp_path / 'text').write_text('no PEM\n')
-    return lambda name: str(tmp_path / name)
+
+    def path_of(name):
+        return str(tmp_path / name)
+
+    return path_of
 
 
 @pytest.mark.parametrize(('authority', 'certificate', 'key', 'wrong'), [
@@ -44,21 +47,23 @@ def files(tmp_path):
     (None, 'one.cert', None, 'cert = {}: no certificate in PEM format'),
 ])  # fmt: skip
 def test_files(files, authority, certificate, key, wrong):
-    """What cannot be used is named with its option; what is not named is left."""
-    paths = [
-        None if name is None else files(name) for name in (authority, certificate, key)
-    ]
+    """The error has the option and the path. An option without a path is skipped."""
+    paths = dict.fromkeys(NAMES)
+    for option, name in zip(NAMES, (authority, certificate, key), strict=True):
+        if name is not None:
+            paths[option] = files(name)
+
     if wrong is None:
-        tls.check_files(dict(zip(NAMES, paths, strict=True)))
+        tls.check_files(paths)
         return
     with pytest.raises(ConfigError) as raised:
-        tls.check_files(dict(zip(NAMES, paths, strict=True)))
+        tls.check_files(paths)
     option = wrong.partition(' ')[0]
-    assert str(raised.value).startswith(wrong.format(paths[NAMES.index(option)]))
+    assert str(raised.value).startswith(wrong.format(paths[option]))
 
 
 @pytest.mark.parametrize(
-    ('asked', 'given'),
+    ('query', 'checked_query'),
     [
         ('', {}),
         ('charset=utf8', {'charset': 'utf8'}),
@@ -90,17 +95,23 @@ def test_files(files, authority, certificate, key, wrong):
         ),
     ],
 )
-def test_what_a_url_wants_verified(files, asked, given):
-    """With an authority, what PyMySQL understands stands in the place of what it would
-    forget the authority for; the rest of the URL stays."""
-    url = sa.make_url(checked(f'{URL}?{asked}'.replace('=CA', f'={files("ca")}'), 'db'))
-    assert {k: 'CA' if v == files('ca') else v for k, v in url.query.items()} == given
+def test_verification_in_a_url(files, query, checked_query):
+    """With an authority, parameters with which PyMySQL would ignore the authority are
+    replaced. The remaining URL stays."""
+    text = f'{URL}?{query}'.replace('=CA', f'={files("ca")}')
+
+    url = sa.make_url(checked(text, 'db'))
+
+    expected = dict(checked_query)
+    if 'ssl_ca' in expected:
+        expected['ssl_ca'] = files('ca')
+    assert dict(url.query) == expected
     assert url.set(query={}) == sa.make_url(URL)
 
 
-def test_other_parameters():
-    """One that nobody knows would otherwise stop the first connection; other drivers
-    have parameters of their own."""
+def test_unknown_parameters():
+    """An unknown parameter of PyMySQL is an error at the start. Parameters of further
+    drivers are not checked."""
     with pytest.raises(ConfigError, match='there is no parameter ssl_veirfy_cert'):
         checked(f'{URL}?ssl_veirfy_cert=true', '[database] connection')
     for url in ('sqlite://', 'postgresql+psycopg2://u:p@h/d?sslmode=require'):
