@@ -101,6 +101,7 @@ class Neutron:
         """
         query = urlencode(parameters, doseq=True)
         try:
+            # All failures become NetworkUnavailable below, also errors of HTTP.
             response = self.http.get(f'/v2.0/{resource}?{query}', raise_exc=False)
         except (ks_exc.ClientException, OSError) as error:
             # OSError: a file for TLS cannot be read.

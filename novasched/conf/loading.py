@@ -115,6 +115,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
             *loading.get_session_conf_options(),
             *loading.get_adapter_conf_options(),
         ]
+        # The lists have new objects at each call, so no other caller sees the defaults.
         for option in client_options:
             option.default = defaults.get(option.dest, option.default)
         groups.setdefault(group, []).extend(client_options)
@@ -152,10 +153,12 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
             '--config-file', files, f'not UTF-8: {error.reason}'
         ) from None
     except RecursionError:
+        # oslo.config follows a reference of an option to itself without end.
         raise _bad_reference(merged(map(parsed, _files(args, prog)))) from None
     except cfg.Error as error:
         raise ConfigError('command line', ' '.join(args), hide(error)) from None
 
+    # From here on, texts of libraries may quote values of options.
     learn(secret_values(_written(conf)))
     learn(secret_values(environment()))
     return conf

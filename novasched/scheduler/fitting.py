@@ -185,6 +185,7 @@ def far_devices(
     if not place:
         return 0
 
+    # None: a device of an unknown cell is not far.
     near = {None, *(cell.host_cell for cell in place.cells)}
     node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
     count = 0
@@ -211,6 +212,7 @@ def after(
 
     cells: Sequence[int] = ()
     sockets: Mapping[int, int | None] = {}
+    # Cells first: the PCI NUMA policies look at the cells of the guest.
     if topology and guest:
         sockets = _sockets(topology)
         if place:

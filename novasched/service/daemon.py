@@ -300,6 +300,7 @@ def run(conf: cfg.ConfigOpts) -> int:
             sections = {
                 'Decisions': scheduler.decisions,
             }
+            # Again after the fork, with the sections of the worker.
             runtime.report_on_signal(conf, sections)
             return scheduler
 

@@ -46,6 +46,7 @@ class Aggregate:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
+        # The metadata cannot be hashed.
         return self.id
 
 
@@ -162,6 +163,7 @@ class Host:
         )
 
     def __str__(self) -> str:
+        # The text of a HostState in the logs of nova.
         return (
             f'({self.host}, {self.nodename}) ram: {self.free_ram_mb}MB '
             f'disk: {self.free_disk_mb}MB io_ops: {self.num_io_ops} '

@@ -85,6 +85,7 @@ class Pages(NamedTuple):
         return self.total - self.used - self.reserved
 
 
+# No slots: a cached_property is stored in __dict__.
 @dataclass(frozen=True)
 class HostCell:
     """A host NUMA cell. Memory is in MiB.
@@ -137,6 +138,8 @@ class HostCell:
         """
         free = self.free_pcpus
         if not self.siblings:
+            # A list: tuple() of a generator is slower, and this runs for every cell of
+            # every host.
             return tuple([(cpu,) for cpu in sorted(free)])
 
         cores = []
@@ -150,6 +153,7 @@ class HostCell:
     def cores_with(self) -> Sequence[int]:
         """At index n, the number of cores with at least n free CPUs."""
         sizes = list(map(len, self.free_cores))
+        # From the widest cores down, so that the sums count the wider cores as well.
         exactly = [sizes.count(n) for n in range(self.threads, -1, -1)]
         return tuple(accumulate(exactly))[::-1]
 
@@ -207,6 +211,7 @@ def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
     return threads, frozenset().union(*siblings)
 
 
+# No slots: a cached_property is stored in __dict__.
 @dataclass(frozen=True)
 class HostTopology:
     """The cells of a host, in the reported order."""

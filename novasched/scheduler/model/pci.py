@@ -52,6 +52,7 @@ class Pool:
     tags: Mapping[str, str | None] = field(default_factory=dict)
 
     def __hash__(self) -> int:
+        # The tags cannot be hashed. Equal pools have equal counts.
         return self.count
 
     def get(self, name: str) -> str | int | None:

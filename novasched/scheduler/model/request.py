@@ -167,6 +167,7 @@ class Request:
             properties = self.image.properties
         current = self.requirements
         if current.flavor is not self.flavor or current.properties is not properties:
+            # The dataclass is frozen.
             object.__setattr__(
                 self, 'requirements', Requirements(self.flavor, properties)
             )

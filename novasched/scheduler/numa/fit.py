@@ -176,7 +176,7 @@ def _pci_kind(cell: HostCell, pci_cells: Mapping[int, int]) -> Hashable:
 
 
 def _refusal(host: HostTopology, guest: GuestTopology) -> str | None:
-    """Return why no host cell needs to be tried, None otherwise."""
+    """Return why the guest fits no host cells, as far as a glance tells."""
     if not guest.cells:
         return 'the guest has no cells'
     if len(host.cells) < len(guest.cells):
@@ -366,7 +366,7 @@ def _no_choice(choice: _CellChoice, pci_check: PciCheck | None) -> str:
 def consume_cells(host: HostTopology, fit: Fit, guest: GuestTopology) -> HostTopology:
     """Return the host topology after the guest took its cells.
 
-    :raises ValueError: the CPUs are pinned already: the fit is the fit of another host.
+    :raises ValueError: the CPUs are pinned already: the fit is for another host.
     """
     placed = {}
     for place, guest_cell in zip(fit.cells, guest.cells, strict=True):

@@ -259,7 +259,8 @@ def pin(
     cpus: Iterable[int]
     all_cpus: Iterable[int]
     if guest.cpu_thread_policy == ISOLATE:
-        cpus = all_cpus = _first_cpus_of_free_cores(host)
+        all_cpus = _first_cpus_of_free_cores(host)
+        cpus = all_cpus
     else:
         cpus = _cpus_filling_cores(host, guest)
         all_cpus = chain.from_iterable(host.free_cores)

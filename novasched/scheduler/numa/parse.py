@@ -28,7 +28,7 @@ Data = TypeVar('Data')
 
 
 class _Object(Struct, Generic[Data]):
-    """A versioned object; subclasses check the name and the version."""
+    """A versioned object. Only the name and version of the topology are checked."""
 
     data: Data = field(name='nova_object.data')
 

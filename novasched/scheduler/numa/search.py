@@ -23,11 +23,11 @@ For a larger set, the answer is False only if every subset is refused.
 
 
 def bottleneck(masks: Sequence[int], free: int) -> tuple[int, int] | None:
-    """Return guest cells that the host cells in ``free`` are too few for.
+    """Find guest cells with too few host cells in ``free``.
 
-    The answer has two masks: the guest cells, and all host cells in ``free`` that fit
-    the guest cells. By Hall's theorem the first mask has more bits than the second.
-    None means that all guest cells can be assigned.
+    None means that all guest cells can be assigned. Otherwise the answer has two masks:
+    guest cells, and all host cells in ``free`` that fit any of these guest cells. By
+    Hall's theorem the first mask has more bits than the second.
     """
     owners: dict[int, int] = {}
     assigned = 0
@@ -133,7 +133,11 @@ class Search:
         return tuple(chosen)
 
     def _assign(self, used: int, free: int) -> tuple[int, ...] | None:
-        """Assign the remaining guest cells; the next is the number of used cells."""
+        """Assign the remaining guest cells.
+
+        Guest cells are assigned in order, so the number of used host cells is the index
+        of the next guest cell.
+        """
         guest = used.bit_count()
         if guest == len(self.masks):
             if self._accepts(used):

@@ -23,6 +23,7 @@ from novasched.scheduler.requirements import cpus, features
 
 WISHES = ('preferred', 'avoided')
 """Values of ``trait:`` for TraitsWeigher."""
+# Placement accepts suffixes of letters, digits, _ and - since microversion 1.33.
 _GROUP_KEY = re.compile(r'\A(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
 
 
@@ -70,6 +71,7 @@ class Requirements:
 
         Unlike the other parts, this part never raises NoValidHost.
         """
+        # The raw values, without the checks of cpu_pinning and hyperthreading.
         specs = self.flavor.extra_specs
         properties = self.properties
         threads = (

@@ -63,6 +63,8 @@ def cpu_pinning(flavor: Flavor, properties: Mapping[str, Any]) -> CpuPinning | N
     else:
         return None
     floating = flavor.vcpus - pinned
+    # Isolated emulator threads need a PCPU beside the vCPUs (spec
+    # libvirt-emulator-threads-policy).
     if emulator_policy == ISOLATE:
         pinned += 1
     return CpuPinning(policy, pinned, floating)
@@ -101,6 +103,7 @@ def dedicated_cpus(flavor: Flavor, properties: Mapping[str, Any]) -> set[int]:
         raise NoValidHost(f'No host has {flavor.vcpus} CPUs.')
     all_cpus = set(range(flavor.vcpus))
 
+    # nova refuses a mask of all vCPUs: a mixed instance has a floating vCPU.
     dedicated_mask = specs.get('hw:cpu_dedicated_mask')
     dedicated = _masked('hw:cpu_dedicated_mask', dedicated_mask, all_cpus)
     if dedicated == all_cpus:
