@@ -193,8 +193,8 @@ class RunningScheduler:
 
         for task in self.tasks:
             task.stop()
-        # A task may wait for a database that does not answer. Such a task must not
-        # delay the end, so threads wait for the tasks, and nobody for the threads.
+        # A task may hang on a database that does not answer. Threads wait for the tasks,
+        # so that the end of the process waits for a limited time only.
         executor = futures.ThreadPoolExecutor(max(1, len(self.tasks)), 'last')
         waits = [executor.submit(task.wait) for task in self.tasks]
         futures.wait(waits, timeout=TASKS_TIMEOUT_S)
