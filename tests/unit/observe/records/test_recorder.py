@@ -38,6 +38,7 @@ from novasched.observe.records.store import (
 )
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
+from novasched.scheduler.model.basis import FRESH
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, Decided, keep
 
@@ -97,7 +98,7 @@ def test_decisions_that_are_counted():
 
     recorder = DecisionRecorder(Settings(decisions_kept=0), count=count)
     requests = named(*map(str, range(module.MAX_WAITING_RECORDS + 5)))
-    first, *others = [Decision(request, 1, 0.0, 0.0) for request in requests]
+    first, *others = [Decision(request, FRESH, 1, 0.0, 0.0) for request in requests]
     recorder(first)
     assert begun.wait(10)
     for decision in others:
@@ -538,7 +539,7 @@ def test_records_that_are_dropped(caplog):
     now = [1000.0]
     hold = Held()
     recorder = DecisionRecorder(Settings(), observers=[hold], monotonic=lambda: now[0])
-    decision = Decision(a_request(), 1, 0.0, 0.0)
+    decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)
 
     def overrun(number):
         hold.busy.clear()
@@ -602,7 +603,7 @@ def test_what_a_request_does_for_its_record():
     """Its thread puts a reference to the decision into a queue, and works nothing
     out."""
     recorder = DecisionRecorder(Settings())
-    decision = Decision(a_request(), 1, 0.0, 0.0)
+    decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)
     entered = set()
 
     def note(frame, event, _):
