@@ -20,16 +20,11 @@ import prometheus_client
 from prometheus_client import values
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from novasched.cells.database import Database
-from novasched.cells.snapshot import HostReader
 from novasched.concurrency import loopingcall
-from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.web.server import Environ, StartResponse
-from novasched.placement.client import PlacementClient
-from novasched.rpc.notifications.sender import QueuedNotifier
-from novasched.rpc.oslo_messaging_internals import MessageCounts, RpcServer
+from novasched.observe.worker_view import WorkerView
+from novasched.rpc.oslo_messaging_internals import MessageCounts
 from novasched.scheduler.decision import RESULTS, STEPS, Decision
-from novasched.scheduler.model.host import HostSnapshot
 
 COUNTER = 'counter'
 GAUGE = 'gauge'
@@ -328,19 +323,20 @@ class DecisionCounters:
 class Sampler:
     """Copies values of the worker's parts to metrics. One thread at a time may call it.
 
-    :param sources: functions that read a metric: one value, or values by labels.
+    :param sources: functions that read a metric from the view: one value, or values by
+        labels.
     :param waits: waiting times of messages, in seconds. A sample takes them out.
     """
 
     instruments: Instruments
-    sources: Mapping[Metric, Callable[[], float | Samples]]
+    sources: Mapping[Metric, Callable[[WorkerView], float | Samples]]
     waits: deque[float]
     _before: dict[Metric, Samples] = field(default_factory=dict)
 
-    def __call__(self) -> None:
+    def __call__(self, view: WorkerView) -> None:
         """Take a sample."""
         for metric, read in self.sources.items():
-            value = read()
+            value = read(view)
             if not isinstance(value, Mapping):
                 value = {(): value}
             self._expose(metric, value)
@@ -371,61 +367,54 @@ class WorkerMetrics:
         self.messages = MessageCounts(wait_seconds=self._waits)
 
     def sample(
-        self,
-        hosts: HostReader,
-        placement: PlacementClient,
-        own: Database,
-        notifier: QueuedNotifier | None,
-        records: DecisionRecorder,
-        server: RpcServer,
+        self, read_view: Callable[[], WorkerView]
     ) -> loopingcall.FixedIntervalLoopingCall:
-        peers = hosts.pending_claims.peers
+        """Start to sample the state of the worker once a second.
+
+        :returns: the task, which the caller stops.
+        """
         messages = self.messages
         version = importlib.metadata.version('novasched')
-        sources: dict[Metric, Callable[[], float | Samples]] = {
-            WORKERS: lambda: 1,
-            BUILD: lambda: {(version,): 1},
-            MESSAGES_WAITING: lambda: server.waiting,
-            MESSAGES_IN_PROGRESS: lambda: server.in_progress,
-            MESSAGES_DROPPED: lambda: messages.dropped,
-            CASTS: lambda: {
+        sources: dict[Metric, Callable[[WorkerView], float | Samples]] = {
+            WORKERS: lambda view: 1,
+            BUILD: lambda view: {(version,): 1},
+            MESSAGES_WAITING: lambda view: view.waiting,
+            MESSAGES_IN_PROGRESS: lambda view: view.in_progress,
+            MESSAGES_DROPPED: lambda view: messages.dropped,
+            CASTS: lambda view: {
                 ('handled',): messages.handled,
                 ('ignored',): messages.ignored,
             },
-            SNAPSHOT_AGE: lambda: _age(hosts.host_snapshot),
-            SNAPSHOT_HOSTS: lambda: len(hosts.host_snapshot.hosts),
-            ROWS_REFRESHED: lambda: hosts.refreshed,
-            PENDING_CLAIMS: hosts.pending_claims.count,
-            PEERS: lambda: peers.part[1] - 1 if peers else 0,
-            PEER_MESSAGES_MISSED: lambda: peers.missed if peers else 0,
-            PEERS_LATE: lambda: peers.late if peers else 0,
-            CLAIMS_GIVEN_BACK: lambda: hosts.pending_claims.given_back,
-            BREAKER_OPEN: lambda: _open_breakers(hosts, placement, own),
-            CLEANUPS: lambda: placement.pending_deletions,
-            RECORDS_DROPPED: lambda: records.dropped,
-            NOTIFICATIONS_DROPPED: lambda: notifier.dropped if notifier else 0,
+            SNAPSHOT_AGE: _snapshot_age,
+            SNAPSHOT_HOSTS: lambda view: len(view.hosts),
+            ROWS_REFRESHED: lambda view: view.rows_refreshed,
+            PENDING_CLAIMS: lambda view: view.pending_claims,
+            PEERS: lambda view: view.peers.count if view.peers else 0,
+            PEER_MESSAGES_MISSED: lambda view: view.peers.missed if view.peers else 0,
+            PEERS_LATE: lambda view: view.peers.late if view.peers else 0,
+            CLAIMS_GIVEN_BACK: lambda view: view.claims_given_back,
+            BREAKER_OPEN: _open_breakers,
+            CLEANUPS: lambda view: view.pending_deletions,
+            RECORDS_DROPPED: lambda view: view.records_dropped,
+            NOTIFICATIONS_DROPPED: lambda view: view.notifications_dropped,
         }
         sampler = Sampler(self._instruments, sources, self._waits)
-        task = loopingcall.FixedIntervalLoopingCall(sampler)
+        task = loopingcall.FixedIntervalLoopingCall(lambda: sampler(read_view()))
         task.start(interval=SAMPLE_INTERVAL_S, stop_on_exception=False)
         return task
 
 
-def _age(host_snapshot: HostSnapshot) -> Samples:
+def _snapshot_age(view: WorkerView) -> Samples:
     """Seconds since the hosts were read; no value before the first reading."""
-    age = time.monotonic() - host_snapshot.read_at
-    if age < math.inf:
-        return {(): age}
-    return {}
+    if view.read_at is None:
+        return {}
+    return {(): time.monotonic() - view.read_at}
 
 
-def _open_breakers(
-    hosts: HostReader, placement: PlacementClient, own: Database
-) -> Samples:
-    cells = hosts.cells
-    return {
-        ('placement', ''): placement.circuit_open,
-        ('database', ''): own.circuit_open,
-        ('api_database', ''): cells.api.circuit_open,
-        **{('cell', cell.uuid): cell.database.circuit_open for cell in cells.all()},
-    }
+def _open_breakers(view: WorkerView) -> Samples:
+    samples: dict[tuple[str, ...], float] = {}
+    for name, target in view.targets.items():
+        samples[name, ''] = float(target.is_open)
+    for cell_state in view.cells:
+        samples['cell', cell_state.cell.uuid] = float(cell_state.target.is_open)
+    return samples

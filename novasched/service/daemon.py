@@ -30,6 +30,7 @@ from novasched.observe.web.wiring import (
     metrics_files,
     page_factory,
 )
+from novasched.observe.worker_view import WorkerParts
 from novasched.rpc.claims_exchange import ClaimsExchange, make_exchange
 from novasched.rpc.oslo_messaging_internals import RpcServer
 from novasched.rpc.server import TOPIC, make_server, make_transport
@@ -108,11 +109,15 @@ class SchedulerService:
         running = RunningScheduler(application, transport, server, exchange, tasks)
         self._running = running
 
+        parts = running.parts()
         if self.metrics:
-            tasks.append(_start_sampling(self.metrics, running))
+            tasks.append(self.metrics.sample(parts.view))
         if self.vitals:
-            longest = longest_request_s(self.conf, self.settings)
-            self.vitals.work = running.work(longest)
+            self.vitals.work = Work(
+                parts.view,
+                shares=exchange is not None,
+                max_request_s=longest_request_s(self.conf, self.settings),
+            )
 
     def _start_exchange(
         self, transport: Any, claims: PendingClaims
@@ -159,16 +164,15 @@ class RunningScheduler:
     exchange: ClaimsExchange | None
     tasks: list[Any]
 
-    def work(self, max_request_s: float | None) -> Work:
-        """Return the parts that the health report describes."""
-        application = self.application
-        return Work(
-            application.hosts,
-            application.placement,
-            application.main_database,
+    def parts(self) -> WorkerParts:
+        """Return the parts that health and metrics read."""
+        return WorkerParts(
+            self.application.hosts,
+            self.application.placement,
+            self.application.main_database,
+            self.application.notifier,
+            self.application.records,
             self.server,
-            shares=self.exchange is not None,
-            max_request_s=max_request_s,
         )
 
     def renew(self) -> None:
@@ -193,8 +197,8 @@ class RunningScheduler:
 
         for task in self.tasks:
             task.stop()
-        # A task may hang on a database that does not answer. Threads wait for the tasks,
-        # so that the end of the process waits for a limited time only.
+        # A task may hang on a database that does not answer. Threads wait for the
+        # tasks, so that the end of the process waits for a limited time only.
         executor = futures.ThreadPoolExecutor(max(1, len(self.tasks)), 'last')
         waits = [executor.submit(task.wait) for task in self.tasks]
         futures.wait(waits, timeout=TASKS_TIMEOUT_S)
@@ -204,19 +208,6 @@ class RunningScheduler:
         if self.exchange:
             self.exchange.close()
         self.application.close(max(0.0, deadline - time.monotonic()))
-
-
-def _start_sampling(metrics: WorkerMetrics, running: RunningScheduler) -> Any:
-    """Start the periodic task that samples metrics."""
-    application = running.application
-    return metrics.sample(
-        application.hosts,
-        application.placement,
-        application.main_database,
-        application.notifier,
-        application.records,
-        running.server,
-    )
 
 
 def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:

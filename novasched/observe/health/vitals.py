@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a process on itself, once a second, from its main loop.
-
-What the parts of a worker have met is read from them, where metrics read it, too;
-nobody is asked.
-"""
+"""The reports of a process for health, once a second, from its main loop."""
 
 from __future__ import annotations
 
@@ -17,10 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from novasched.cells.database import Database
-from novasched.cells.host_cache import HostView
-from novasched.cells.mappings import Cell
-from novasched.cells.snapshot import HostReader
 from novasched.concurrency.circuit_breaker import Trouble
 from novasched.observe.health.state import (
     CellReport,
@@ -28,24 +20,27 @@ from novasched.observe.health.state import (
     WorkReport,
     to_json,
 )
-from novasched.placement.client import PlacementClient
-from novasched.rpc.oslo_messaging_internals import RpcServer
+from novasched.observe.worker_view import CellState, WorkerView
 from novasched.scheduler.model.host import Host, state
 
 LOG = logging.getLogger(__name__)
+
 HOSTS_COUNTED_S = 10.0
-"""Seconds between two counts of the hosts, if they have changed."""
+"""Seconds between two counts of the hosts by state, if the hosts have changed."""
+
 MAX_WHY_CHARACTERS = 200
+"""Length of an error text in a report. A report is one datagram."""
+
 MAX_CELLS = 500
-"""Bounds of a report, which is one datagram."""
+"""Cells in a report."""
 
 
 @dataclass
 class Vitals:
-    """Reports of one process.
+    """The reports of one process.
 
-    :param channel: where they go; one that is full, since nobody reads, loses them.
-    :param name: of the process.
+    :param channel: receives the reports. While nobody reads, reports are lost.
+    :param name: name of the process.
     """
 
     channel: socket.socket
@@ -58,10 +53,12 @@ class Vitals:
         """Report."""
         report = ProcessReport(self.name, os.getpid(), self.started, time.monotonic())
         try:
-            text = to_json(replace(report, work=self.work() if self.work else None))
-        except (
-            Exception
-        ):  # a bug: the process is alive, and nothing is known of its work
+            work = None
+            if self.work is not None:
+                work = self.work()
+            text = to_json(replace(report, work=work))
+        except Exception:
+            # A bug. The report without work still says that the process is alive.
             if not self._is_failing:
                 LOG.exception('The work of this process cannot be described for probes')
             self._is_failing = True
@@ -76,78 +73,82 @@ class Vitals:
 class Work:
     """Describes the work of a worker.
 
-    :param shares: whether pending claims are to be shared.
+    :param view: reads the state of the worker.
+    :param shares: pending claims should be shared with other schedulers.
     :param max_request_s: see :class:`~novasched.observe.health.state.WorkReport`.
     """
 
-    hosts: HostReader
-    placement: PlacementClient
-    own: Database
-    server: RpcServer
+    view: Callable[[], WorkerView]
     shares: bool
     max_request_s: float | None
     _counted_at: float = -math.inf
-    _counted: Mapping[str, Host] = field(default_factory=dict)
+    _counted_hosts: Mapping[str, Host] = field(default_factory=dict)
     _states: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self) -> WorkReport:
-        """Read how things stand."""
-        hosts = self.hosts
-        server = self.server
-        placement = self.placement
-        cells = hosts.cells
-        peers = hosts.pending_claims.peers
-        snapshot = hosts.cells_snapshot
-        is_read = snapshot.host_snapshot.read_at > -math.inf
-        asked = {'placement': placement.trouble}
-        asked |= {
-            'database': self.own.breaker.trouble,
-            'api_database': cells.api.breaker.trouble,
-        }
-        found = {name: _short(trouble) for name, trouble in asked.items()}
-        bases: dict[str, PlacementClient | Database]
-        bases = {
-            'placement': placement,
-            'database': self.own,
-            'api_database': cells.api,
-        }
-        open_ones = [name for name, base in bases.items() if base.circuit_open]
-        open_ones += [
-            f'cell {x.identity}' for x in cells.all() if x.database.circuit_open
-        ]
+        """The report of the present state."""
+        view = self.view()
+
+        troubles = {}
+        breakers = []
+        for name, target in view.targets.items():
+            if target.trouble is not None:
+                troubles[name] = _short(target.trouble)
+            if target.is_open:
+                breakers.append(name)
+        for cell_state in view.cells:
+            if cell_state.target.is_open:
+                breakers.append(f'cell {cell_state.cell.identity}')
+
+        states: Mapping[str, int] | None = None
+        if view.read_at is not None:
+            states = self._host_states(view.hosts)
+        peers: int | None = None
+        shares = not self.shares
+        if view.peers is not None:
+            peers = view.peers.count
+            shares = shares or view.peers.is_sharing
+
         return WorkReport(
-            connected_at=server.connected_at,
-            moved=server.moved,
+            connected_at=view.connected_at,
+            moved=view.moved,
             max_request_s=self.max_request_s,
-            done=server.done,
-            in_progress=server.in_progress,
-            threads=server.threads,
-            waiting=server.waiting,
-            troubles={name: trouble for name, trouble in found.items() if trouble},
-            breakers=open_ones,
-            cells=[_cell(cell, snapshot.cells) for cell in cells.all()[:MAX_CELLS]],
-            hosts=self._host_states(snapshot.host_snapshot.hosts) if is_read else None,
-            read_at=snapshot.host_snapshot.read_at if is_read else None,
-            pending_claims=hosts.pending_claims.count(),
-            peers=peers.part[1] - 1 if peers else None,
-            shares=not self.shares or bool(peers and peers.is_sharing),
-            remembered_s=placement.remembered_age,
+            done=view.done,
+            in_progress=view.in_progress,
+            threads=view.threads,
+            waiting=view.waiting,
+            troubles=troubles,
+            breakers=breakers,
+            cells=list(map(_cell_report, view.cells[:MAX_CELLS])),
+            hosts=states,
+            read_at=view.read_at,
+            pending_claims=view.pending_claims,
+            peers=peers,
+            shares=shares,
+            remembered_s=view.remembered_age,
         )
 
     def _host_states(self, hosts: Mapping[str, Host]) -> Mapping[str, int]:
+        """The number of hosts by state. To count thousands of hosts each second would
+        take time from requests."""
         now = time.monotonic()
-        if hosts is not self._counted and now - self._counted_at >= HOSTS_COUNTED_S:
-            self._counted = hosts
+        is_due = now - self._counted_at >= HOSTS_COUNTED_S
+        if hosts is not self._counted_hosts and is_due:
+            self._counted_hosts = hosts
             self._counted_at = now
             self._states = Counter(map(state, hosts.values()))
         return self._states
 
 
-def _cell(cell: Cell, answered: Mapping[str, HostView]) -> CellReport:
-    hosts = len(answered[cell.uuid].hosts) if cell.uuid in answered else None
-    trouble = _short(cell.database.breaker.trouble)
-    return CellReport(cell.uuid, cell.name or cell.uuid, hosts, cell.disabled, trouble)
+def _cell_report(view: CellState) -> CellReport:
+    trouble = None
+    if view.target.trouble is not None:
+        trouble = _short(view.target.trouble)
+    cell = view.cell
+    return CellReport(
+        cell.uuid, cell.name or cell.uuid, view.hosts, cell.disabled, trouble
+    )
 
 
-def _short(trouble: Trouble | None) -> Trouble | None:
-    return trouble and replace(trouble, why=trouble.why[:MAX_WHY_CHARACTERS])
+def _short(trouble: Trouble) -> Trouble:
+    return replace(trouble, why=trouble.why[:MAX_WHY_CHARACTERS])

@@ -15,6 +15,7 @@ from novasched.scheduler.decision import (
     PlacementAttempt,
     Ranking,
 )
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.host import Selection
 from tests.lab.builders import a_host, a_request
 
@@ -74,7 +75,9 @@ def test_results_are_shown_before_there_are_any(directory):
     ranking = Ranking([], (FilterResult('One', 2, [], ['no'], 3.0),))
     attempt = PlacementAttempt(None, 0, 2, 0, ranking)
     counters(
-        Decision(a_request(), 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]])
+        Decision(
+            a_request(), FRESH, 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]]
+        )
     )
     assert seen(directory, metrics.HOSTS_IN) == {('One',): 2}
     assert seen(directory, metrics.HOSTS_OUT) == {('One',): 1}
@@ -93,19 +96,19 @@ def test_a_look(directory):
     breakers = {('cell', 'c1'): True}
     waits = deque([0.1, 0.2])
     readers = {
-        metrics.CASTS: lambda: dict(casts),
-        metrics.BREAKER_OPEN: lambda: dict(breakers),
+        metrics.CASTS: lambda view: dict(casts),
+        metrics.BREAKER_OPEN: lambda view: dict(breakers),
     }
     look = metrics.Sampler(metrics.Instruments(0), readers, waits)
-    look()
+    look(None)
     assert seen(directory, metrics.CASTS) == {('handled',): 3}
     assert seen(directory, metrics.BREAKER_OPEN) == {('cell', 'c1'): 1}
     assert seen(directory, metrics.MESSAGE_WAIT) == {(): 2}
     casts['handled',] = 5
     del breakers['cell', 'c1']
-    look()
+    look(None)
     casts['handled',] = 4
-    look()
+    look(None)
     assert seen(directory, metrics.CASTS) == {('handled',): 5}
     assert seen(directory, metrics.BREAKER_OPEN) == {('cell', 'c1'): 0}
     assert seen(directory, metrics.MESSAGE_WAIT) == {(): 2}
