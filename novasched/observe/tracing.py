@@ -227,19 +227,20 @@ def _send(
 
 def _request_values(record: Record, result: str) -> Values:
     """The attributes of the span of a request."""
-    asked = record.asked
-    offer = record.offer
+    request = record.request
+    servers = request.instance_uuids or ()
+    offer = record.counts
     values: dict[str, AttributeValue | None] = {
         'openstack.request_id': _line(record.request_id),
         'openstack.global_request_id': _line(record.global_request_id),
-        'openstack.project_id': asked.project,
-        'openstack.server_ids': [*asked.servers[:MAX_NAMES]],
+        'openstack.project_id': _line(request.project_id),
+        'openstack.server_ids': [*servers[:MAX_NAMES]],
         'novasched.record': record.id,
         'novasched.result': result,
         'novasched.headline': render.headline(record),
-        'novasched.servers': asked.count,
-        'novasched.flavor': asked.flavor,
-        'novasched.zone': _line(asked.zone),
+        'novasched.servers': request.count,
+        'novasched.flavor': one_line(request.flavor.name),
+        'novasched.zone': _line(request.availability_zone),
         'novasched.chosen': [*record.result.hosts[:MAX_NAMES]],
         'novasched.seed': record.seed,
     }
@@ -265,7 +266,7 @@ def _step_values(step: Step, record: Record, is_latest: bool) -> Values:
     :param is_latest: no later step has the same name. The record has the candidate
         counts of the last attempt alone.
     """
-    offer = record.offer
+    offer = record.counts
     if step.name == PLACEMENT and is_latest and offer is not None:
         return {
             'novasched.candidates': offer.candidates,
@@ -293,7 +294,7 @@ def _step_values(step: Step, record: Record, is_latest: bool) -> Values:
 
     values['novasched.hosts.in'] = attempt.start
     values['novasched.hosts.out'] = attempt.passed
-    values['novasched.hosts.in_flight'] = attempt.pending
+    values['novasched.hosts.pending'] = attempt.pending
     for result in ranking.filters:
         values[f'novasched.filter.{result.name}.in'] = result.start
         values[f'novasched.filter.{result.name}.out'] = result.end

@@ -13,12 +13,17 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 from prettytable import PrettyTable
 
 from novasched.conf.redaction import one_line, printable_lines
 from novasched.observe.records import render
-from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
+from novasched.observe.records.record import (
+    AttemptRecord,
+    Record,
+    Rejections,
+    Stage,
+    to_json,
+)
 from novasched.observe.records.store import RecordReader
 from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
@@ -57,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(UNKNOWN, f'{path} has no {what}; the newest are kept')
     rejections = reader.rejections(records[0]) if host else None
     shape = as_json if arguments.format == 'json' else as_text
-    # Records of older releases have the texts of users as they came.
+    # Records have the texts of users as they came.
     print(printable_lines(shape(records[0], len(records) - 1, host, rejections)))
     return 0
 
@@ -91,7 +96,7 @@ def as_json(
         'headline': render.headline(record),
         'counts': dict(render.tally(record)),
         'others': others,
-        'record': msgspec.to_builtins(record),
+        'record': json.loads(to_json(record)),
     }
     if host:
         report['host'] = {'name': host, 'why': render.why_not(record, host, rejections)}
@@ -109,8 +114,8 @@ def as_text(
         ]
         return '\n'.join(lines)
     lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
-    if record.inquiry and record.inquiry.lacking:
-        lines.append(_stages('not offered', record.inquiry.lacking))
+    if record.diagnosis and record.diagnosis.lacking:
+        lines.append(_stages('not offered', record.diagnosis.lacking))
     for _, attempt in render.attempts(record)[:1]:
         lines += _tables(attempt)
     if others:
@@ -122,8 +127,8 @@ def as_text(
 
 def _tables(attempt: AttemptRecord) -> Iterator[str]:
     yield from (f'{name:<10} {text}' for name, text in render.troubles(attempt))
-    rejecting = [stage for stage in attempt.stages if stage.causes]
-    idle = [stage.name for stage in attempt.stages if not stage.causes]
+    rejecting = [stage for stage in attempt.stages if stage.rejections]
+    idle = [stage.name for stage in attempt.stages if not stage.rejections]
     if rejecting:
         yield _stages('filter', rejecting)
     if idle:

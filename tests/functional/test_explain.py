@@ -48,7 +48,7 @@ def test_a_placement_and_refusals(cloud, client, tool):
     told = explain(placed, '--host', 'host-1')
     assert told['headline'] == 'host-2: 2 of 2 hosts fit'
     assert told['host']['why'] == ['fit, number 2 of 2 by weight']
-    best = told['record']['looks'][0]['best']
+    best = told['record']['attempts'][0]['best']
     assert [each['host'] for each in best] == ['host-2', 'host-1']
     weighed = {each['weigher']: each for each in best[0]['shares']}['RAMWeigher']
     assert weighed == {
@@ -75,7 +75,7 @@ def test_a_placement_and_refusals(cloud, client, tool):
     told = explain('--last', '--host', 'host-2')
     assert told['headline'] == '0 of 2 hosts: 2 disabled'
     assert told['host']['why'] == ['ComputeFilter: disabled, reason: None']
-    assert told['record']['asked']['servers'] == [filtered]
+    assert told['record']['request']['instance_uuids'] == [filtered]
     assert '0 of 2 hosts: 2 disabled.' in no_host
     assert cloud.placement.all_allocations().keys() == {placed}
 

@@ -155,8 +155,8 @@ def test_the_same(scheduler, cloud, caller, form):
     assert rows['refused']['hosts'] == []
     assert len(rows['two']['hosts']) == 2
     assert 'what is told asks for DISK_GB:10' in rows['volume']['unknown']
-    assert rows['pinned']['untold'][-1:] == ['network_metadata']
-    assert bool(rows['plain']['untold']) == (form == 'unversioned')
+    assert rows['pinned']['missing_fields'][-1:] == ['network_metadata']
+    assert bool(rows['plain']['missing_fields']) == (form == 'unversioned')
     assert not broker.exists(cloud.amqp_url, QUEUE)
     assert heard.count(f'{TOPICS[form]}.info') == 7
     for server in cloud.all_allocations():

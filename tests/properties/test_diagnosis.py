@@ -154,7 +154,7 @@ def check(seed, number):
     found, lacks = Diagnoser(values, placement, aggregates, lambda since: known)(
         decision
     )
-    record = replace(record_of(decision), inquiry=found)
+    record = replace(record_of(decision), diagnosis=found)
 
     told = render.tally(record)
     causes = Counter(each.cause(asked) for each in facts)

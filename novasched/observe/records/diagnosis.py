@@ -149,7 +149,7 @@ class Diagnoser:
                 self._ask_whole_queries(query_strings, lacking, questions, whole)
         except RefusedQuery as error:
             diagnosis = Diagnosis(
-                asked=questions.queries.sent, constraints=number, refusal=str(error)
+                queries=questions.queries.sent, constraints=number, refusal=str(error)
             )
             return diagnosis, _rejections({}, {})
         finally:
@@ -157,7 +157,7 @@ class Diagnoser:
             self._pause_until = self.clock() + pauses * questions.queries.seconds
 
         diagnosis = Diagnosis(
-            asked=questions.queries.sent,
+            queries=questions.queries.sent,
             constraints=number,
             lacking=_stages(lacking),
             nearest=_nearest(lacking),

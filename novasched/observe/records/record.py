@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of decisions: frozen values, to JSON and back.
+"""Records of decisions as frozen values, and their JSON."""
 
-A record is read by other releases than the one that wrote it: fields are only ever
-added, with a default.
-"""
-
+import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,91 +10,16 @@ from typing import Any
 import msgspec
 
 from novasched.scheduler.decision import CandidateCounts, HostWeight
-from novasched.scheduler.model.flavor import RequestGroup
-from novasched.scheduler.model.numa import GuestTopology
-from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.model.request import (
-    Destination,
-    InstanceGroup,
-    RequestedNetwork,
-    Retry,
-)
+from novasched.scheduler.model.request import Request
 
 MAX_REJECTIONS_KEPT = 100
-"""Newest decisions of which the reasons against each host are kept."""
-
-
-class RequestParts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The parts of a request that a summary lacks, as they are in the request; None for
-    those that it has, or that are too long to be kept. ``image`` are the image's
-    properties.
-
-    What is in them is a part of a record, too: fields of these classes are only ever
-    added.
-    """
-
-    scheduler_hints: Mapping[str, tuple[str, ...]] | None = None
-    extra_specs: Mapping[str, str] | None = None
-    image: Mapping[str, Any] | None = None
-    ignore_hosts: tuple[str, ...] | None = None
-    force_hosts: tuple[str, ...] | None = None
-    force_nodes: tuple[str, ...] | None = None
-    instance_group: InstanceGroup | None = None
-    requested_destination: Destination | None = None
-    retry: Retry | None = None
-    numa_topology: GuestTopology | None = None
-    pci_requests: tuple[PciRequest, ...] | None = None
-    requested_networks: tuple[RequestedNetwork, ...] | None = None
-    requested_resources: tuple[RequestGroup, ...] | None = None
-    root_required: frozenset[str] | None = None
-    root_forbidden: frozenset[str] | None = None
-    same_subtree: tuple[frozenset[str], ...] | None = None
-    physnets: frozenset[str] | None = None
-    tunneled: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSummary:
-    """A request in short. Sizes are the flavor's, in MiB and GiB; the root disk counts
-    towards ``disk_gb`` unless it is a volume.
-
-    :ivar lacks: the parts of the request that are not in full in the summary; None in
-        older records.
-    :ivar parts: those of them that are short enough, and the NUMA cells, which readers
-        make of flavor and image if they are not there.
-    """
-
-    servers: tuple[str, ...] = ()
-    count: int = 1
-    project: str | None = None
-    user: str | None = None
-    flavor: str = ''
-    vcpus: int = 0
-    memory_mb: int = 0
-    disk_gb: int = 0
-    extra_specs: Mapping[str, str] = field(default_factory=dict)
-    image: str | None = None
-    zone: str | None = None
-    hints: Mapping[str, str] = field(default_factory=dict)
-    policy: str | None = None
-    destination: str | None = None
-    ignore_hosts: tuple[str, ...] = ()
-    force_hosts: tuple[str, ...] = ()
-    force_nodes: tuple[str, ...] = ()
-    root_gb: int = 0
-    swap_mb: int = 0
-    is_bfv: bool = False
-    flavor_id: int | None = None
-    image_format: str | None = None
-    image_properties: Mapping[str, Any] = field(default_factory=dict)
-    lacks: tuple[str, ...] | None = None
-    parts: RequestParts | None = None
+"""Number of newest decisions that keep the reasons against single hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """A reason, with numbers that vary given as a range, and the number of hosts it
-    rejects."""
+    """A reason, and the number of hosts that it rejects. Numbers that differ between
+    the hosts are a range."""
 
     reason: str
     hosts: int
@@ -105,29 +27,34 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A filter, or a field of the request that narrows: the numbers of hosts that came
-    in and passed, and the reasons against the others."""
+    """A filter, or a field of the request that narrows the hosts.
+
+    :ivar start: number of hosts that came in.
+    :ivar end: number of hosts that passed.
+    :ivar rejections: the reasons against the rejected hosts.
+    """
 
     name: str
     start: int
     end: int
-    causes: tuple[ReasonCount, ...] = ()
+    rejections: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
     """Record of a :class:`~novasched.scheduler.decision.PlacementAttempt`.
 
-    :ivar in_flight: the number of hosts from which pending claims were subtracted.
-    :ivar left: the number of hosts that passed.
-    :ivar best: the ten to try first.
+    :ivar instance: UUID of the instance.
+    :ivar pending: number of hosts from which pending claims were subtracted.
+    :ivar passed: number of hosts that passed all filters.
+    :ivar best: the ten hosts of the largest weight.
     """
 
-    server: str | None
+    instance: str | None
     start: int
-    in_flight: int = 0
+    pending: int = 0
     stages: tuple[Stage, ...] = ()
-    left: int = 0
+    passed: int = 0
     best: tuple[HostWeight, ...] = ()
     refused: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -137,32 +64,33 @@ class AttemptRecord:
 class Diagnosis:
     """Reasons why Placement did not offer hosts.
 
-    :ivar found: of earlier releases and of simulations, constraints without any one of
-        which it offers some.
-    :ivar asked: the number of questions to it.
-    :ivar constraints: the number of constraints in the query.
-    :ivar refusal: Placement's reason against the query itself.
-    :ivar passing: of earlier releases: asked again with all constraints, it offered
-        some.
-    :ivar lacking: the hosts that it did not offer, by the constraint that they lack
-        first; those that are left at the end are not known to lack any.
-    :ivar nearest: constraints that are all that some hosts lack, with their number.
+    :ivar relaxations: in simulations, the constraints without any one of which
+        Placement would offer hosts.
+    :ivar queries: number of queries to Placement.
+    :ivar constraints: number of constraints in the query of the request.
+    :ivar refusal: Placement's reason against the query.
+    :ivar lacking: the hosts that Placement did not offer, by their first lack. Of the
+        hosts that pass the last stage no lack is known.
+    :ivar nearest: constraints that are the only lack of hosts, with numbers of hosts.
     """
 
-    found: tuple[str, ...] = ()
-    asked: int = 0
+    relaxations: tuple[str, ...] = ()
+    queries: int = 0
     constraints: int = 0
     refusal: str | None = None
-    passing: bool = False
     lacking: tuple[Stage, ...] = ()
     nearest: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The host of each instance and the number of alternates of the first; or
-    ``refusal``, the reason given to the caller, or ``failure``, the fault that an
-    operator must mend."""
+    """The result of a decision.
+
+    :ivar hosts: the host of each instance.
+    :ivar alternates: number of alternates of the first instance.
+    :ivar refusal: the reason that the caller was given.
+    :ivar failure: the fault that an operator must repair.
+    """
 
     hosts: tuple[str, ...] = ()
     alternates: int = 0
@@ -172,43 +100,55 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One decision. ``at`` is when it began (seconds since 1970), ``steps`` are
-    seconds."""
+    """One decision.
+
+    :ivar at: when the decision began (seconds since 1970).
+    :ivar request: the request, without its message and without secrets.
+    :ivar steps: seconds of each step.
+    :ivar missing_fields: the fields of the request that are shortened, redacted or
+        hashed, so that the request cannot be repeated as it was.
+    """
 
     id: str
     at: float
     seed: int
     request_id: str | None
     global_request_id: str | None
-    asked: RequestSummary
-    offer: CandidateCounts | None = None
-    looks: tuple[AttemptRecord, ...] = ()
+    request: Request
+    counts: CandidateCounts | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
     steps: Mapping[str, float] = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     together_refused: bool = False
     outdated: str | None = None
-    inquiry: Diagnosis | None = None
+    diagnosis: Diagnosis | None = None
+    missing_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """Hosts, and the nodes on them unless they have the same names."""
+    """Names of hosts, and of their nodes unless all names are equal."""
 
     hosts: Sequence[str] = ()
     nodes: Sequence[str] = ()
 
     def find(self, name: str) -> Iterator[tuple[int, str]]:
-        """Indexes of a host or node, with the name of the node if that is not plain."""
+        """The indexes of a host or node, with a text that names the node if the node is
+        not called like the host."""
         nodes = self.nodes or self.hosts
         for index, (host, node) in enumerate(zip(self.hosts, nodes, strict=True)):
-            if name in (host, node):
-                same = host.partition('.')[0] == node.partition('.')[0]
-                yield index, '' if same else f' ({node})'
+            if name not in (host, node):
+                continue
+            if host.partition('.')[0] == node.partition('.')[0]:
+                yield index, ''
+            else:
+                yield index, f' ({node})'
 
 
 @dataclass(frozen=True, slots=True)
 class StageRejections:
-    """The hosts that a stage rejected: ``which`` of the reasons each had."""
+    """The hosts that a stage rejected. ``which`` has the index of the reason of each
+    host."""
 
     stage: str
     names: HostNames
@@ -218,48 +158,83 @@ class StageRejections:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """The rejected hosts, and the others as ranked for the first instance, best
-    first."""
+    """The rejected hosts, and the ranked hosts of the first instance, best first."""
 
     dropped: Sequence[StageRejections] = ()
     ranked: HostNames = field(default_factory=HostNames)
 
     def against(self, name: str) -> list[str]:
-        """Reasons against a host, or against each of its nodes."""
-        return [
-            *(
-                f'{stage.stage}: {stage.reasons[stage.which[index]]}{node}'
-                for stage in self.dropped
-                for index, node in stage.names.find(name)
-            ),
-            *(
-                f'fit, number {index + 1} of {len(self.ranked.hosts)} by weight{node}'
-                for index, node in self.ranked.find(name)
-            ),
-        ]
+        """The reasons against a host, or against each node of the host."""
+        reasons = []
+        for stage in self.dropped:
+            for index, node in stage.names.find(name):
+                reasons.append(
+                    f'{stage.stage}: {stage.reasons[stage.which[index]]}{node}'
+                )
+        for index, node in self.ranked.find(name):
+            place = f'number {index + 1} of {len(self.ranked.hosts)}'
+            reasons.append(f'fit, {place} by weight{node}')
+        return reasons
 
 
-def packed(value: Record | Rejections) -> bytes:
-    """JSON, compressed: it takes a fifth of the room, and a fraction of the time that
-    it takes to write what is saved."""
-    return zlib.compress(to_json(value), 1)
+LEFT_OUT_OF_RECORDS = frozenset(
+    ('request_id', 'global_request_id', 'received', 'origin', 'requirements')
+)
+"""Fields of a request that a record has elsewhere, or that no decision depends on, or
+that are worked out again."""
 
 
-def unpacked(text: bytes | str) -> bytes:
-    """The JSON of what :func:`packed` gave; earlier releases wrote it as it is.
+def _default(request_field: 'dataclasses.Field[Any]') -> Any:
+    if request_field.default_factory is not dataclasses.MISSING:
+        return request_field.default_factory()
+    return request_field.default
 
-    :raises ValueError: it is neither.
+
+REQUEST_FIELDS: Mapping[str, Any] = {
+    request_field.name: _default(request_field)
+    for request_field in dataclasses.fields(Request)
+    if request_field.name not in LEFT_OUT_OF_RECORDS
+}
+"""The fields of a request that records keep, with their defaults."""
+
+
+def to_json(record: Record) -> bytes:
+    """The JSON of a record. Fields of the request that have their default are left
+    out."""
+    document = {name: getattr(record, name) for name in Record.__slots__}
+    request = {}
+    for name, default in REQUEST_FIELDS.items():
+        value = getattr(record.request, name)
+        if value != default:
+            request[name] = value
+    document['request'] = request
+    return msgspec.json.encode(document)
+
+
+from_json = msgspec.json.Decoder(Record).decode
+"""Decodes a record. Raises ValueError if the text holds no record."""
+
+rejections_to_json = msgspec.json.encode
+rejections_from_json = msgspec.json.Decoder(Rejections).decode
+
+
+def packed(record: Record) -> bytes:
+    """The compressed JSON of a record. The compression takes a fraction of the time
+    that is saved in writing a fifth of the bytes."""
+    return zlib.compress(to_json(record), 1)
+
+
+def packed_rejections(rejections: Rejections) -> bytes:
+    """The compressed JSON of rejections."""
+    return zlib.compress(rejections_to_json(rejections), 1)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The JSON that was compressed.
+
+    :raises ValueError: the data is not compressed.
     """
     try:
-        if isinstance(text, bytes):
-            return zlib.decompress(text)
-        return text.encode()
-    except zlib.error as error:
+        return zlib.decompress(data)
+    except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
-
-
-to_json = msgspec.json.encode
-from_json = msgspec.json.Decoder(Record).decode
-"""Raises ValueError where a text holds no record."""
-parts_from_json = msgspec.json.Decoder(RequestParts).decode
-rejections_from_json = msgspec.json.Decoder(Rejections).decode

@@ -252,7 +252,7 @@ class Diagnoses:
 
         rejections = rejections_of(decision)
         rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
-        self._done(replace(record, inquiry=diagnosis), rejections)
+        self._done(replace(record, diagnosis=diagnosis), rejections)
 
 
 class DecisionRecorder:
@@ -408,7 +408,7 @@ class DecisionCounts:
 
 def _is_short_of_offers(record: Record) -> bool:
     """True for a refused request to which Placement did not offer every host."""
-    offer = record.offer
+    offer = record.counts
     result = record.result
     if offer is None or not offer.asked:
         return False

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import entry_points
+from itertools import islice
 
-from novasched.observe.records.from_decision import NAME_FIELDS, record_of
+from novasched.conf.redaction import one_line
+from novasched.observe.records.from_decision import record_of
 from novasched.observe.records.record import (
     MAX_REJECTIONS_KEPT,
     AttemptRecord,
@@ -15,10 +17,10 @@ from novasched.observe.records.record import (
     ReasonCount,
     Record,
     Rejections,
-    RequestSummary,
     Stage,
 )
 from novasched.scheduler.decision import STEPS, CandidateCounts, Decision, HostWeight
+from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import some
 
 DISABLED = 'disabled'
@@ -74,16 +76,16 @@ FIT = 'fit'
 def tally(record: Record) -> Counter[str]:
     """The number of hosts by outcome. Every host counts once."""
     counts: Counter[str] = Counter()
-    offer = record.offer
+    offer = record.counts
     if offer is None:
         return counts
 
     # Hosts that the filters never saw.
     away = offer.total - offer.hosts
-    if record.inquiry and record.inquiry.lacking:
-        for stage in record.inquiry.lacking:
+    if record.diagnosis and record.diagnosis.lacking:
+        for stage in record.diagnosis.lacking:
             counts[stage.name] += stage.start - stage.end
-        away = record.inquiry.lacking[-1].end
+        away = record.diagnosis.lacking[-1].end
     if offer.asked:
         counts[NOT_OFFERED] += away
     else:
@@ -91,16 +93,16 @@ def tally(record: Record) -> Counter[str]:
 
     # Hosts that a filter rejected.
     passed = offer.hosts
-    for attempt in record.looks:
-        passed = attempt.left
+    for attempt in record.attempts:
+        passed = attempt.passed
         for stage in attempt.stages:
-            for cause in stage.causes:
-                counts[phrase(stage.name, cause.reason)] += cause.hosts
+            for rejection in stage.rejections:
+                counts[phrase(stage.name, rejection.reason)] += rejection.hosts
 
     # Hosts that passed all filters. A request that was refused all the same lost them.
-    if record.looks and record.result.refusal is not None:
-        refused = len(record.looks[-1].refused)
-        unfit = len(record.looks[-1].unfit)
+    if record.attempts and record.result.refusal is not None:
+        refused = len(record.attempts[-1].refused)
+        unfit = len(record.attempts[-1].unfit)
         counts[REFUSED] += refused
         counts[UNFIT] += unfit
         counts[UNTRIED] += passed - refused - unfit
@@ -112,7 +114,7 @@ def tally(record: Record) -> Counter[str]:
 def headline(record: Record) -> str:
     """The first line, such as ``0 of 5,000 hosts: 3,120 lack free memory``."""
     result = record.result
-    offer = record.offer
+    offer = record.counts
     counts = tally(record)
     if result.hosts:
         return _placed(record, counts)
@@ -121,13 +123,13 @@ def headline(record: Record) -> str:
     if offer is None:
         return f'Refused before Placement was asked: {result.refusal or "no reason"}'
 
-    diagnosis = record.inquiry or Diagnosis()
+    diagnosis = record.diagnosis or Diagnosis()
     if not offer.candidates and offer.asked and not diagnosis.lacking:
         return _unoffered(diagnosis)
 
     which = ''
-    if record.asked.count > 1:
-        which = f' for server {max(len(record.looks), 1)} of {record.asked.count}'
+    if record.request.count > 1:
+        which = f' for server {max(len(record.attempts), 1)} of {record.request.count}'
     return f'0 of {_hosts(counts.total())}{which}: {_listed(counts) or "there is none"}'
 
 
@@ -139,8 +141,8 @@ def _placed(record: Record, counts: Counter[str]) -> str:
 
     fit = counts.pop(FIT, 0)
     total = 0
-    if record.offer is not None:
-        total = record.offer.total
+    if record.counts is not None:
+        total = record.counts.total
     line = f'{where}: {fit:,} of {_hosts(total)} fit'
     if counts:
         line += f', {_listed(counts)}'
@@ -149,7 +151,7 @@ def _placed(record: Record, counts: Counter[str]) -> str:
 
 def entry(record: Record) -> str:
     """The line of a record in a list: moment, request, instance and headline."""
-    servers = record.asked.servers
+    servers = record.request.instance_uuids or ()
     if not servers:
         subject = 'no server'
     elif len(servers) == 1:
@@ -168,10 +170,8 @@ def _unoffered(diagnosis: Diagnosis) -> str:
     line = 'Placement offers no host'
     if diagnosis.refusal:
         return f'{line}: it refuses the query: {diagnosis.refusal}'
-    if diagnosis.passing:
-        return f'{line}; asked again, it did'
-    if diagnosis.found:
-        return f'{line}, but would without {" or without ".join(diagnosis.found)}'
+    if diagnosis.relaxations:
+        return f'{line}, but would without {" or without ".join(diagnosis.relaxations)}'
     return line
 
 
@@ -188,31 +188,36 @@ def _hosts(number: int) -> str:
 MAX_SHOWN_REASONS = 2
 """Reasons that are listed for a filter."""
 
+MAX_SHOWN_ITEMS = 20
+"""Extra specs and scheduler hints that are listed for a request."""
+
+NAME_FIELDS = ('ignore_hosts', 'force_hosts', 'force_nodes')
+
 
 def facts(record: Record) -> Iterator[tuple[str, str]]:
     """The facts of a record as rows of name and text."""
-    asked = record.asked
-    offer = record.offer
+    request = record.request
+    offer = record.counts
     if record.at:
         yield 'decided', f'{when(record)}, request {record.request_id}'
-    if asked.servers:
-        yield 'servers', some(asked.servers)
-    yield 'asked', _size(asked)
-    if conditions := '; '.join(_conditions(asked)):
+    if request.instance_uuids:
+        yield 'servers', some(request.instance_uuids)
+    yield 'asked', _size(request)
+    if conditions := '; '.join(_conditions(request)):
         yield 'also', conditions
 
     if offer and offer.asked:
         yield 'Placement', _offered(offer)
     if record.outdated is not None:
         yield 'asked anew', f'what was offered before did not do: {record.outdated}'
-    if record.inquiry is not None and record.inquiry.asked:
+    if record.diagnosis is not None and record.diagnosis.queries:
         yield (
             'asked why',
-            f'{record.inquiry.asked} questions to Placement about'
-            f' {record.inquiry.constraints} constraints',
+            f'{record.diagnosis.queries} questions to Placement about'
+            f' {record.diagnosis.constraints} constraints',
         )
-        if record.inquiry.nearest:
-            nearest = record.inquiry.nearest[:MAX_SHOWN_REASONS]
+        if record.diagnosis.nearest:
+            nearest = record.diagnosis.nearest[:MAX_SHOWN_REASONS]
             yield 'nearest', '; '.join(map(_but_for, nearest))
 
     if record.result.refusal is not None:
@@ -253,8 +258,8 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
     reasons = []
     chosen = record.result.hosts.count(host)
     if chosen:
-        reasons.append(f'chosen for {chosen} of {record.asked.count} servers')
-    for attempt in record.looks:
+        reasons.append(f'chosen for {chosen} of {record.request.count} servers')
+    for attempt in record.attempts:
         if host in attempt.refused:
             reasons.append('Placement refused the claim')
         if host in attempt.unfit:
@@ -264,16 +269,16 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
     if reasons:
         return reasons
 
-    if record.offer is None:
+    if record.counts is None:
         return ['the request was refused before any host was looked at']
-    if record.offer.asked and not record.offer.candidates:
+    if record.counts.asked and not record.counts.candidates:
         return ['Placement offered no host at all']
     if rejections is None:
         return [
             f'not kept; it is of the newest {MAX_REJECTIONS_KEPT}, and under load of'
             ' fewer'
         ]
-    if record.offer.asked:
+    if record.counts.asked:
         return ['Placement did not offer it, or there is no such host']
     return ['there is no such host']
 
@@ -281,7 +286,7 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
 def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
     """The attempts with their numbers from 0. The attempt that decided comes first: the
     last attempt of a refusal, or the first attempt of a placement."""
-    numbered = list(enumerate(record.looks))
+    numbered = list(enumerate(record.attempts))
     if record.result.hosts:
         return numbered
     return numbered[-1:] + numbered[:-1]
@@ -289,8 +294,8 @@ def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
 
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
     """The hosts lost to other requests and to Placement, as rows of name and text."""
-    if attempt.in_flight:
-        yield 'in flight', f'to {attempt.in_flight:,} hosts, taken off'
+    if attempt.pending:
+        yield 'in flight', f'to {attempt.pending:,} hosts, taken off'
     if attempt.refused:
         yield 'claims', f'refused on {some(attempt.refused)}'
     if attempt.unfit:
@@ -299,9 +304,9 @@ def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
 
 def reasons(stage: Stage) -> list[str]:
     """The most frequent reasons of a stage, and the sum of the remaining reasons."""
-    listed = stage.causes[:MAX_SHOWN_REASONS]
-    lines = [f'{cause.hosts:,}: {cause.reason}' for cause in listed]
-    rest = sum(cause.hosts for cause in stage.causes[MAX_SHOWN_REASONS:])
+    listed = stage.rejections[:MAX_SHOWN_REASONS]
+    lines = [f'{rejection.hosts:,}: {rejection.reason}' for rejection in listed]
+    rest = sum(rejection.hosts for rejection in stage.rejections[MAX_SHOWN_REASONS:])
     if rest:
         lines.append(f'{rest:,}: other reasons')
     return lines
@@ -329,29 +334,44 @@ def weight_cells(host: HostWeight, names: Sequence[str]) -> list[str]:
     return cells
 
 
-def _size(asked: RequestSummary) -> str:
-    size = f'{asked.vcpus} vCPUs, {asked.memory_mb} MiB, {asked.disk_gb} GiB'
-    if asked.extra_specs:
-        specs = [f'{key}={value}' for key, value in asked.extra_specs.items()]
+def asked_for(request: Request) -> str:
+    """The number of instances, and the name of the flavor."""
+    return f'{request.count} x {one_line(request.flavor.name) or "flavor"}'
+
+
+def _size(request: Request) -> str:
+    flavor = request.flavor
+    disk_gb = flavor.ephemeral_gb
+    if not request.is_bfv:  # the root disk of the others is a volume
+        disk_gb += flavor.root_gb
+    size = f'{flavor.vcpus} vCPUs, {flavor.memory_mb} MiB, {disk_gb} GiB'
+
+    specs = []
+    for key, value in islice(flavor.extra_specs.items(), MAX_SHOWN_ITEMS):
+        specs.append(f'{one_line(key)}={one_line(value)}')
+    if specs:
         size += f'; {", ".join(specs)}'
-    return f'{asked.count} x {asked.flavor or "flavor"} ({size})'
+    return f'{asked_for(request)} ({size})'
 
 
 def _but_for(constraint: ReasonCount) -> str:
     return f'{_hosts(constraint.hosts)} but for {constraint.reason}'
 
 
-def _conditions(asked: RequestSummary) -> Iterator[str]:
-    if asked.zone:
-        yield f'zone {asked.zone}'
-    if asked.policy:
-        yield f'{asked.policy} group'
-    if asked.destination:
-        yield f'to {asked.destination}'
-    for name, value in asked.hints.items():
-        yield f'hint {name}={value}'
+def _conditions(request: Request) -> Iterator[str]:
+    """The conditions of a request beside its size."""
+    if request.availability_zone:
+        yield f'zone {one_line(request.availability_zone)}'
+    if request.instance_group and request.instance_group.policy:
+        yield f'{one_line(request.instance_group.policy)} group'
+    if destination := request.requested_destination:
+        names = ' '.join(filter(None, (destination.host, destination.node)))
+        if names:
+            yield f'to {one_line(names)}'
+    for name, values in islice(request.scheduler_hints.items(), MAX_SHOWN_ITEMS):
+        yield f'hint {one_line(name)}={one_line(", ".join(values))}'
     for field in NAME_FIELDS:
-        if names := getattr(asked, field):
+        if names := getattr(request, field):
             yield f'{field} {some(names)}'
 
 

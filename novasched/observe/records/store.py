@@ -21,13 +21,14 @@ from novasched.observe.records.record import (
     Rejections,
     from_json,
     packed,
+    packed_rejections,
     rejections_from_json,
     unpacked,
 )
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Version of the schema and of the JSON in the file (``pragma user_version``)."""
 
 FILE_LOCK_TIMEOUT_S = 5.0
@@ -60,10 +61,10 @@ SCHEMA = f"""
 begin immediate;
 create table if not exists decisions (
     number integer primary key, id text unique not null, request_id text,
-    global_request_id text, record text not null, causes text);
-create table if not exists servers (uuid text not null, number integer not null);
-create index if not exists servers_uuid on servers (uuid);
-create index if not exists servers_number on servers (number);
+    global_request_id text, record blob not null, rejections blob);
+create table if not exists instances (uuid text not null, number integer not null);
+create index if not exists instances_uuid on instances (uuid);
+create index if not exists instances_number on instances (number);
 create index if not exists decisions_request_id on decisions (request_id);
 create index if not exists decisions_global_request_id on decisions (global_request_id);
 pragma user_version = {VERSION};
@@ -127,13 +128,13 @@ class RecordWriter:
     ) -> None:
         reasons: bytes | None = None
         if rejections is not None:
-            reasons = packed(rejections)
+            reasons = packed_rejections(rejections)
             if len(reasons) > MAX_REJECTIONS_SIZE:
                 reasons = None
 
         # A record is written a second time when its diagnosis is there.
         updated = connection.execute(
-            'update decisions set record = ?, causes = coalesce(?, causes)'
+            'update decisions set record = ?, rejections = coalesce(?, rejections)'
             ' where id = ?',
             (text, reasons, record.id),
         )
@@ -141,18 +142,19 @@ class RecordWriter:
             return
 
         inserted = connection.execute(
-            'insert into decisions (id, request_id, global_request_id, record, causes)'
+            'insert into decisions'
+            ' (id, request_id, global_request_id, record, rejections)'
             ' values (?, ?, ?, ?, ?)',
             (record.id, record.request_id, record.global_request_id, text, reasons),
         )
         number = inserted.lastrowid or 0
         connection.executemany(
-            'insert into servers values (?, ?)',
-            [(uuid, number) for uuid in record.asked.servers],
+            'insert into instances values (?, ?)',
+            [(uuid, number) for uuid in record.request.instance_uuids or ()],
         )
 
         connection.execute(
-            'update decisions set causes = null where number = ?',
+            'update decisions set rejections = null where number = ?',
             (number - MAX_REJECTIONS_KEPT,),
         )
         if number % CLEANUP_INTERVAL == 0:
@@ -270,7 +272,7 @@ class RecordReader:
         select = (
             'select record from decisions'
             ' where request_id = :name or global_request_id = :name or id = :name'
-            ' or number in (select number from servers where uuid = :name)'
+            ' or number in (select number from instances where uuid = :name)'
             ' order by number desc limit :limit offset :offset'
         )
         return self._records(select, name=name, limit=limit, offset=offset)
@@ -322,7 +324,7 @@ class RecordReader:
         written."""
         with self._errors():
             row = self._connection.execute(
-                'select causes from decisions where id = ?', (record.id,)
+                'select rejections from decisions where id = ?', (record.id,)
             ).fetchone()
             if row and row[0]:
                 return rejections_from_json(unpacked(row[0]))
@@ -347,7 +349,7 @@ class RecordReader:
 
 def _delete_up_to(connection: sqlite3.Connection, number: int) -> None:
     """Delete the decisions up to a number."""
-    for table in ('decisions', 'servers'):
+    for table in ('decisions', 'instances'):
         connection.execute(f'delete from {table} where number <= ?', (number,))
 
 

@@ -256,10 +256,8 @@ def is_same(rows: Sequence[ComparedRequest]) -> bool:
 
 def as_json(rows: Sequence[ComparedRequest]) -> str:
     """``{"counts": {...}, "requests": [{line, hosts, compared, difference, failure,
-    server, unknown, untold}]}``."""
+    server, unknown, missing_fields}]}``."""
     requests = [dataclasses.asdict(row) for row in rows]
-    for fields in requests:
-        fields['untold'] = fields.pop('missing_fields')
     return json.dumps({'counts': count_results(rows), 'requests': requests}, indent=2)
 
 

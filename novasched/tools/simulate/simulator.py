@@ -237,7 +237,7 @@ class SimulatedDecision:
     def record(self, number: int) -> Record:
         """The record of it; no times, which differ from one run to the next."""
         record = record_of(self.decision, f'simulated-{number}', 0.0)
-        return replace(record, steps={}, inquiry=self.diagnosis)
+        return replace(record, steps={}, diagnosis=self.diagnosis)
 
 
 class Simulator:

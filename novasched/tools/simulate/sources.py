@@ -4,24 +4,17 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
-from novasched.observe.records.record import Record, RequestParts
+from novasched.observe.records.record import Record
 from novasched.observe.records.store import RecordReader
-from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.requirements import numa
 from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
-PARTS = {*RequestParts.__struct_fields__} & {each.name for each in fields(Request)} - {
-    'image'
-}
-"""Fields of a request that a record keeps in the same form."""
 
 
 class Unusable(NovaschedError):
@@ -111,59 +104,13 @@ def remembered(path: str, name: str, settings: Settings) -> Request:
 
 
 def rebuilt(record: Record, settings: Settings) -> Request | str:
-    """The request that a record is about; or why it cannot be had."""
-    kept = record.asked
-    parts = record.asked.parts or RequestParts()
-    if kept.lacks is None:
-        return 'not all of the request is kept by the release that wrote it'
-    is_routed = settings.query_placement_for_routed_network_aggregates
-    lacks = [name for name in kept.lacks if getattr(parts, name, None) is None]
-    if not is_routed:
-        lacks = [name for name in lacks if name != NETWORKS]
-    if lacks:
-        return f'not kept: {", ".join(lacks)}'
-    flavor = Flavor(
-        name=kept.flavor,
-        id=kept.flavor_id,
-        vcpus=kept.vcpus,
-        memory_mb=kept.memory_mb,
-        root_gb=kept.root_gb,
-        ephemeral_gb=kept.disk_gb - (0 if kept.is_bfv else kept.root_gb),
-        swap=kept.swap_mb,
-        extra_specs=(
-            kept.extra_specs if parts.extra_specs is None else parts.extra_specs
-        ),
-    )
-    image = None
-    properties = kept.image_properties if parts.image is None else parts.image
-    if kept.image or kept.image_format or properties:
-        image = Image(
-            id=kept.image, disk_format=kept.image_format, properties=properties
-        )
-    request = Request(
-        flavor=flavor,
-        instance_uuids=kept.servers or None,
-        instance_uuid=kept.servers[0] if kept.servers else None,
-        num_instances=kept.count,
-        project_id=kept.project,
-        user_id=kept.user,
-        availability_zone=kept.zone,
-        image=image,
-        is_bfv=kept.is_bfv,
-        scheduler_hints={name: (value,) for name, value in kept.hints.items()},
-        ignore_hosts=kept.ignore_hosts,
-        force_hosts=kept.force_hosts,
-        force_nodes=kept.force_nodes,
-    )
-    if parts.numa_topology is None:
-        try:
-            request = replace(request, numa_topology=numa.topology(flavor, properties))
-        except (BadRequest, NoValidHost) as error:
-            return str(error)
-    whole = {name: getattr(parts, name) for name in PARTS}
-    return replace(
-        request, **{name: part for name, part in whole.items() if part is not None}
-    )
+    """The request of a record; or why the request cannot be repeated."""
+    missing = list(record.missing_fields)
+    if not settings.query_placement_for_routed_network_aggregates:
+        missing = [name for name in missing if name != NETWORKS]
+    if missing:
+        return f'not kept: {", ".join(missing)}'
+    return record.request
 
 
 def _lines(path: str) -> Iterator[Recorded | Unread]:

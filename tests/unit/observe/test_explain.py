@@ -157,7 +157,7 @@ def changed(path, statement):
         base.execute(statement)
 
 
-OTHER_RELEASE = 'of another release: of form {}, and this release reads form 1'
+OTHER_RELEASE = 'of another release: of form {}, and this release reads form 2'
 FILES = {
     **{
         f'cut {share}': (partial(cut, share=share), 'damaged')

@@ -101,7 +101,7 @@ def test_a_placement():
         'placement': {'candidates': 3, 'providers': 3},
         'hosts': {'hosts.offered': 3, 'hosts.total': 3},
         'filters': {
-            'server': 1, 'hosts.in': 3, 'hosts.out': 2, 'hosts.in_flight': 0,
+            'server': 1, 'hosts.in': 3, 'hosts.out': 2, 'hosts.pending': 0,
             'filter.ComputeFilter.in': 3, 'filter.ComputeFilter.out': 2,
             'filter.RamFilter.in': 2, 'filter.RamFilter.out': 2,
         },
@@ -150,7 +150,7 @@ def test_several_servers():
     assert told[10][0] == 'claim'
     assert ('claim', 'b') in told
     assert told[-1] == ('alternates', None)
-    assert [each.refused for each in record.looks] == [(), ('b',)]
+    assert [each.refused for each in record.attempts] == [(), ('b',)]
     assert values(whole)['chosen'] == ('a', 'a')
     line = '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
     assert values(whole)['headline'] == line

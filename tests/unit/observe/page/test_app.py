@@ -260,9 +260,9 @@ SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter', 'DiskFilter')
 
 @pytest.fixture
 def text_of(tmp_path):
-    def words(inquiry=None, **request):
+    def words(diagnosis=None, **request):
         record = record_of(Decided(FEW, settings=SETTINGS).ask(a_request(**request)))
-        record = replace(record, inquiry=inquiry)
+        record = replace(record, diagnosis=diagnosis)
         writer = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
         writer.write(record)
         writer.close()
@@ -296,7 +296,7 @@ def test_what_placement_did_not_offer(text_of):
     causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
     lacking = (Stage('in another zone', 7, 5), Stage('lack VCPU', 5, 0, causes))
     text = text_of(
-        Diagnosis(asked=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999)
+        Diagnosis(queries=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999)
     )
     for words in (
         '0 of 10 hosts: 5 lack VCPU, 2 in another zone, 2 lack free memory, 1 disabled',

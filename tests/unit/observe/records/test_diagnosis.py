@@ -71,7 +71,7 @@ def diagnose(
     found, each = Diagnoser(settings, placement, aggregates, lambda since: known)(
         decision
     )
-    return replace(record_of(decision), inquiry=found), Rejections([each])
+    return replace(record_of(decision), diagnosis=found), Rejections([each])
 
 
 def within(*aggregates, **fields):
@@ -408,9 +408,9 @@ def test_so_many_questions(questions, counts):
     record, _ = diagnose(
         placement, a_request(**required('CUSTOM_A')), settings=settings
     )
-    assert len(placement.asked) == record.inquiry.asked == questions
+    assert len(placement.asked) == record.diagnosis.queries == questions
     assert render.tally(record) == counts
-    assert record.inquiry.constraints == 4
+    assert record.diagnosis.constraints == 4
 
 
 def test_an_answer_for_several_refusals():
@@ -422,9 +422,9 @@ def test_an_answer_for_several_refusals():
     waiting = [refused(a_request()) for _ in range(3)]
     found = [diagnoser(each)[0] for each in waiting]
     number = len(placement.asked)
-    assert [each.asked for each in found] == [number, 0, 0]
+    assert [each.queries for each in found] == [number, 0, 0]
     found.append(diagnoser(refused(a_request()))[0])
-    assert found[-1].asked == number
+    assert found[-1].queries == number
     assert len({each.lacking for each in found}) == 1
 
 
@@ -451,8 +451,8 @@ def test_aggregates_that_cannot_be_read():
 def test_no_host_at_all():
     """Then there is nothing to count."""
     record, _ = diagnose(ProvidersInMemory([]), a_request(), hosts=[])
-    assert (record.inquiry, render.headline(record)) == (
-        Diagnosis(asked=record.inquiry.asked, constraints=3),
+    assert (record.diagnosis, render.headline(record)) == (
+        Diagnosis(queries=record.diagnosis.queries, constraints=3),
         'Placement offers no host',
     )
 

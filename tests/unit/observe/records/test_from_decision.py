@@ -4,117 +4,111 @@ import hashlib
 import pytest
 
 from novasched.conf import redaction
-from novasched.conf.redaction import one_line
-from novasched.observe.records.from_decision import OTHERS, grouped, summary_of
-from novasched.observe.records.record import RequestParts, RequestSummary
+from novasched.observe.records import render
+from novasched.observe.records.from_decision import (
+    MAX_REQUEST_CHARACTERS,
+    OTHERS,
+    grouped,
+    kept_request,
+)
+from novasched.observe.records.record import Record, from_json, to_json
 from novasched.scheduler.model.request import Destination, Origin, Retry
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 
-
-def beside(**parts):
-    """What is not in the summary, and is kept beside it."""
-    return {'lacks': tuple(parts), 'parts': RequestParts(**parts)}
+LONG = 'y' * 20_000
+RANDOM = 'kG7bQz2mXw9RtLp4'
+MEMBERS = frozenset(a_uuid(f'member{number}') for number in range(1000))
 
 
 @pytest.mark.parametrize(
-    ('asked', 'kept'),
+    'fields',
     [
-        ({}, {}),
-        ({'count': 2}, {'count': 2, 'servers': (a_uuid('server0'), a_uuid('server1'))}),
-        ({'availability_zone': 'west'}, {'zone': 'west'}),
-        (
-            {'hints': {'same_host': ['a', 'b']}},
-            {
-                'hints': {'same_host': 'a, b'},
-                **beside(scheduler_hints={'same_host': ('a', 'b')}),
-            },
-        ),
-        ({'hints': {'query': ['["=", 1]']}}, {'hints': {'query': '["=", 1]'}}),
-        ({'extra_specs': {'hw:x': '1'}}, {'extra_specs': {'hw:x': '1'}}),
-        (
-            {'extra_specs': {'hw:x': 'y' * 9999}},
-            {'extra_specs': {'hw:x': one_line('y' * 9999)}, 'lacks': ('extra_specs',)},
-        ),
-        (
-            {'image': {'hw_x': 'y', 'hw_n': 2}},
-            {'image_properties': {'hw_x': 'y', 'hw_n': 2}},
-        ),
-        (
-            {'extra_specs': {'hw:x': 'y' * 999}},
-            {
-                'extra_specs': {'hw:x': one_line('y' * 999)},
-                **beside(extra_specs={'hw:x': 'y' * 999}),
-            },
-        ),
-        (
-            {'image': {'traits_required': ['X']}},
-            beside(image={'traits_required': ['X']}),
-        ),
-        (
-            {'group': a_group('affinity')},
-            {'policy': 'affinity', **beside(instance_group=a_group('affinity'))},
-        ),
-        (
-            {'requested_destination': Destination(host='a')},
-            {'destination': 'a', **beside(requested_destination=Destination(host='a'))},
-        ),
-        (
-            {'requested_destination': Destination(host='a', node='n')},
-            {
-                'destination': 'a n',
-                **beside(requested_destination=Destination(host='a', node='n')),
-            },
-        ),
-        (
-            {'requested_destination': Destination(cell_uuid='c')},
-            {**beside(requested_destination=Destination(cell_uuid='c'))},
-        ),
-        ({'retry': Retry()}, {}),
-        ({'retry': Retry(2, (('a', 'a'),))}, beside(retry=Retry(2, (('a', 'a'),)))),
-        (
-            {'ignore_hosts': ('a',), 'force_hosts': ('b',)},
-            {'ignore_hosts': ('a',), 'force_hosts': ('b',)},
-        ),
-        (
-            {
-                'flavor': a_flavor(
-                    name='m1', vcpus=4, memory_mb=8, root_gb=5, ephemeral_gb=2, swap=9
-                )
-            },
-            {
-                'flavor': 'm1',
-                'vcpus': 4,
-                'memory_mb': 8,
-                'disk_gb': 7,
-                'root_gb': 5,
-                'swap_mb': 9,
-            },
-        ),
-        ({'is_bfv': True}, {'disk_gb': 0, 'is_bfv': True}),
-        ({'origin': Origin('all that came', 'its context')}, {}),
+        {},
+        {'count': 2},
+        {'availability_zone': 'west'},
+        {'hints': {'same_host': ['a', 'b'], 'query': ['["=", 1]']}},
+        {'extra_specs': {'hw:x': '1', 'long': 'y' * 999}},
+        {'image': {'hw_x': 'y', 'hw_n': 2, 'traits_required': ['X']}},
+        {'group': a_group('affinity')},
+        {'requested_destination': Destination(host='a', node='n', cell_uuid='c')},
+        {'retry': Retry(2, (('a', 'a'),))},
+        {'ignore_hosts': ('a',), 'force_hosts': ('b',)},
+        {'flavor': a_flavor(name='m1', vcpus=4, memory_mb=8, ephemeral_gb=2, swap=9)},
+        {'is_bfv': True},
     ],
 )
-def test_what_is_kept(asked, kept):
-    """The request in short, and the names of what is not all there; nothing of the
-    message that it came in."""
-    plain = {
-        'servers': (a_uuid('server0'),), 'project': 'project', 'user': 'user',
-        'vcpus': 1, 'memory_mb': 512, 'disk_gb': 1, 'root_gb': 1, 'lacks': (),
-    }  # fmt: skip
-    assert summary_of(a_request(**asked)) == RequestSummary(**plain | kept)
+def test_whole_requests(fields):
+    """A request of the usual size is kept as it is."""
+    request = a_request(**fields)
+    assert kept_request(request) == (request, ())
 
 
-def test_ids_that_are_not_shown():
-    """The same id gives the same hash under the same key. Without the key nobody can
-    tell an id from its hash by trying all ids."""
-    one, two, other = (
-        summary_of(a_request(), key) for key in (b'key', b'key', b'another key')
+def test_many_instances():
+    """All instances are kept, however many: decisions are found by their UUIDs."""
+    request = a_request(count=1000)
+    assert kept_request(request) == (request, ())
+
+
+@pytest.mark.parametrize(
+    ('fields', 'name'),
+    [
+        ({'availability_zone': LONG}, 'availability_zone'),
+        ({'hints': {'x': [LONG]}}, 'scheduler_hints'),
+        ({'hints': {'x': [f'password={RANDOM}']}}, 'scheduler_hints'),
+        ({'extra_specs': {'hw:x': LONG}}, 'flavor'),
+        ({'image': {'hw_x': LONG}}, 'image'),
+        ({'image': {'hw_x': b'y'}}, 'image'),
+        ({'image': {'hw_x': ('a', 'b')}}, 'image'),
+        ({'group': a_group('affinity', MEMBERS)}, 'instance_group'),
+        ({'ignore_hosts': tuple(MEMBERS)}, 'ignore_hosts'),
+    ],
+)
+def test_shortened_requests(monkeypatch, fields, name):
+    """A field is shortened and named if its JSON is too long, holds a secret, or does
+    not decode to the same value. The record has its JSON all the same."""
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
+    request, missing_fields = kept_request(a_request(**fields))
+    assert missing_fields == (name,)
+    record = Record('id', 0.0, 1, None, None, request, missing_fields=missing_fields)
+    text = to_json(record)
+    assert len(text) < MAX_REQUEST_CHARACTERS
+    assert RANDOM.encode() not in text
+    assert from_json(text).missing_fields == (name,)
+    assert [name for name, _ in render.facts(record)][:2] == ['servers', 'asked']
+
+
+def test_a_request_of_many_long_fields():
+    """The first fields are kept whole as far as there is room."""
+    long = {'x': 'y' * (MAX_REQUEST_CHARACTERS - 500)}
+    request, missing_fields = kept_request(
+        a_request(extra_specs=long, availability_zone='y' * 600)
     )
+    assert missing_fields == ('availability_zone',)
+    assert len(request.availability_zone) < 600
+    assert request.flavor.extra_specs == long
+
+
+def test_the_message_is_not_kept():
+    """A record has nothing of the message that the request was read from."""
+    origin = Origin('the whole message', 'its context')
+    request = a_request(origin=origin, request_id='req-1')
+    kept, _ = kept_request(request)
+    assert (kept.origin, kept.request_id) == (None, None)
+
+
+def test_hashed_ids():
+    """The same id has the same hash under the same key. Without the key nobody can tell
+    an id from its hash by trying all ids."""
+    one, missing_fields = kept_request(a_request(), b'key')
+    two, _ = kept_request(a_request(), b'key')
+    other, _ = kept_request(a_request(), b'another key')
+    assert missing_fields == ('project_id', 'user_id')
     assert one == two
-    assert one.project not in (None, 'project', one.user, other.project)
-    grouped = summary_of(a_request(group=a_group('affinity')), b'key')
-    assert (grouped.lacks, grouped.parts) == (('project_id', 'instance_group'), None)
-    assert one.project != hashlib.sha256(b'project').hexdigest()[: len(one.project)]
+    ids = {one.project_id, one.user_id, other.project_id, other.user_id}
+    assert len(ids) == 4
+    assert ids.isdisjoint({'project', 'user', None})
+    plain_hash = hashlib.sha256(b'project').hexdigest()
+    assert one.project_id != plain_hash[: len(one.project_id)]
 
 
 ONE = a_uuid('one')
@@ -159,16 +153,13 @@ TWO = a_uuid('two')
     ],
 )
 def test_grouped(reasons, causes):
-    """Reasons that differ in numbers alone are one; what is part of a name is no
+    """Reasons that differ only in numbers are one reason. A digit in a name is no
     number."""
-    assert [(each.reason, each.hosts) for each in grouped(reasons)] == causes
+    assert [(count.reason, count.hosts) for count in grouped(reasons)] == causes
 
 
-RANDOM = 'kG7bQz2mXw9RtLp4'
-
-
-def test_what_is_told(monkeypatch):
-    """One line, not too long, and nothing that is secret."""
+def test_one_line(monkeypatch):
+    """A text is one line of a bounded length without secrets."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     assert redaction.one_line(f'a\n  b {RANDOM}') == 'a b ***'
     assert len(redaction.one_line('x' * 999)) == redaction.MAX_LINE_CHARACTERS

@@ -24,10 +24,8 @@ from novasched.observe.records.record import (
     Diagnosis,
     HostNames,
     Record,
-    RequestSummary,
     Stage,
     StageRejections,
-    to_json,
 )
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import (
@@ -78,7 +76,7 @@ def test_the_newest_are_kept_in_memory():
     kept = decide(
         DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')
     ).newest()
-    assert [each.asked.servers for each in kept] == [('c',), ('b',)]
+    assert [each.request.instance_uuids for each in kept] == [('c',), ('b',)]
     assert all(999 < each.at <= 1000 for each in kept)
     assert len({each.id for each in kept}) == 2
 
@@ -117,7 +115,7 @@ def test_a_file_that_is_leafed_through(tmp_path):
     reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
     assert reader.of('req-2') == reader.of('2')
     pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
-    assert [[each.asked.servers[0] for each in page] for page in pages] == [
+    assert [[each.request.instance_uuids[0] for each in page] for page in pages] == [
         ['4', '3'], ['2', '1'], ['0'], [],
     ]  # fmt: skip
     assert reader.count() == 5
@@ -143,7 +141,7 @@ def test_several_workers_write_one_file(tmp_path):
             pool.submit(decide, recorder, *named(*some))
     reader = RecordReader(written(path, *named('after')))
     assert all(reader.of(name) for some in names for name in some)
-    assert reader.newest(1)[0].asked.servers == ('after',)
+    assert reader.newest(1)[0].request.instance_uuids == ('after',)
 
 
 def test_the_file_is_bounded(tmp_path):
@@ -152,18 +150,24 @@ def test_the_file_is_bounded(tmp_path):
     path = str(tmp_path / 'decisions')
     decide(DecisionRecorder(Settings(), RecordWriter(path, 150, 10)), *named(*names))
     with sqlite3.connect(path) as base:
-        for table in ('decisions', 'servers'):
+        for table in ('decisions', 'instances'):
             assert base.execute(f'select count(*) from {table}').fetchone() == (150,)
-        detailed = 'select count(*) from decisions where causes is not null'
+        detailed = 'select count(*) from decisions where rejections is not null'
         assert base.execute(detailed).fetchone() == (MAX_REJECTIONS_KEPT,)
 
 
 def incompressible(number, size):
     """A record that takes so many bytes."""
     text = Random(number).randbytes(size).hex()
-    looks = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
+    attempts = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
     return Record(
-        str(number), 0.0, 1, None, None, RequestSummary(servers=('a',)), looks=looks
+        str(number),
+        0.0,
+        1,
+        None,
+        None,
+        a_request(instance_uuids=('a',)),
+        attempts=attempts,
     )
 
 
@@ -281,16 +285,6 @@ def test_no_time_for_the_reasons(tmp_path, monkeypatch):
     ]
 
 
-def test_reasons_of_an_earlier_release(tmp_path):
-    """They stand there as plain text, and are read as well."""
-    path = written(tmp_path / 'decisions', *named('a'))
-    (record,) = RecordReader(path).of('a')
-    reasons = RecordReader(path).rejections(record)
-    with closing(sqlite3.connect(path)) as base, base:
-        base.execute('update decisions set causes = ?', (to_json(reasons).decode(),))
-    assert RecordReader(path).rejections(record) == reasons
-
-
 def as_nobody(work):
     """Do it in a process that is not root; fails where it does."""
     child = os.fork()
@@ -318,7 +312,7 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
         def write(*numbers):
             writer = RecordWriter(path, 10, 1)
             for number in numbers:
-                writer.write(Record(str(number), 0.0, 1, None, None, RequestSummary()))
+                writer.write(Record(str(number), 0.0, 1, None, None, a_request()))
             if is_killed:
                 os._exit(
                     0
@@ -461,13 +455,13 @@ def test_why_placement_offers_nothing(tmp_path):
     """It is asked once the request is answered, and the record tells what it says."""
     path = str(tmp_path / 'decisions')
     lacking = (Stage('lack A', 1, 0),)
-    found = Diagnosis(asked=1, constraints=1, lacking=lacking)
+    found = Diagnosis(queries=1, constraints=1, lacking=lacking)
     each = StageRejections('Placement', HostNames(['b']), ['lack A: trait A'], [0])
     recorder = DecisionRecorder(
         Settings(), RecordWriter(path, 10, 1), diagnose=lambda decision: (found, each)
     )
     (kept,) = decide(recorder, *named('a'), placement=EMPTY).newest()
-    assert kept.inquiry == found
+    assert kept.diagnosis == found
     reader = RecordReader(path)
     assert reader.of('a') == [kept]
     assert reader.rejections(kept).against('b') == ['Placement: lack A: trait A']
@@ -488,7 +482,7 @@ def test_no_answer_of_placement(tmp_path, questions, placement, times):
 
     recorder = DecisionRecorder(Settings(decisions_questions=questions), store, ask)
     (kept,) = decide(recorder, a_request(), placement=placement).newest()
-    assert (kept.inquiry, len(asked)) == (None, times)
+    assert (kept.diagnosis, len(asked)) == (None, times)
 
 
 def test_nobody_waits_for_placement(monkeypatch, tmp_path):
@@ -501,7 +495,7 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     def ask(decision):
         busy.set()
         assert go.wait(30)
-        return Diagnosis(asked=1), StageRejections('Placement', HostNames(), [], [])
+        return Diagnosis(queries=1), StageRejections('Placement', HostNames(), [], [])
 
     recorder = DecisionRecorder(
         Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask
@@ -517,7 +511,7 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     recorder._records.close()
     go.set()
     recorder.close()
-    inquiries = [each.inquiry for each in recorder.newest()]
+    inquiries = [each.diagnosis for each in recorder.newest()]
     assert len(inquiries) == 5
     assert inquiries.count(None) == 3
 
@@ -574,7 +568,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
 
     def diagnose(decision):
         asked.append(decision)
-        return Diagnosis(asked=1), StageRejections('Placement', HostNames(), [], [])
+        return Diagnosis(queries=1), StageRejections('Placement', HostNames(), [], [])
 
     def pause():
         if not asked:
@@ -591,7 +585,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
             decided.driver.select_destinations(a_request(request_id=name))
     assert paused.wait(30)
     recorder.close()
-    assert [each.inquiry is not None for each in recorder.newest()] == [
+    assert [each.diagnosis is not None for each in recorder.newest()] == [
         False,
         False,
         True,

@@ -163,6 +163,6 @@ def test_reports():
     found = json.loads(as_json([HALF]))
     assert found['counts']['unknown'] == 1
     assert found['requests'][0]['difference']['why'] == 'RAMWeigher'
-    assert found['requests'][0]['untold'] == ['retry.hosts']
-    names = 'line hosts compared difference failure server unknown untold'
+    assert found['requests'][0]['missing_fields'] == ['retry.hosts']
+    names = 'line hosts compared difference failure server unknown missing_fields'
     assert [*found['requests'][0]] == names.split()
