@@ -26,8 +26,7 @@ PICTURES = {
 
 
 def placed(path):
-    """The newest decision that found a host for one server, after filters that dropped
-    some."""
+    """The newest decision that placed one server after filters had rejected hosts."""
     records = RecordReader(str(path)).newest(REQUESTS)
     return next(
         each.id
@@ -37,7 +36,7 @@ def placed(path):
 
 
 def main(folder):
-    """Take all of them."""
+    """Take all screenshots."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         page, path = a_site(Path(work), HOSTS, REQUESTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page as a browser shows it: to eyes, to a keyboard and to a screen reader."""
+"""The page in a browser, for eyes, keyboards and screen readers."""
 
 import pytest
 from axe_selenium_python import Axe
@@ -32,7 +32,7 @@ PAGES = {
 
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
-    """A page, and what its paths are filled with."""
+    """A page, and the values for its paths."""
     page, path = a_site(tmp_path_factory.mktemp('page'), 300, 30)
     records = RecordReader(str(path)).newest(30)
     ids = {
@@ -58,13 +58,13 @@ def path(request, site):
 
 
 def arrived(driver, place):
-    """Wait until a page of that place is there."""
+    """Wait until the browser shows a page."""
     WebDriverWait(driver, WAIT).until(url_contains(place))
 
 
 def test_accessibility(chromium, path):
-    """axe finds nothing: names, landmarks, headings, tables, and contrast in light and
-    dark."""
+    """axe finds no fault in names, landmarks, headings, tables and contrast, in light
+    and dark."""
     for scheme in ('light', 'dark'):
         appear(chromium, scheme, DESKTOP)
         chromium.get(path)
@@ -83,7 +83,7 @@ def test_accessibility(chromium, path):
 
 
 def test_narrow_screens(chromium, path):
-    """Nothing but a table is wider than a phone, and that scrolls by itself."""
+    """Only tables are wider than a phone, and a table scrolls by itself."""
     appear(chromium, 'light', PHONE)
     chromium.get(path)
     wide, there = chromium.execute_script(
@@ -93,8 +93,8 @@ def test_narrow_screens(chromium, path):
 
 
 def test_a_keyboard(chromium, site):
-    """The first key leads past the navigation; each stop is seen, and squares are
-    none."""
+    """The first key skips the navigation. Each stop is visible, and squares are no
+    stops."""
     appear(chromium, 'light', DESKTOP)
     chromium.get(f'{site[0]}/?name=compute-1')
     keys = ActionChains(chromium)
@@ -128,7 +128,7 @@ def test_a_keyboard(chromium, site):
 
 
 def test_forms(chromium, site):
-    """They do without scripts: what is typed comes back as what is shown."""
+    """Forms work without scripts: the page shows the choices that were typed."""
     url, ids = site
     chromium.get(f'{url}/?show=disk&by=zone')
     chromium.find_element(By.NAME, 'name').send_keys('compute-00', Keys.ENTER)

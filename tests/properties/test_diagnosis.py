@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the cloud, each host that was not offered is counted under what it lacks
-first."""
+"""Each host that Placement did not offer counts under its first lack, whatever the
+cloud."""
 
 from collections import Counter
 from dataclasses import replace
@@ -30,14 +30,14 @@ BAD = 'CUSTOM_BAD'
 
 
 class Nobody(Filter):
-    """Refuses every host."""
+    """A filter that rejects every host."""
 
     def reject(self, host, request):
         return 'not liked'
 
 
 class Facts:
-    """A host in plain words, drawn by lot: most have most of what is asked for."""
+    """A host in plain words, drawn by lot. Most hosts have most of the resources."""
 
     def __init__(self, number, random):
         chance = lambda part: random.random() < part  # noqa: E731
@@ -80,7 +80,7 @@ class Facts:
             )
 
     def cause(self, asked):
-        """The words under which the host is counted, found by looking at it alone."""
+        """The words under which the host counts, found from the host alone."""
         if not self.in_cell and asked.one_cell:
             return 'in other cells'
         if self.is_offered:
@@ -134,7 +134,7 @@ class Asked:
 
 
 def check(seed, number):
-    """Decide a request on so many hosts, diagnose the refusal, and count again."""
+    """Decide a request, diagnose the refusal, and compare the counts with a recount."""
     random = Random(seed)
     asked = Asked(random)
     facts = [Facts(each, random) for each in range(number)]
@@ -173,12 +173,12 @@ def check(seed, number):
 
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 40))
 def test_every_host_is_counted_by_what_it_lacks_first(seed, number):
-    """The counts are those of somebody who looks at each host by itself; they add up to
-    all hosts, those that a filter dropped among them."""
+    """The counts are those of a model that looks at each host alone, and add up to all
+    hosts, including hosts that a filter rejected."""
     check(seed, number)
 
 
 @pytest.mark.parametrize(('seed', 'number'), [(1, 1_000), (2, 5_000), (3, 5_000)])
 def test_among_many_hosts(seed, number):
-    """The same for as many as there are in a large cloud."""
+    """The same holds for the hosts of a large cloud."""
     check(seed, number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is asked of the page, it answers as a page."""
+"""The page answers every request with a page."""
 
 import re
 from urllib.parse import quote, urlencode
@@ -96,8 +96,8 @@ queries = st.lists(pairs, max_size=4).map(
 @example('/hosts/%3Cevil%3E', '')
 @example('/decisions', 'q=%3Cevil%3E')
 def test_any_request(path, query):
-    """It is well-formed, of the elements and attributes of the templates alone, and no
-    error of ours."""
+    """The answer is well-formed, has the elements and attributes of the templates
+    alone, and is no internal error."""
     answer = ask_raw(PAGE, path, query)
     assert answer.status < 500
     assert answer.headers['X-Content-Type-Options'] == 'nosniff'

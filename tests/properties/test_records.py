@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is decided, the counts of its record add up."""
+"""The counts of a record add up, whatever the decision."""
 
 from collections import Counter
 from dataclasses import replace
@@ -50,7 +50,7 @@ TEXTS = st.sampled_from(
     )
 )
 def test_grouping_loses_no_host(reasons):
-    """Every host stands under one of few reasons, the commonest first."""
+    """Every host counts under one of a few reasons, the most frequent reason first."""
     causes = grouped(reasons)
     assert sum(each.hosts for each in causes) == sum(reasons.values())
     assert len(causes) <= MAX_REASONS
@@ -58,7 +58,7 @@ def test_grouping_loses_no_host(reasons):
 
 
 class EvenOnly(Filter):
-    """Has something against a part of the hosts."""
+    """A filter that rejects a part of the hosts."""
 
     def reject(self, host, request):
         if int(host.host[1:]) % 2:
@@ -67,7 +67,8 @@ class EvenOnly(Filter):
 
 
 def check_times(decision, record):
-    """The steps fill the whole without a gap, and take as long as the record says."""
+    """The steps fill the request without a gap, and have the durations of the
+    record."""
     whole, *steps = spans_of(decision, record)
     edges = [whole.start, *(step.end for step in steps)]
     assert [(step.start, step.end) for step in steps] == [*pairwise(edges)]
@@ -81,7 +82,7 @@ def check_times(decision, record):
 
 
 def recounted(record, causes, hosts):
-    """What became of each host by its own name, counted one by one."""
+    """The outcome of each host, counted host by host from the reasons."""
     counts = Counter()
     last = record.attempts[-1]
     offered = {name for each in causes.dropped for name in each.names.hosts}
@@ -117,9 +118,9 @@ def recounted(record, causes, hosts):
 def test_every_host_is_counted_once(
     slots, stale, count, ram, apart, ignored, forced, picky
 ):
-    """Those that Placement does not offer, that each field or filter drops, that others
-    were faster on, and that are fit are all hosts; each stage begins where the last one
-    ended, and the names are as many as the numbers say."""
+    """Hosts that Placement does not offer, that a field or a filter rejects, that are
+    lost to other requests, and that fit are all hosts. Each stage begins with the hosts
+    that the stage before passed, and the names are as many as the numbers."""
     settings = Settings()
     hosts = [a_host(f'h{i}', ram=1024 * (i % 3)) for i in range(len(slots))]
     placement = CountingPlacement(
@@ -186,7 +187,7 @@ WORDS = {
 
 @st.composite
 def some_hosts(draw, number):
-    """A host with this or that against it."""
+    """A host that some filters may reject."""
     zone = draw(st.sampled_from(['', 'west', 'east']))
     return a_host(
         f'h{number}',
@@ -204,8 +205,8 @@ def some_hosts(draw, number):
     zone=st.sampled_from([None, 'west', 'nova']),
 )
 def test_the_first_line_is_that_of_a_recount(data, number, zone):
-    """Each host by itself, asked in plain words what there is against it first: so many
-    there are of each kind, and together they are all."""
+    """The headline has the counts of a model that finds the first reason against each
+    host in plain words."""
     hosts = [data.draw(some_hosts(i)) for i in range(number)]
     some = st.sets(st.integers(0, number - 1))
     offered = data.draw(some)
@@ -357,8 +358,8 @@ REQUEST_PARTS = {
     parts=st.fixed_dictionaries({}, optional=REQUEST_PARTS), seed=st.integers(0, 2**32)
 )
 def test_a_record_is_decided_as_the_request_was(parts, seed):
-    """Groups, destinations, devices and ports included, host by host and reason by
-    reason."""
+    """The request of a record is decided like the original request, host by host and
+    reason by reason, groups, destinations, devices and ports included."""
     settings = Settings()
     cells = topologies.a_host(
         topologies.a_cell(0, cores=2), topologies.a_cell(1, cores=1)

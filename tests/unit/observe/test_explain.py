@@ -57,8 +57,8 @@ TABLE = """\
 
 
 def test_a_refusal(capsys, path):
-    """The story on one screen, its first line first; it is found by server and
-    request."""
+    """The report fits on a screen, with the headline first. A server or a request finds
+    the decision."""
     status, text = explain(capsys, path, 'refused')
     assert status == 0
     assert text.splitlines()[0] == REFUSED
@@ -102,7 +102,7 @@ def test_a_refusal(capsys, path):
     ],
 )
 def test_why_not_that_host(capsys, path, server, host, why):
-    """The reason in full, by the name of a host or of a node."""
+    """The reason is given in full, by the name of a host or of a node."""
     status, text = explain(capsys, path, server, '--host', host)
     assert (status, text.partition('\n')[2].strip()) == (0, why)
 
@@ -127,7 +127,7 @@ def test_why_not_that_host(capsys, path, server, host, why):
     ],
 )
 def test_nothing_to_tell(capsys, path, arguments, said):
-    """It is said why, in one line, and by the exit status."""
+    """One line gives the reason, and the exit status is not 0."""
     status, text = explain(capsys, path, *arguments)
     assert status == 1
     assert said in text
@@ -140,7 +140,7 @@ def test_nothing_to_tell(capsys, path, arguments, said):
     'host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J']
 )
 def test_a_host_that_is_none(capsys, path, host):
-    """It is looked for like any other, and fits on a line."""
+    """An unknown host is handled like a known host, on one line."""
     status, text = explain(capsys, path, '--last', '--host', host)
     assert (status, text.splitlines()[0]) == (0, REFUSED)
     assert not host or 'Placement did not offer it, or there is no such host' in text
@@ -202,7 +202,7 @@ FILES = {
 
 @pytest.mark.parametrize('name', FILES)
 def test_files_that_cannot_be_read(capsys, path, name):
-    """One line says what is wrong with it, and the exit status is 1."""
+    """One line says what is wrong with the file, and the exit status is 1."""
     damage, said = FILES[name]
     damage(Path(path))
     status, text = explain(capsys, path, '--last')
@@ -213,7 +213,7 @@ def test_files_that_cannot_be_read(capsys, path, name):
 
 @pytest.mark.parametrize('shut', ['file', 'folder'])
 def test_files_that_may_not_be_read(capsys, path, shut):
-    """Rights are looked at, though root runs the tests."""
+    """Missing permissions are reported, although root runs the tests."""
     explain(capsys, path, '--last')  # which imports what nobody may not
     us = os.geteuid()
     nobody = 65534
@@ -257,7 +257,7 @@ def test_files_that_may_not_be_read(capsys, path, shut):
     ],
 )
 def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
-    """By its own option, or below nova's folder of state."""
+    """The file is found by its option, or below ``[DEFAULT] state_path``."""
     conf = tmp_path / 'nova.conf'
     conf.write_text(f'[DEFAULT]\n{lines}\n')
     assert (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers count, and what is seen of it: in the files that they share."""
+"""Metrics of several workers, read from their shared files."""
 
 from collections import deque
 
@@ -27,7 +27,7 @@ def directory(tmp_path, monkeypatch):
 
 
 def seen(directory, metric):
-    """What is exposed of a metric: values by labels."""
+    """The exposed values of a metric, by labels."""
     families = text_string_to_metric_families(MetricsText(directory).read().decode())
     return {
         tuple(sample.labels[label] for label in metric.labels): sample.value
@@ -38,9 +38,9 @@ def seen(directory, metric):
 
 
 def test_workers_are_one(directory):
-    """Counters and what a gauge sums up are added; of another the greatest value
-    counts. One that has ended leaves its counts, and the next of its number counts
-    on."""
+    """Counters and most gauges are summed over the workers, and the remaining gauges
+    show the maximum. Counters of an ended worker stay, and its successor continues
+    them."""
     one = metrics.Instruments(0)
     two = metrics.Instruments(1)
     three = metrics.REQUESTS, metrics.PENDING_CLAIMS, metrics.SNAPSHOT_AGE
@@ -64,7 +64,8 @@ def test_workers_are_one(directory):
 
 
 def test_results_are_shown_before_there_are_any(directory):
-    """A rate needs the 0 that a counter rises from."""
+    """Counters of results are exposed with 0, because a rate needs a value to start
+    from."""
     counters = metrics.DecisionCounters(metrics.Instruments(0))
     assert seen(directory, metrics.REQUESTS) == {
         ('placed',): 0,
@@ -90,8 +91,8 @@ def test_results_are_shown_before_there_are_any(directory):
 
 
 def test_a_look(directory):
-    """Counters grow by what is new, and never by less than nothing; a gauge whose
-    labels are gone is 0; what was measured meanwhile is in its bucket."""
+    """A counter grows by the difference and never shrinks. A gauge whose labels
+    disappear goes to 0. Waiting times are added to the histogram."""
     casts = {('handled',): 3}
     breakers = {('cell', 'c1'): True}
     waits = deque([0.1, 0.2])
@@ -115,7 +116,7 @@ def test_a_look(directory):
 
 
 def test_many_share_a_text(directory):
-    """It is made anew when it is old, however often it is asked for."""
+    """The text is made again when it is too old."""
     worker = metrics.Instruments(0)
     now = [0.0]
     exposed = MetricsText(directory, clock=lambda: now[0])

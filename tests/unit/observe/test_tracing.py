@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions as spans."""
+"""Decisions as spans of OpenTelemetry."""
 
 import logging
 import os
@@ -64,7 +64,7 @@ def values(span, prefix='novasched.'):
 
 
 def check(whole, steps, record):
-    """The steps stand one behind the other within the whole, below it in one trace."""
+    """The steps follow each other within the span of the request, in one trace."""
     assert (whole.name, whole.kind) == ('select_destinations', SpanKind.SERVER)
     assert {step.parent.span_id for step in steps} == {whole.context.span_id}
     assert {step.context.trace_id for step in steps} == {whole.context.trace_id}
@@ -75,8 +75,8 @@ def check(whole, steps, record):
 
 
 def test_a_placement():
-    """A span for the request, below it one for each step, and what there is to say of
-    each."""
+    """A request becomes a span with a child span for each step, and each span has its
+    attributes."""
     whole, steps, record = Traced().ask(request_id='req-1', global_request_id='req-2')
     check(whole, steps, record)
     assert [step.name for step in steps] == [*STEPS]
@@ -119,7 +119,7 @@ def test_a_placement():
 
 
 def test_a_refusal():
-    """It is an answer and no error: the steps end where no host is left."""
+    """A refusal is no error. The steps end with the filters that leave no host."""
     whole, steps, record = Traced().ask(flavor=a_flavor(memory_mb=9999))
     check(whole, steps, record)
     assert [step.name for step in steps] == [*STEPS[:4]]
@@ -129,9 +129,9 @@ def test_a_refusal():
 
 
 def test_several_servers():
-    """Each has its filters and weighers; where the claim for all is refused they are
-    looked at anew, and each is claimed for by itself, with the host that somebody else
-    was faster on."""
+    """Each server has its filters and weighers. After a refused claim for all servers,
+    each server is filtered and claimed again, and the span of a refused claim names the
+    host."""
     placement = CountingPlacement(
         {HOSTS[0].uuid: 2, HOSTS[1].uuid: 0}, stale=frozenset((HOSTS[1].uuid,))
     )
@@ -164,8 +164,8 @@ def test_several_servers():
     ],
 )
 def test_what_cannot_be_decided(error, said):
-    """The step in which it failed is there, with its time, and is an error as the whole
-    is."""
+    """The failed step has a span with its duration. The step and the request are
+    errors."""
 
     class Failing(CountingPlacement):
         def candidates(self, request, basis=FRESH):
@@ -186,8 +186,8 @@ def test_what_cannot_be_decided(error, said):
 
 
 def test_the_trace_of_the_caller():
-    """The request is a part of it, if the message says so; else it begins one of its
-    own. If the caller is not traced, nor are we."""
+    """The request joins the trace that the message names, or begins a trace. An
+    unsampled caller is not traced."""
     whole, _, _ = Traced().ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-01'))
     assert f'{whole.context.trace_id:032x}' == TRACE
     assert f'{whole.parent.span_id:016x}' == PARENT
@@ -203,8 +203,7 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 
 def test_no_secret_is_told(monkeypatch):
-    """Whatever the request has in it, unless the secret is a word that may be meant as
-    such."""
+    """No span has a secret of the request, unless the secret is an ordinary word."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     ids = {'request_id': RANDOM, 'availability_zone': RANDOM, 'hints': {'x': [RANDOM]}}
     whole, steps, _ = Traced().ask(flavor=a_flavor(name=RANDOM, memory_mb=9999), **ids)
@@ -214,7 +213,8 @@ def test_no_secret_is_told(monkeypatch):
 
 
 def test_a_request_for_many_servers():
-    """Some of its steps are told apart, and of the others how many there are."""
+    """The number of spans is bounded, and the request has the number of steps left
+    out."""
     placement = CountingPlacement({host.uuid: 99 for host in HOSTS})
     settings = Settings(enabled_filters=())
     whole, steps, _ = Traced(placement, settings=settings).ask(
@@ -228,7 +228,7 @@ def test_a_request_for_many_servers():
 
 @pytest.mark.parametrize('kept', [0, 5])
 def test_records_that_nobody_keeps(kept):
-    """Decisions are traced whether or not their records are kept."""
+    """Decisions are traced whether or not records are kept."""
     traced = Traced(settings=replace(SETTINGS, decisions_kept=kept))
     traced.decided.driver.select_destinations(a_request())
     traced.recorder.close()
@@ -237,8 +237,8 @@ def test_records_that_nobody_keeps(kept):
 
 
 def test_a_collector_that_is_away(monkeypatch, caplog):
-    """It is told once, and once that it is there again; never with a secret. The
-    library's own words are not in the log."""
+    """An outage of the collector is logged once, and so is its end, without secrets.
+    Messages of the library do not reach the log."""
     monkeypatch.setattr(
         redaction.KNOWN, '__dict__', vars(redaction.Secrets(['Kraken77']))
     )
@@ -270,7 +270,7 @@ def test_a_process_that_traced_nothing():
 
 
 def test_libraries_that_are_missing(monkeypatch):
-    """The start ends with a line that says what to install."""
+    """The start ends with a line that names the extra to install."""
     monkeypatch.delitem(sys.modules, 'novasched.observe.tracing')
     monkeypatch.setitem(sys.modules, 'opentelemetry', None)
     with pytest.raises(ConfigError, match=r'pip install novasched\[tracing\]') as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of health, as transcripts with a clock that is handed in."""
+"""Transcripts of health, with a clock that the test sets."""
 
 from dataclasses import replace
 
@@ -42,8 +42,8 @@ class Daemon:
         self.pids = dict(zip(names, range(100, 200), strict=False))
 
     def pass_time(self, seconds, silent=(), work=None):
-        """Let everybody who is not silent report each second; ``work`` is what workers
-        report, by the time."""
+        """Have all processes report each second that are not silent. ``work`` makes the
+        report of a worker by the time."""
         for _ in range(int(seconds)):
             self.now += 1
             for name in self.pids.keys() - set(silent):
@@ -68,7 +68,7 @@ class Daemon:
 
 
 def statuses(checks):
-    """What does not pass, and the status of all together."""
+    """The overall status, and the items that do not pass."""
     found = {
         name: check.status for name, check in checks.items() if check.status != 'pass'
     }
@@ -76,8 +76,8 @@ def statuses(checks):
 
 
 def test_the_start():
-    """Nobody is missed yet, so that nobody restarts what has just been started; but it
-    is not ready before a worker takes requests and has read hosts."""
+    """At the start no process is missed, so liveness passes. Readiness fails until a
+    worker takes requests and has read the hosts."""
     daemon = Daemon()
     assert daemon.live() == ('pass', {})
     assert daemon.ready() == ('fail', {'workers': 'fail'})
@@ -95,8 +95,8 @@ def test_the_start():
 
 @pytest.mark.parametrize('name', ['main', 'worker:1'])
 def test_a_process_that_hangs(name):
-    """It is a warning when its last report is no longer valid, and a failure when that
-    lasts; it passes with the next report. Other workers still serve."""
+    """A process is a warning when its last report expires, and a failure after a longer
+    silence. The next report passes. Meanwhile the remaining worker serves."""
     daemon = Daemon(workers=2)
     daemon.pass_time(5)
     daemon.pass_time(10, silent=[name])
@@ -114,7 +114,8 @@ def test_a_process_that_hangs(name):
 
 
 def test_all_workers_hang():
-    """What they have reported is discarded, and nothing is known any more."""
+    """Expired reports are discarded, so nothing is known of RabbitMQ, Placement and the
+    databases."""
     daemon = Daemon(workers=2)
     daemon.pass_time(5)
     daemon.pass_time(11, silent=['worker:0', 'worker:1'])
@@ -123,8 +124,7 @@ def test_all_workers_hang():
 
 
 def test_who_never_reports():
-    """A server that was started again does not know who hangs since before; it finds
-    out."""
+    """A restarted HTTP process finds out which process hangs since before."""
     daemon = Daemon()
     daemon.pass_time(11, silent=['worker:0'])
     assert daemon.live() == ('warn', {'worker:0': 'warn'})
@@ -133,7 +133,7 @@ def test_who_never_reports():
 
 
 def test_a_worker_that_is_started_again():
-    """For a minute it is shown, which no probe takes for a failure."""
+    """A restart is a warning for a minute, and fails no probe."""
     daemon = Daemon()
     daemon.pass_time(5)
     daemon.pids['worker:0'] = 999
@@ -156,8 +156,8 @@ def test_a_worker_that_is_started_again():
     ],
 )
 def test_threads_that_do_not_move(fields, status):
-    """All of them busy for longer than nova.conf lets a request take is a hang, and
-    nothing else."""
+    """A worker hangs if all its threads are busy for longer than nova.conf lets a
+    request take."""
     daemon = Daemon()
     daemon.pass_time(
         400, work=lambda now: replace(IDLE, connected_at=now, moved=1010.0, **fields)
@@ -209,8 +209,8 @@ TROUBLES = [
 
 @pytest.mark.parametrize(('seconds', 'fields', 'found'), TROUBLES)
 def test_what_the_work_has_met(seconds, fields, found):
-    """A warning while requests wait, and a failure once they are refused; it is over
-    with the first answer, and never a matter of liveness."""
+    """Readiness is a warning while requests wait, and a failure once requests are
+    refused. The first answer ends both. Liveness passes throughout."""
     daemon = Daemon()
     daemon.pass_time(
         seconds, work=lambda now: replace(IDLE, **{'connected_at': now, **fields})
@@ -225,7 +225,7 @@ def test_what_the_work_has_met(seconds, fields, found):
 
 
 def test_one_of_two_workers():
-    """What fails for one of them alone is a warning: the other one serves."""
+    """A failure of one worker is a warning, because the second worker serves."""
     daemon = Daemon(workers=2)
     lost = iter(range(1000))
     daemon.pass_time(
@@ -236,7 +236,7 @@ def test_one_of_two_workers():
 
 
 def test_the_document():
-    """It has the form that nova's specification describes."""
+    """The document has the form of nova's specification."""
     daemon = Daemon()
     daemon.pass_time(41, work=lambda now: replace(IDLE, connected_at=1010.0))
     found = daemon.state.document(daemon.state.readiness(), 'controller-1')

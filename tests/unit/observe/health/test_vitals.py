@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of a process, and how they reach the one that serves them."""
+"""The reports of a process, and their way to the HTTP process."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from novasched.observe.health.vitals import Vitals
 
 @pytest.fixture
 def channel():
-    """The two ends of it."""
+    """Both ends of the pair of sockets."""
     inbox, outbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with inbox, outbox:
         for each in (inbox, outbox):
@@ -21,7 +21,7 @@ def channel():
 
 
 def test_nobody_reads(channel):
-    """Whoever reports does not wait for that."""
+    """A process does not wait for a reader of its reports."""
     vitals = Vitals(channel[1], 'main')
     for _ in range(10_000):
         vitals()
@@ -29,8 +29,7 @@ def test_nobody_reads(channel):
 
 
 def test_a_description_that_fails(channel, caplog):
-    """The process is known to be alive, and not how its work is; the log has it
-    once."""
+    """A report without work is sent all the same, and the log has the error once."""
 
     def fail():
         raise RuntimeError('as told')

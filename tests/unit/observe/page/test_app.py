@@ -40,7 +40,7 @@ def page(site):
 
 @pytest.fixture
 def decisions(site):
-    """A file of decisions over hosts of the sample."""
+    """A file of decisions over the hosts of the sample."""
     return site[1]
 
 
@@ -49,8 +49,8 @@ def links(answer):
 
 
 def test_links_lead_somewhere(page):
-    """Whatever a page links to is a page with one heading and its landmarks; together
-    they are the whole surface, with every choice of what is shown, by what and how."""
+    """Every link leads to a page with one heading and its landmarks. The links reach
+    every page and every choice of resource, grouping and form."""
     todo = {('/', '')}
     done = set()
     while todo:
@@ -113,7 +113,7 @@ BAD = {
     [(status, path) for status, paths in BAD.items() for path in paths],
 )
 def test_bad_input(page, status, path):
-    """One line that has nothing of what was asked."""
+    """The error is one line that repeats nothing of the request."""
     answer = ask_raw(page, *path.partition('?')[::2])
     assert answer.status == status
     assert 'evil' not in answer.text
@@ -131,8 +131,8 @@ def test_bad_input(page, status, path):
     ],
 )
 def test_who_may_read_it(decisions, remote, environ, status):
-    """Nobody but this machine unless it is said so; then it is shown under whatever
-    name, and the name is not repeated."""
+    """Only this machine may read the page unless page_remote is set. With page_remote
+    any Host header is accepted, and the page does not repeat the header."""
     answer = ask(a_page(Cells(cloud(5)), decisions, remote, timeout=60.0), **environ)
     assert answer.status == status
     assert 'evil' not in answer.text
@@ -143,8 +143,7 @@ def test_who_may_read_it(decisions, remote, environ, status):
     ['/', '/decisions', '/hosts/compute-01', '/page.css', '/icon.svg', '/nothing'],
 )
 def test_headers(page, path):
-    """No answer may be taken for another kind, framed, kept, or fetch anything from
-    elsewhere."""
+    """The headers forbid sniffing, framing, caching and requests to foreign sites."""
     answer = ask(page, path)
     policy = answer.headers['Content-Security-Policy']
     assert "default-src 'none'" in policy
@@ -166,7 +165,7 @@ def test_headers(page, path):
 
 
 def test_names_that_are_markup(tmp_path):
-    """Whatever hosts, cells, zones and aggregates are called, it is text."""
+    """Names of hosts, cells, zones and aggregates are escaped."""
     aggregates = (Aggregate(1, None, EVIL, {'availability_zone': EVIL}),)
     host = replace(
         a_host(EVIL, disabled=True, why=EVIL, hypervisor_type=EVIL),
@@ -198,8 +197,7 @@ def test_names_that_are_markup(tmp_path):
 
 
 def test_nothing_to_show(decisions):
-    """Where nothing is known, since there are no hosts or databases, the page says so,
-    and has the decisions."""
+    """Without hosts or databases the page says so, and lists the decisions."""
     for hosts in ({}, {'north': []}):
         page = a_page(Cells(hosts), decisions, timeout=60.0)
         for query in ('', 'form=table', 'show=pinned&by=zone'):
@@ -228,7 +226,7 @@ def test_nothing_to_show(decisions):
     ],
 )
 def test_no_decisions(path, notice, status):
-    """It is said why there are none, and what would change that."""
+    """The page says why there is no decision, and how to change that."""
     page = a_page(Cells(cloud(5)), Path(path) if path else None, timeout=60.0)
     places = ('/decisions', 200), ('/hosts/compute-1', 200), ('/decisions/x', status)
     for where, expected in places:
@@ -238,7 +236,7 @@ def test_no_decisions(path, notice, status):
 
 
 def test_ten_thousand_hosts(decisions):
-    """The page is of bounded size, and a small one for each of its parts."""
+    """The page has a bounded size, and each section is small."""
     page = a_page(Cells(cloud(10_000)), decisions, timeout=60.0)
     map = ask(page, '/', 'show=pinned&by=aggregate')
     table = ask(page, '/', 'form=table&page=50')
@@ -274,9 +272,9 @@ def text_of(tmp_path):
 
 
 def test_a_placement(text_of):
-    """The first line, each host counted once, the facts that the command tells, the
-    filters that dropped hosts with their reasons, the others by name, and the chosen
-    host."""
+    """The page of a placement has the headline, each host counted once, the facts of
+    the command, the rejecting filters with their reasons, the idle filters, and the
+    chosen host."""
     text = text_of(flavor=a_flavor(name='m1', memory_mb=700), availability_zone='south')
     for words in (
         'large: 1 of 3 hosts fit, 1 disabled, 1 lack free memory placed large',
@@ -291,8 +289,8 @@ def test_a_placement(text_of):
 
 
 def test_what_placement_did_not_offer(text_of):
-    """Hosts that it did not offer stand in a table of their own, by what they lack
-    first."""
+    """Hosts that Placement did not offer have a table of their own, by their first
+    lack."""
     causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
     lacking = (Stage('in another zone', 7, 5), Stage('lack VCPU', 5, 0, causes))
     text = text_of(
@@ -307,8 +305,8 @@ def test_what_placement_did_not_offer(text_of):
 
 
 def test_several_servers(text_of):
-    """Each server has its own search, and its own host; what decided it comes first. Of
-    many some are told, and how many are not."""
+    """Each server has a section and a host. The deciding attempt comes first. Of many
+    servers the first few are shown, with the number of the rest."""
     text = text_of(count=2, flavor=a_flavor(memory_mb=550))
     first, second = (
         text.index(f'For server {words} hosts passed')

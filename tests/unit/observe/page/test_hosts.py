@@ -55,14 +55,14 @@ WARNINGS = [
 
 @pytest.mark.parametrize(('hosts_view', 'known', 'warnings'), WARNINGS)
 def test_warnings(hosts_view, known, warnings):
-    """What is old or missing is told, with its age."""
+    """Old and missing data are named, with their age."""
     assert hosts_view.known is known
     assert list(hosts_view.warnings()) == warnings
 
 
 def test_words():
-    """Ages have two whole units at the least, or seconds. A node is named where it is
-    not plain which it is. Numbers in names count by their size."""
+    """An age has at least two whole units, or seconds. A node is named if its name
+    differs from the host. Numbers in names are sorted by value."""
     spans = [ago(seconds) for seconds in (-1, 0.4, 119, 120, 7200, 200000)]
     assert spans == [
         '0 s ago',
@@ -91,8 +91,8 @@ HOST = a_host(
 
 
 def test_what_a_host_has():
-    """Overcommitment counts, as for the filters. Pinned CPUs are counted cell by cell;
-    who reports no cells has none."""
+    """Amounts include the allocation ratio, as in the filters. Pinned CPUs are counted
+    by NUMA cell, and a host without cells has none."""
     amounts = {
         name: (each.of(HOST), each.describe(each.of(HOST)))
         for name, each in RESOURCES.items()
@@ -109,8 +109,9 @@ def test_what_a_host_has():
 
 
 def test_levels():
-    """Tenths from 0 to 9, whatever hosts report; nothing has none. In a bar the parts
-    stand beside each other, and what has nothing leaves the end empty."""
+    """Levels are tenths from 0 to 9 for all values that hosts report; a resource
+    without limit has no level. The parts of a bar are adjacent, and hosts without level
+    leave the end empty."""
     amounts = [Amount(used, 10) for used in (0, 0.99, 1, 9.99, 10, 25, -5)]
     assert [each.level for each in amounts] == [0, 0, 1, 9, 9, 9, 0]
     assert [each.percent for each in amounts] == [0, 9, 10, 99, 100, 100, 0]
@@ -133,7 +134,7 @@ def test_levels():
     ],
 )
 def test_sizes(amount, text):
-    """What is free, in the unit of what there is."""
+    """The free amount has the unit of the limit."""
     assert describe_size(amount) == text
 
 
@@ -176,8 +177,8 @@ def page_of(host):
 
 
 def test_the_page_of_a_host():
-    """The resources with their allocation ratios, the service, the node and its NUMA
-    cells."""
+    """The page has the resources with their allocation ratios, the service, the node
+    and the NUMA cells."""
     text = page_of('one')
     for words in (
         'service up, disabled: new disks cell north zone south aggregates aggregate1',
@@ -194,7 +195,7 @@ def test_the_page_of_a_host():
 
 
 def test_many_nodes():
-    """Some of them are shown, and how many are not."""
+    """The first nodes are shown, with the number of the rest."""
     text = page_of('metal')
     assert text.count('provider') == MAX_NODES
     assert 'Node node-1 ' in text
@@ -207,7 +208,7 @@ RACK = Aggregate(7, None, 'rack-7', {})
 
 
 def used(name, tenths, **fields):
-    """A host of 1000 MiB, so many tenths of which are used."""
+    """A host of 1000 MiB with a number of tenths in use."""
     return a_host(name, ram=1000 - 100 * tenths, total_usable_ram_mb=1000, **fields)
 
 
@@ -254,14 +255,14 @@ def shown(**wanted):
     ],
 )
 def test_groups(wanted, groups):
-    """Hosts stand by what is asked for, numbers in names by their size; one that is
-    down is not also disabled."""
+    """Hosts are ordered by use or by name. A host that is down does not count as
+    disabled."""
     assert shown(**wanted) == groups
     assert list(shown(**wanted)) == list(groups)
 
 
 def test_totals():
-    """What servers may use counts: not what is on hosts that are down or disabled."""
+    """Totals leave out hosts that are down or disabled."""
     found = heatmap(VIEW, HostsQuery(), 'nova')
     assert (found.hosts, found.servers) == (5, 1)
     assert dict(found.states) == {'up': 3, 'down': 1, 'disabled': 1}
@@ -272,7 +273,8 @@ def test_totals():
 
 
 def test_hosts_in_many_aggregates_count_once():
-    """They are in each group, and once in the totals and in the table."""
+    """A host is in each of its groups, and counts once in the totals and in the
+    table."""
     twice = replace(TENTHS[0], aggregates=(RACK, replace(RACK, id=8, name='rack-8')))
     hosts_view = HostsView((CellView('cell1', [twice], 1.0),))
     found = heatmap(hosts_view, HostsQuery(by='aggregate'), None)
@@ -283,8 +285,8 @@ def test_hosts_in_many_aggregates_count_once():
 
 
 def test_the_table_and_squares():
-    """A row has a host, where it is, and why it is disabled. A square says in words
-    what its colour and shape do."""
+    """A row has the host, its place, and the reason why it is disabled. The title of a
+    square repeats its colour and shape in words."""
     page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
     text = seen(ask(page, '/', 'form=table&order=fullest')).text
     places = [
@@ -314,8 +316,7 @@ def test_the_table_and_squares():
     [(1, [('a', ['a0', 'a1']), ('b', ['b0'])]), (2, [('b', ['b1', 'b2'])]), (3, [])],
 )
 def test_pages(monkeypatch, page, names):
-    """A page has so many tiles and no more; a group may begin on one and end on the
-    next."""
+    """A page has a bounded number of squares. A group may continue on the next page."""
     monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
     cells = [
         (name, [a_host(f'{name}{i}') for i in range(n)])

@@ -32,8 +32,7 @@ from novasched.observe.page.query import (
     ],
 )
 def test_queries(kind, query, wanted):
-    """A form that is empty asks for what nothing asks for; texts are as they were
-    typed."""
+    """Empty parameters have their defaults, and texts are taken as typed."""
     assert parse(kind, query) == wanted
 
 
@@ -65,7 +64,7 @@ BAD = {
     [(kind, query) for kind, queries in BAD.items() for query in queries],
 )
 def test_queries_that_mean_nothing(kind, query):
-    """They are refused in one line, which has nothing of them."""
+    """A bad query is refused in one line that repeats nothing of the query."""
     with pytest.raises(BadQuery) as refused:
         parse(kind, query)
     assert refused.value.status == '400 Bad Request'
@@ -84,8 +83,8 @@ def test_queries_that_mean_nothing(kind, query):
     ],
 )
 def test_links(wanted, changes, query):
-    """A link has what differs from the first page, and other choices begin at page
-    one."""
+    """A link has the parameters that differ from the first page. A changed choice
+    begins at page one."""
     assert link(wanted, **changes) == query
 
 
@@ -104,7 +103,8 @@ OTHERS = [
 
 
 def test_who_is_local():
-    """This machine, under a name that nobody else can give it."""
+    """A request is local if it comes from this machine under a name that no web site
+    can claim."""
     for peer in ('127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'):
         assert all(is_local(peer, host) for host in OURS)
         assert not any(is_local(peer, host) for host in OTHERS)

@@ -15,7 +15,7 @@ SECRET = 'mysql://nova:sesame@db'
 
 @pytest.fixture
 def clock():
-    """A time that stands still unless somebody moves it."""
+    """A clock that only the test moves."""
     return SimpleNamespace(now=100.0)
 
 
@@ -37,8 +37,7 @@ def ages(view):
 
 
 def test_hosts_are_read_rarely(watch, cells, clock):
-    """However many look, they are read once until what is known is not fresh any
-    more."""
+    """Several requests share a reading until the reading is too old."""
     with ThreadPoolExecutor(20) as pool:
         assert len([*pool.map(lambda _: watch.hosts(), range(20))]) == 20
     assert cells.readings == 1
@@ -53,8 +52,8 @@ def test_hosts_are_read_rarely(watch, cells, clock):
 
 
 def test_a_cell_that_does_not_answer(watch, cells, clock):
-    """Its hosts stay as they were, with their age; of one that never answered there are
-    none."""
+    """A cell that does not answer keeps its former hosts, with their age. A cell that
+    has never answered has no hosts."""
     cells.silent = {'south'}
     assert ages(watch.hosts())['south'] == (None, False, [])
     cells.silent = set()
@@ -73,8 +72,8 @@ def test_a_cell_that_does_not_answer(watch, cells, clock):
 
 @pytest.mark.parametrize('error', [DatabaseUnavailable(SECRET), RuntimeError(SECRET)])
 def test_databases_that_do_not_answer(watch, cells, clock, caplog, error):
-    """What is known is shown with its age, until they answer. The log has their error
-    once, the page not at all."""
+    """The former hosts are shown with their age until the databases answer. The log has
+    the error once, and the page never."""
     watch.hosts()
     cells.error = error
     clock.now += 10
@@ -106,7 +105,7 @@ def test_databases_that_cannot_be_opened(cells, clock):
 
 
 def test_nobody_waits_for_long(cells, clock):
-    """Who looks while the databases take their time is shown what is known."""
+    """While the databases take their time, a request gets the former hosts."""
     go = threading.Event()
     known = cells.read
 
@@ -124,7 +123,7 @@ def test_nobody_waits_for_long(cells, clock):
 
 
 def test_cells_that_come_and_go(watch, cells, clock):
-    """A cell that is not there any more is not shown."""
+    """A deleted cell disappears."""
     watch.hosts()
     del cells.known['south']
     cells.known['west'] = [a_host('w')]

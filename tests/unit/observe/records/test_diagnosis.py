@@ -34,7 +34,7 @@ MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}
 
 
 def provider(name, *, without=None, traits=(), aggregates=(), root='', **left):
-    """One that has much of all, but for what is named."""
+    """A provider with plenty of each resource, except for the amounts given."""
     has = {} if root or without == 'all' else {**MUCH}
     return Provider(
         a_uuid(name),
@@ -46,14 +46,14 @@ def provider(name, *, without=None, traits=(), aggregates=(), root='', **left):
 
 
 class Nobody(Filter):
-    """Refuses every host."""
+    """A filter that rejects every host."""
 
     def reject(self, host, request):
         return 'not liked'
 
 
 def refused(request, offered=(), hosts=HOSTS, settings=None):
-    """The decision on a request for which Placement offered these hosts."""
+    """The refusal of a request for which Placement offered these hosts."""
     slots = {each.uuid: 9 for each in hosts if each.host in offered}
     decided = Decided(
         hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings
@@ -64,7 +64,7 @@ def refused(request, offered=(), hosts=HOSTS, settings=None):
 def diagnose(
     placement, request, offered=(), hosts=HOSTS, settings=None, aggregates=KNOWN
 ):
-    """The record of a refusal once Placement was asked, and what each host lacks."""
+    """The record with its diagnosis, and the lacks of each host."""
     settings = settings or Settings()
     decision = refused(request, offered, hosts, settings)
     known = {each.uuid: each for each in hosts}
@@ -169,9 +169,9 @@ and the cause."""
 
 @pytest.mark.parametrize('name', CAUSES)
 def test_what_a_host_lacks(name):
-    """Two hosts have all that is asked for, but for the other constraint of the second;
-    the third lacks this one, which the first line and the question about that host
-    say."""
+    """Two hosts meet all constraints but the constraint of the second host. The third
+    host lacks the constraint of the case, and the headline and the reasons against the
+    host name it."""
     lacking, having, asked, why = CAUSES[name]
     small = 'small' in name or 'CPUs' in name
     placement = ProvidersInMemory(
@@ -198,8 +198,8 @@ def test_what_a_host_lacks(name):
     (False, 'disabled: its provider is marked so, though its service is enabled'),
 ])  # fmt: skip
 def test_a_disabled_host(disabled, why):
-    """It is one as ComputeFilter would say it, also where only Placement takes it for
-    one."""
+    """A disabled host has the words of ComputeFilter, also if only Placement has the
+    trait."""
     off = a_host('off', disabled=disabled, why='rack 4')
     placement = ProvidersInMemory([provider('off', traits=[DISABLED])])
     asked = a_request(root_forbidden=frozenset([DISABLED]))
@@ -209,7 +209,8 @@ def test_a_disabled_host(disabled, why):
 
 
 def test_not_the_requested_host():
-    """The one that is, is looked at."""
+    """The requested host is diagnosed, and the remaining hosts are only not
+    requested."""
     placement = ProvidersInMemory(
         [provider('a'), provider('b', MEMORY_MB=3), provider('c')]
     )
@@ -218,7 +219,7 @@ def test_not_the_requested_host():
 
 
 def test_a_host_of_another_cell():
-    """It is not asked for, whatever it has."""
+    """A host of another cell is not diagnosed."""
     hosts = [*HOSTS, a_host('far', cell='cell2')]
     placement = ProvidersInMemory([provider(each.host, MEMORY_MB=3) for each in hosts])
     asked = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
@@ -227,7 +228,7 @@ def test_a_host_of_another_cell():
 
 
 def test_a_host_without_a_provider():
-    """It is told from one that is full."""
+    """A host without a provider has other words than a full host."""
     placement = ProvidersInMemory(
         [provider('a', without='all'), provider('b', MEMORY_MB=1)]
     )
@@ -241,8 +242,8 @@ def test_a_host_without_a_provider():
 
 
 def test_all_that_a_host_lacks():
-    """Hosts are counted once, by what comes first; asked about one, all is said. A host
-    that lacks one thing alone is told of."""
+    """A host counts once, by its first lack. The reasons against a host name all its
+    lacks. Constraints that are a host's only lack are listed."""
     west = {'aggregates': [WEST]}
     placement = ProvidersInMemory(
         [
@@ -274,8 +275,8 @@ def test_all_that_a_host_lacks():
 
 
 def test_those_that_filters_dropped():
-    """Hosts that Placement offered are not looked at; with them the counts add up to
-    all."""
+    """Hosts that Placement offered are not diagnosed, and the counts add up to all
+    hosts."""
     placement = ProvidersInMemory(
         [provider('a'), provider('b', MEMORY_MB=1), provider('c', VCPU=0)]
     )
@@ -292,8 +293,8 @@ def test_those_that_filters_dropped():
     (1, 'beyond max_placement_results'), (1000, 'offered when asked again'),
 ])  # fmt: skip
 def test_hosts_that_lack_nothing(limit, words):
-    """They are beyond the limit where that was reached, or else something has
-    changed."""
+    """Hosts that lack nothing are beyond the limit if the answer reached the limit;
+    else the cloud has changed."""
     placement = ProvidersInMemory(
         [provider('a'), provider('b'), provider('c', MEMORY_MB=1)]
     )
@@ -338,8 +339,8 @@ TREES = {
 
 @pytest.mark.parametrize('name', TREES)
 def test_nested_providers(name):
-    """Where a provider of the tree meets each constraint, and no candidate all, that is
-    said."""
+    """If providers of a tree meet each constraint and no candidate meets all, the
+    diagnosis says so."""
     nested, asked, words = TREES[name]
     placement = ProvidersInMemory([provider('a'), *nested])
     record, _ = diagnose(placement, a_request(**asked), hosts=HOSTS[:1])
@@ -350,8 +351,8 @@ def test_nested_providers(name):
     ({'DISK_GB': 100}, 'lack MEMORY_MB'), ({'DISK_GB': 0}, 'lack DISK_GB'),
 ])  # fmt: skip
 def test_a_provider_that_shares(pool, words):
-    """Hosts have what a provider shares with them; where it is full, the reason does
-    not blame the disks of the host."""
+    """Hosts have the amounts of their sharing provider. If the provider is full, the
+    reason does not blame the host."""
     shared = provider(
         'nfs', without='all', traits=['MISC_SHARES_VIA_AGGREGATE'], aggregates=[SSD]
     )
@@ -367,8 +368,8 @@ def test_a_provider_that_shares(pool, words):
 
 
 def test_pinned_cpus():
-    """Of the two queries for them a host is judged by the one that it comes further
-    with."""
+    """Of the queries with PCPU and with VCPU, the query whose first lack comes later
+    counts."""
     placement = ProvidersInMemory(
         [
             provider('a', PCPU=4, MEMORY_MB=1),
@@ -384,7 +385,7 @@ def test_pinned_cpus():
 
 
 def test_a_query_that_is_refused():
-    """What Placement has against it is told."""
+    """The diagnosis has Placement's reason against the query."""
     placement = ProvidersInMemory([provider('a')], unknown='CUSTOM_A')
     record, _ = diagnose(placement, a_request(**required('CUSTOM_A')))
     assert render.headline(record) == (
@@ -399,7 +400,7 @@ def test_a_query_that_is_refused():
     (6, {'lack CUSTOM_A': 1, 'lack MEMORY_MB': 1, 'offered when asked again': 1}),
 ])  # fmt: skip
 def test_so_many_questions(questions, counts):
-    """No more than the option allows; what is not known is not claimed."""
+    """The number of queries is limited, and an unknown lack is not claimed."""
     has = {'traits': ['CUSTOM_A']}
     placement = ProvidersInMemory([
         provider('a', **has), provider('b', MEMORY_MB=1, **has), provider('c'),
@@ -414,8 +415,8 @@ def test_so_many_questions(questions, counts):
 
 
 def test_an_answer_for_several_refusals():
-    """One that was asked for after a request came serves it, too; an older one does
-    not."""
+    """An answer serves all requests that arrived before its query. An older answer does
+    not serve."""
     placement = ProvidersInMemory([provider(each.host, MEMORY_MB=1) for each in HOSTS])
     known = {each.uuid: each for each in HOSTS}
     diagnoser = Diagnoser(Settings(), placement, KNOWN, lambda since: known)
@@ -435,7 +436,7 @@ def test_placement_that_fails(status):
 
 
 def test_aggregates_that_cannot_be_read():
-    """They are named by their UUIDs."""
+    """Aggregates without a known name are named by UUID."""
 
     class Down:
         def all(self, since):
@@ -449,7 +450,7 @@ def test_aggregates_that_cannot_be_read():
 
 
 def test_no_host_at_all():
-    """Then there is nothing to count."""
+    """Without hosts there is nothing to count."""
     record, _ = diagnose(ProvidersInMemory([]), a_request(), hosts=[])
     assert (record.diagnosis, render.headline(record)) == (
         Diagnosis(queries=record.diagnosis.queries, constraints=3),
@@ -472,9 +473,9 @@ class SlowProviders(ProvidersInMemory):
 @pytest.mark.parametrize('processes', [1, 4])
 @pytest.mark.parametrize('status', [200, 503])
 def test_the_share_of_the_time_of_placement(processes, status):
-    """After a diagnosis there is a pause, so that all processes together take a quarter
-    of the time of a worker of Placement, be there answers or not. A diagnosis that asks
-    nothing needs none."""
+    """The pause after a diagnosis limits all processes together to a quarter of the
+    time of a worker of Placement, whether Placement answers or not. A diagnosis without
+    queries needs no pause."""
     clock = Clock()
     placement = SlowProviders(
         clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS]
@@ -503,8 +504,8 @@ def test_the_share_of_the_time_of_placement(processes, status):
 
 
 def test_while_the_circuit_is_open():
-    """Placement is not asked while requests do not ask it; a diagnosis that has begun
-    ends."""
+    """Diagnoses do not query Placement while the circuit is open, and a running
+    diagnosis ends."""
     placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
     known = {each.uuid: each for each in HOSTS}
     for number in (0, 1):

@@ -59,7 +59,7 @@ def decide(recorder, *requests, placement=None):
 
 
 def written(path, *requests):
-    """A file of the records of decisions on these requests."""
+    """A file with the records of decisions on these requests."""
     return keep(path, Decided([A], clock=time.perf_counter), requests)
 
 
@@ -70,8 +70,8 @@ def named(*names):
 
 
 def test_the_newest_are_kept_in_memory():
-    """So many as the option says, the newest first, with the time at which each
-    began."""
+    """The memory has as many records as the option says, newest first, with the time at
+    which the decision began."""
     settings = Settings(decisions_kept=2)
     kept = decide(
         DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')
@@ -82,8 +82,8 @@ def test_the_newest_are_kept_in_memory():
 
 
 def test_decisions_that_are_counted():
-    """Each is counted once though none is kept, and by the request itself when many
-    wait."""
+    """Each decision is counted once although no record is kept. While the queue is
+    full, the thread of the request counts."""
     counted = []
     begun = threading.Event()
     hold = threading.Event()
@@ -110,8 +110,8 @@ def test_decisions_that_are_counted():
 
 
 def test_a_file_that_is_leafed_through(tmp_path):
-    """The newest come first, some at a time; a decision is found by its id and its
-    hosts."""
+    """The newest records come first, page by page. A decision is found by its id and by
+    its hosts."""
     reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
     assert reader.of('req-2') == reader.of('2')
     pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
@@ -130,7 +130,7 @@ def test_a_file_that_is_leafed_through(tmp_path):
 
 
 def test_several_workers_write_one_file(tmp_path):
-    """Records of one are not lost to another, nor to a restart."""
+    """No worker loses records to another worker or to a restart."""
     path = str(tmp_path / 'decisions')
     names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
     recorders = [
@@ -145,7 +145,7 @@ def test_several_workers_write_one_file(tmp_path):
 
 
 def test_the_file_is_bounded(tmp_path):
-    """Old records go, those of single hosts earlier."""
+    """Old records are deleted, and the reasons against single hosts earlier."""
     names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
     path = str(tmp_path / 'decisions')
     decide(DecisionRecorder(Settings(), RecordWriter(path, 150, 10)), *named(*names))
@@ -157,7 +157,7 @@ def test_the_file_is_bounded(tmp_path):
 
 
 def incompressible(number, size):
-    """A record that takes so many bytes."""
+    """A record of so many bytes."""
     text = Random(number).randbytes(size).hex()
     attempts = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
     return Record(
@@ -172,8 +172,8 @@ def incompressible(number, size):
 
 
 def test_the_file_is_bounded_in_size(tmp_path):
-    """It takes no more than so many MiB, and the newest records are in it. One that is
-    larger than that by itself stays until the next one comes."""
+    """The file is no larger than decisions_size and has the newest records. A larger
+    single record stays until the next record."""
     path = tmp_path / 'decisions'
     with closing(RecordWriter(str(path), 10_000, 1)) as writer:
         for number in range(400):
@@ -198,9 +198,9 @@ def ids_in(path):
 @pytest.mark.parametrize('leaves_journals', [False, True])
 @pytest.mark.parametrize('is_moved', [False, True])
 def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
-    """A file that somebody deletes or moves is made anew by the next record of any
-    worker, and the moved one has the records until then. Journals of the old file do
-    not damage the new one."""
+    """If a file is deleted or moved, the next record of any worker creates a new file,
+    and the moved file has the records until then. Journals of the old file do not
+    damage the new file."""
     caplog.set_level('INFO')
     path = tmp_path / 'decisions'
     other = tmp_path / 'old'
@@ -228,7 +228,7 @@ def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
 
 
 def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
-    """Another file of records that is put there is written from then on."""
+    """Workers write to a file that replaces the open file."""
     path = tmp_path / 'decisions'
     other = tmp_path / 'other'
     with closing(RecordWriter(str(other), 100, 1)) as writer:
@@ -245,8 +245,8 @@ def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
 
 
 def test_a_smaller_size(tmp_path):
-    """A file that is larger than decisions_size allows becomes smaller when it is
-    opened, and keeps the newest records."""
+    """A file that exceeds decisions_size is shrunk when it is opened, and keeps the
+    newest records."""
     path = tmp_path / 'decisions'
     with closing(RecordWriter(str(path), 10_000, 4)) as writer:
         for number in range(200):
@@ -267,7 +267,7 @@ def test_a_smaller_size(tmp_path):
 
 
 def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
-    """The record itself is."""
+    """The record is kept without the reasons."""
     monkeypatch.setattr(store_module, 'MAX_REJECTIONS_SIZE', 20)
     reader = RecordReader(written(tmp_path / 'decisions', *named('a')))
     (record,) = reader.of('a')
@@ -275,8 +275,8 @@ def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
 
 
 def test_no_time_for_the_reasons(tmp_path, monkeypatch):
-    """Where decisions take less time than their records, those against each host are
-    left out."""
+    """If decisions take less time than their records, the reasons against single hosts
+    are left out."""
     monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
     reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
     assert [reader.rejections(each) for each in reader.newest()] == [None, None]
@@ -286,7 +286,7 @@ def test_no_time_for_the_reasons(tmp_path, monkeypatch):
 
 
 def as_nobody(work):
-    """Do it in a process that is not root; fails where it does."""
+    """Run a function as a user without privileges, in a child process."""
     child = os.fork()
     if not child:
         try:
@@ -303,8 +303,9 @@ def as_nobody(work):
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 @pytest.mark.parametrize('is_killed', [False, True])
 def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
-    """After the daemon has ended, or was killed and has left its journals, and while it
-    writes: what the reader leaves behind is the daemon's own, and it writes on."""
+    """Root reads the file while the daemon writes, after the daemon has ended, and
+    after the daemon was killed. The files stay the daemon's, so that the daemon can go
+    on writing."""
     with tempfile.TemporaryDirectory() as folder:
         os.chown(folder, NOBODY, NOBODY)
         path = str(Path(folder, 'decisions.sqlite'))
@@ -355,8 +356,8 @@ ROOT_ALONE = pytest.mark.skipif(
     ],
 )
 def test_who_may_read_the_file(tmp_path, before, after):
-    """Its owner, and a group that the operator lets, whatever the process's umask is;
-    the same holds for its journals while it is open."""
+    """The owner reads the file, and a group if the operator lets it, whatever the umask
+    is. The journals have the same permissions."""
     path = tmp_path / 'decisions'
     if before is not None:
         path.touch()
@@ -374,8 +375,7 @@ def test_who_may_read_the_file(tmp_path, before, after):
 
 @pytest.mark.parametrize('target', ['decisions', 'nothing'])
 def test_a_link_is_not_followed(tmp_path, caplog, target):
-    """A link in place of the file leads neither a writer nor a reader to another
-    file."""
+    """A symbolic link leads neither a writer nor a reader to its target."""
     other = tmp_path / target
     if target == 'decisions':
         written(other, *named('a'))
@@ -405,9 +405,9 @@ DAMAGES = {
 
 @pytest.mark.parametrize('place', ['', 'novasched', 'further/novasched'])
 def test_the_folder_of_the_file_is_made(tmp_path, place):
-    """But not the one that this is in: who writes nothing there yet has named another
-    one. What could not be opened at the start is tried with each record, which is not
-    told again."""
+    """The folder is created, but not its parent, which is missing where the option has
+    a wrong path. Each record tries again to open the file, without another line in the
+    log."""
     path = tmp_path / place / 'decisions'
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
     why = recorder.open()
@@ -424,7 +424,8 @@ def test_the_folder_of_the_file_is_made(tmp_path, place):
 
 @pytest.mark.parametrize('is_told', [False, True])
 def test_what_the_start_has_told(tmp_path, caplog, is_told):
-    """It is not logged by each worker again; that it works at last, is."""
+    """A worker does not log the failure of the start again, but logs the first
+    success."""
     path = tmp_path / 'decisions'
     path.mkdir()
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
@@ -442,7 +443,7 @@ def test_what_the_start_has_told(tmp_path, caplog, is_told):
 
 @pytest.mark.parametrize('damage', DAMAGES)
 def test_a_file_that_is_damaged(tmp_path, caplog, damage):
-    """The scheduler tells it once, and decides on."""
+    """The scheduler logs the damage once, and continues to decide."""
     path = tmp_path / 'decisions'
     written(path, *named(*map(str, range(20))))
     DAMAGES[damage](path)
@@ -452,7 +453,8 @@ def test_a_file_that_is_damaged(tmp_path, caplog, damage):
 
 
 def test_why_placement_offers_nothing(tmp_path):
-    """It is asked once the request is answered, and the record tells what it says."""
+    """Placement is queried after the request has been answered, and the record has the
+    diagnosis."""
     path = str(tmp_path / 'decisions')
     lacking = (Stage('lack A', 1, 0),)
     found = Diagnosis(queries=1, constraints=1, lacking=lacking)
@@ -471,8 +473,8 @@ def test_why_placement_offers_nothing(tmp_path):
     ('questions', 'placement', 'times'), [(0, EMPTY, 0), (9, None, 0), (9, EMPTY, 1)]
 )
 def test_no_answer_of_placement(tmp_path, questions, placement, times):
-    """It is not asked where the option says so, nor if it offered something. Then, and
-    if it does not answer, the record stays as it is."""
+    """No diagnosis is made if the option disables diagnoses, or if Placement offered a
+    host. In both cases, and if Placement does not answer, the record stays as it is."""
     asked = []
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
 
@@ -486,8 +488,8 @@ def test_no_answer_of_placement(tmp_path, questions, placement, times):
 
 
 def test_nobody_waits_for_placement(monkeypatch, tmp_path):
-    """While it is slow requests are answered, and what is not asked about is kept as it
-    is."""
+    """While Placement is slow, requests are answered, and records without a diagnosis
+    are kept as they are."""
     monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
     busy = threading.Event()
     go = threading.Event()
@@ -517,7 +519,7 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
 
 
 class Held:
-    """An observer that stops the thread which keeps records until it may go on."""
+    """An observer that stops the recording thread until the test lets it go on."""
 
     def __init__(self):
         self.busy = threading.Event()
@@ -529,7 +531,7 @@ class Held:
 
 
 def test_records_that_are_dropped(caplog):
-    """One line for an interval has the number of those that were dropped in it."""
+    """The log has one line with the number of records dropped in an interval."""
     now = [1000.0]
     hold = Held()
     recorder = DecisionRecorder(Settings(), observers=[hold], monotonic=lambda: now[0])
@@ -561,8 +563,8 @@ def test_records_that_are_dropped(caplog):
 
 
 def test_a_pause_before_the_next_diagnosis(tmp_path):
-    """Refusals wait while Placement is not to be asked, and a process that ends does
-    not ask it for them; their records stay as they are."""
+    """Refusals wait for the pause between diagnoses. A process that ends does not
+    diagnose the waiting refusals, and their records stay as they are."""
     asked = []
     paused = threading.Event()
 
@@ -594,8 +596,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
 
 
 def test_what_a_request_does_for_its_record():
-    """Its thread puts a reference to the decision into a queue, and works nothing
-    out."""
+    """The thread of a request only queues a reference to the decision."""
     recorder = DecisionRecorder(Settings())
     decision = Decision(a_request(), FRESH, 1, 0.0, 0.0)
     entered = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of each filter and weigher the record names what it did."""
+"""The record has the verdict of each filter and the contribution of each weigher."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +42,7 @@ B = a_host('b', ram=4096)
 
 @pytest.fixture
 def explain(tmp_path, capsys):
-    """What the command tells of a decision from its file."""
+    """The output of the command for a decision in a file."""
 
     def told(decision, *arguments):
         path = str(tmp_path / 'decisions')
@@ -290,8 +290,8 @@ TABLE = [
 
 @pytest.mark.parametrize(('name', 'host', 'asked', 'why', 'word'), TABLE)
 def test_a_filter_that_refuses(explain, name, host, asked, why, word):
-    """The first line has its words and counts every host once; its reason is counted,
-    that of each host is known, and the command tells them."""
+    """The headline has the words of the filter and counts every host once. The record
+    counts the reason, and the command gives the reason against the host."""
     settings = Settings(
         enabled_filters=('AllHostsFilter', name),
         isolated_hosts=('safe',),
@@ -327,8 +327,8 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
 
 
 def _last_cell(lines, name):
-    """What the last column of a table says in the row of that name, which may take
-    lines."""
+    """The text in the last column of a table, in the row of that name, which may have
+    several lines."""
     rows = [
         [cell.strip() for cell in line.split('|')[1:-1]]
         for line in lines
@@ -435,8 +435,8 @@ WEIGHERS = [
 def test_a_weigher_that_prefers(
     explain, name, better, worse, asked, raw, floor, multiplier
 ):
-    """The host that wins wins because of it: of the best hosts the command shows what
-    each weighs raw, normalised and multiplied, and nothing else tells them apart."""
+    """The winning host wins because of the weigher. The command shows the raw,
+    normalised and multiplied weight of the best hosts, and no other weigher."""
     settings = Settings(
         enabled_filters=(), metrics_weight_setting=('load=1',), metrics_required=False
     )
@@ -515,16 +515,16 @@ NARROWED = [
 
 @pytest.mark.parametrize(('asked', 'chosen', 'line', 'why'), NARROWED)
 def test_a_request_that_narrows(asked, chosen, line, why):
-    """What the request itself rules out is told apart from what filters do."""
+    """Hosts that the request rules out count apart from the hosts that filters
+    reject."""
     decision = Decided([A, B]).ask(a_request(**asked))
     assert render.headline(record_of(decision)) == f'{chosen}: 1 of 2 hosts fit, {line}'
     assert rejections_of(decision).against('a') == [why]
 
 
 def test_claims_that_are_refused(explain):
-    """Hosts that somebody else was faster on are named, and the step that it took. If
-    the second server finds its host taken, that one host is told apart from the
-    others."""
+    """The record names the hosts of refused claims, and the duration of the claims. If
+    the second server finds its host taken, the record has only that host."""
     off = a_host('off', disabled=True)
     slots = {host.uuid: 0 for host in (A, B, off)}
     placement = CountingPlacement(slots, stale=frozenset(slots))
@@ -543,7 +543,7 @@ def test_claims_that_are_refused(explain):
 
 
 def test_what_is_in_flight_is_told():
-    """The second request finds one host less what the first one took."""
+    """For the second request a host has less by the claim of the first request."""
     decided = Decided([A, B])
     first, second = (
         record_of(decided.ask(a_request(instance_uuids=(name,))))
@@ -567,8 +567,8 @@ def test_what_is_in_flight_is_told():
     ],
 )
 def test_what_cannot_be_decided(explain, error, line, refusal):
-    """A refusal before Placement is asked, and a failure: of what is no error of ours
-    the text is not kept."""
+    """The record has a refusal before Placement is asked, and a failure. Of a foreign
+    error the text is not kept."""
 
     def failing(request, basis):
         raise error
@@ -583,7 +583,8 @@ def test_what_cannot_be_decided(explain, error, line, refusal):
 
 
 def test_hosts_drawn_by_chance():
-    """Without filters it is told which hosts are not live, and none is weighed."""
+    """Without filters the record has the hosts that are down or disabled, and no
+    weights."""
     hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
     notebook = Notebook()
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
@@ -618,6 +619,6 @@ INQUIRIES = [
 
 @pytest.mark.parametrize(('inquiry', 'line'), INQUIRIES)
 def test_a_refusal_by_placement(inquiry, line):
-    """The first line names the constraint that leaves no host."""
+    """The headline names the constraint that leaves no host."""
     record = record_of(Decided([A], CountingPlacement({})).ask(a_request()))
     assert render.headline(replace(record, diagnosis=inquiry)) == line

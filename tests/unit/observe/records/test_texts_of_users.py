@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants write reaches no terminal as a command, and secrets of theirs no
+"""Texts of users reach no terminal as a command, and secrets of users reach no
 record."""
 
 import io
@@ -36,7 +36,7 @@ def is_printed(text):
 
 @pytest.mark.parametrize('evil', EVIL)
 def test_lines(evil):
-    """Escapes stand for what would not be seen."""
+    """Unprintable characters are escaped."""
     line = one_line(f'a {evil}\n b')
     assert line.isprintable()
     assert 'evil' in line
@@ -68,8 +68,8 @@ def test_records(evil, tmp_path, capsys):
 
 @pytest.mark.parametrize('evil', EVIL)
 def test_logs(evil):
-    """Arguments of our lines, messages of libraries, and names in the caller's
-    context."""
+    """Arguments of log lines, messages of libraries, and names in the caller's context
+    are escaped."""
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     conf(['--config-file=/dev/null'])
@@ -94,8 +94,7 @@ def test_logs(evil):
 @pytest.mark.parametrize('name', sorted(SECRET_PROPERTIES))
 @pytest.mark.parametrize('others', [{}, {'traits_required': ['X']}])
 def test_secret_properties(name, others):
-    """A secret property is in no record, and the request can be repeated without
-    it."""
+    """A secret property is in no record, and the request can be repeated without it."""
     request, missing_fields = kept_request(
         a_request(image={name: 'the-secret', 'hw_x': 'y', **others})
     )
