@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observation of decisions: records, metrics, traces, and the pages that show them."""
+"""Observation of decisions: records, metrics, traces, health and the page."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus. Imported only if ``[novasched] metrics_bind`` is set.
 
-Workers write their metrics to files of a shared directory, and the HTTP process reads
-the files. A request spends hardly any time on metrics: decisions are counted after the
+Workers write metrics to files of a shared directory, and the HTTP process reads the
+files. A request spends hardly any time on metrics: decisions are counted after the
 answer, and all other values are sampled once a second.
 """
 
@@ -211,8 +211,8 @@ PROMETHEUS_TEXT = 'text/plain; version=0.0.4; charset=utf-8'
 
 
 class MetricsText:
-    """The WSGI application of ``/metrics``: the metrics of all workers, read from their
-    files at most once a second.
+    """The WSGI application of ``/metrics``: the metrics of all workers, read from files
+    at most once a second.
 
     :param directory: where the workers write their metrics.
     """
@@ -321,11 +321,11 @@ class DecisionCounters:
 
 @dataclass
 class Sampler:
-    """Copies values of the worker's parts to metrics. One thread at a time may call it.
+    """Copies values of the worker's parts to metrics, in a single thread.
 
-    :param sources: functions that read a metric from the view: one value, or values by
+    :param sources: functions that read a metric from the view: a value, or values by
         labels.
-    :param waits: waiting times of messages, in seconds. A sample takes them out.
+    :param waits: waiting times of messages, in seconds. A sample removes the times.
     """
 
     instruments: Instruments

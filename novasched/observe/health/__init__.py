@@ -1,3 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health for probes: what the processes report of themselves, judged and served
-locally."""
+"""Health for probes, judged from the reports of the processes."""

@@ -2,9 +2,9 @@
 """Health over HTTP, and systemd's watchdog.
 
 The HTTP process judges and answers, so that a worker or a main process that hangs is
-noticed. Each process reports once a second over a pair of datagram sockets, which the
-main process creates before the fork and a restarted process inherits. An answer to a
-client costs no I/O but the reading of the waiting reports.
+noticed. Each process reports once a second over a pair of datagram sockets. The main
+process creates the sockets before the fork, and a restarted process inherits them. An
+answer to a client costs no I/O but the reading of the waiting reports.
 """
 
 from __future__ import annotations

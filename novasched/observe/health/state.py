@@ -438,7 +438,7 @@ def _grade(
 
 
 def _merged(checks: Sequence[Check]) -> Check:
-    """The item of several workers. It fails if it fails for every worker; a failure of
+    """The item of several workers. A failure of every worker is a failure; a failure of
     a part of the workers is a warning."""
     worst = min(checks, key=lambda check: (FAIL, WARN, PASS).index(check.status))
     if worst.status == FAIL and any(check.status != FAIL for check in checks):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The WSGI application of the page. It only reads, and serves every client that
-reaches the port.
+"""The WSGI application of the page, read-only, for every client of the port.
 
 A page repeats the request only as escaped text, and an error is one fixed line.
 """

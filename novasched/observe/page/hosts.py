@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of all cells at one moment, their resources, and the heatmap or table that
-shows them."""
+"""Hosts of all cells at a moment, with resources, as a heatmap or a table."""
 
 import re
 from collections import Counter, defaultdict

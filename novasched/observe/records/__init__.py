@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records: why an instance went where it went, or nowhere."""
+"""Decision records: the reasons for the host of an instance, or for a refusal."""

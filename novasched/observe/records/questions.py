@@ -55,8 +55,8 @@ class RefusedQuery(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The resource providers that meet a constraint, and the roots of the trees of
-    those providers. ``asked_at`` is in monotonic seconds."""
+    """The resource providers with a property, and the roots of the providers'
+    trees. ``asked_at`` is in monotonic seconds."""
 
     asked_at: float
     providers: frozenset[str]

@@ -18,8 +18,8 @@ MAX_REJECTIONS_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """A reason, and the number of hosts that it rejects. Numbers that differ between
-    the hosts are a range."""
+    """A reason, and the number of rejected hosts. Numbers in the reason are a range if
+    the hosts differ."""
 
     reason: str
     hosts: int
@@ -29,8 +29,8 @@ class ReasonCount:
 class Stage:
     """A filter, or a field of the request that narrows the hosts.
 
-    :ivar start: number of hosts that came in.
-    :ivar end: number of hosts that passed.
+    :ivar start: number of incoming hosts.
+    :ivar end: number of hosts after the stage.
     :ivar rejections: the reasons against the rejected hosts.
     """
 
@@ -64,8 +64,8 @@ class AttemptRecord:
 class Diagnosis:
     """Reasons why Placement did not offer hosts.
 
-    :ivar relaxations: in simulations, the constraints without any one of which
-        Placement would offer hosts.
+    :ivar relaxations: in simulations, constraints. Without a single constraint of
+        the list Placement would offer hosts.
     :ivar queries: number of queries to Placement.
     :ivar constraints: number of constraints in the query of the request.
     :ivar refusal: Placement's reason against the query.
@@ -88,8 +88,8 @@ class Result:
 
     :ivar hosts: the host of each instance.
     :ivar alternates: number of alternates of the first instance.
-    :ivar refusal: the reason that the caller was given.
-    :ivar failure: the fault that an operator must repair.
+    :ivar refusal: the reason for the caller.
+    :ivar failure: the fault for the operator to repair.
     """
 
     hosts: tuple[str, ...] = ()
@@ -105,8 +105,8 @@ class Record:
     :ivar at: when the decision began (seconds since 1970).
     :ivar request: the request, without its message and without secrets.
     :ivar steps: seconds of each step.
-    :ivar missing_fields: the fields of the request that are shortened, redacted or
-        hashed, so that the request cannot be repeated as it was.
+    :ivar missing_fields: fields of the request with a shortened, redacted or hashed
+        value. A request with missing fields cannot be repeated.
     """
 
     id: str
@@ -147,7 +147,7 @@ class HostNames:
 
 @dataclass(frozen=True, slots=True)
 class StageRejections:
-    """The hosts that a stage rejected. ``which`` has the index of the reason of each
+    """The hosts rejected by a stage. ``which`` has the index of the reason for each
     host."""
 
     stage: str
@@ -199,7 +199,7 @@ REQUEST_FIELDS: Mapping[str, Any] = {
 
 
 def to_json(record: Record) -> bytes:
-    """The JSON of a record. Fields of the request that have their default are left
+    """The JSON of a record. Fields of the request with the default value are left
     out."""
     document = {name: getattr(record, name) for name in Record.__slots__}
     request = {}

@@ -4,7 +4,7 @@
 ``http.server`` and ``wsgiref`` parse requests and write answers. A thread accepts the
 connections of an address, and each connection has a thread for its one request. The
 bounds are added here, since the library has none: the size of a request, the duration
-and the number of connections, and the number of requests that are answered at a time.
+and the number of connections, and the number of simultaneous answers.
 """
 
 import contextlib
@@ -150,8 +150,8 @@ class _Answer(SimpleHandler):
         self.headers['Connection'] = 'close'  # type: ignore[attr-defined]
 
     def log_exception(self, exc_info: Any) -> None:
-        """Log nothing: :func:`routed` logs errors of applications, so this one is about
-        a client that does not take the answer."""
+        """Log nothing. :func:`routed` logs errors of applications; the remaining errors
+        are slow clients."""
 
 
 class _RequestHandler(WSGIRequestHandler):
@@ -278,14 +278,14 @@ class HttpServer(ThreadingMixIn, WSGIServer):
             time.sleep(0.05)
 
     def begin_answer(self, request: Any) -> None:
-        """Note that a client has sent its request in time."""
+        """Note the arrival of the request."""
         with self._lock:
             if connection := self._connections.get(request):
                 connection.is_waiting = False
 
     def answer(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
-        """Run the application. Its answer is sent outside of the bound on answers, so
-        that slow clients do not keep others waiting."""
+        """Run the application. The bound on simultaneous answers excludes the sending,
+        so that a slow client does not delay further clients."""
         with self._answers:
             return self._application(environ, start)
 
@@ -312,7 +312,7 @@ class HttpServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Close connections that have not sent their request in time. The library calls
+        """Close connections without a request after the time limit. The library calls
         this function at least every half second."""
         super().service_actions()
         latest = time.monotonic() - self.limits.connection_s
@@ -344,8 +344,8 @@ class HttpServer(ThreadingMixIn, WSGIServer):
         return [request for request, connection in items if connection.is_waiting]
 
     def _abort(self, request: Any) -> None:
-        """End a connection. Its thread, which waits for the request, sees the end. The
-        caller holds the lock."""
+        """End a connection. The thread of the connection notices the end. The caller
+        holds the lock."""
         del self._connections[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
@@ -358,7 +358,7 @@ class HttpServer(ThreadingMixIn, WSGIServer):
 def listen(address: Address, option: str) -> socket.socket:
     """A socket that listens on a TCP address.
 
-    :param option: the option that names the address, for the error.
+    :param option: the option of the address, for the error text.
     :raises ConfigError: the port is in use, or no interface has the address.
     """
     try:

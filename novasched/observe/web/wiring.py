@@ -122,11 +122,11 @@ def _check_packages(extra: str, option: str, value: object) -> None:
 
 
 class HttpProcess:
-    """The process that serves HTTP. Implements
+    """The HTTP process. Implements
     :class:`novasched.service.supervisor.ProcessService`.
 
-    Health stays available while the page or the metrics are busy: each address has its
-    own threads and bounds.
+    Each address has separate threads and bounds, so health stays available while the
+    page or the metrics are busy.
     """
 
     def __init__(self, servers: Sequence[HttpServer], health: HealthApp | None) -> None:
@@ -157,7 +157,7 @@ def http_process(
     health: HealthService | None,
     make_page: Callable[[], Page] | None,
 ) -> HttpProcess:
-    """The process that serves HTTP. Call it in that process."""
+    """Make the service of the HTTP process. Call this function after the fork."""
     servers = []
     health_app: HealthApp | None = None
     if health is not None:
