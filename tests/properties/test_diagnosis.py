@@ -148,7 +148,10 @@ def check(seed, number):
     decision = Decided(hosts, offered, [Nobody(values)], settings=values).ask(
         asked.request()
     )
-    placement = ProvidersInMemory([x for each in facts for x in each.providers()])
+    providers = []
+    for facts_of_host in facts:
+        providers += facts_of_host.providers()
+    placement = ProvidersInMemory(providers)
     known = {host.uuid: host for host in hosts}
     aggregates = StillAggregates([SOUTH, OURS, LICENSED])
     found, lacks = Diagnoser(values, placement, aggregates, lambda since: known)(

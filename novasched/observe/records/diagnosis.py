@@ -19,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import os_traits
 from keystoneauth1 import adapter
@@ -289,10 +290,11 @@ class Diagnoser:
     ) -> Sequence[Aggregate]:
         """The aggregates, if a constraint is named after an aggregate and the API
         database answers."""
-        kinds = {constraint.kind for row in constraints for constraint in row}
-        if 'aggregates' in kinds:
-            with contextlib.suppress(NovaschedError):
-                return self.aggregates.all(basis.read_since)
+        for constraint in chain.from_iterable(constraints):
+            if constraint.kind == 'aggregates':
+                with contextlib.suppress(NovaschedError):
+                    return self.aggregates.all(basis.read_since)
+                break
         return ()
 
 

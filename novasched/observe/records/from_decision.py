@@ -145,11 +145,9 @@ def host_names(hosts: Sequence[Host]) -> HostNames:
     return HostNames(names, nodes)
 
 
-_DECODERS = {
-    name: msgspec.json.Decoder(kind).decode
-    for name, kind in get_type_hints(Request).items()
-    if name in REQUEST_FIELDS
-}
+_TYPES = get_type_hints(Request)
+_DECODERS = {name: msgspec.json.Decoder(_TYPES[name]).decode for name in REQUEST_FIELDS}
+"""Decode the JSON of a single field of a request."""
 
 
 def kept_request(

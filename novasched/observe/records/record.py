@@ -184,17 +184,19 @@ LEFT_OUT_OF_RECORDS = frozenset(
 that are worked out again."""
 
 
-def _default(request_field: 'dataclasses.Field[Any]') -> Any:
-    if request_field.default_factory is not dataclasses.MISSING:
-        return request_field.default_factory()
-    return request_field.default
+def _request_fields() -> dict[str, Any]:
+    defaults = {}
+    for request_field in dataclasses.fields(Request):
+        if request_field.name in LEFT_OUT_OF_RECORDS:
+            continue
+        if request_field.default_factory is dataclasses.MISSING:
+            defaults[request_field.name] = request_field.default
+        else:
+            defaults[request_field.name] = request_field.default_factory()
+    return defaults
 
 
-REQUEST_FIELDS: Mapping[str, Any] = {
-    request_field.name: _default(request_field)
-    for request_field in dataclasses.fields(Request)
-    if request_field.name not in LEFT_OUT_OF_RECORDS
-}
+REQUEST_FIELDS: Mapping[str, Any] = _request_fields()
 """The fields of a request that records keep, with their defaults."""
 
 

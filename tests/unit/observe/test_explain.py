@@ -32,10 +32,11 @@ NAMES = {'placed': 512, 'refused': 9000}
 @pytest.fixture
 def path(tmp_path):
     flavors = {name: a_flavor(name='m1', memory_mb=ram) for name, ram in NAMES.items()}
-    requests = [
-        a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
-        for name, flavor in flavors.items()
-    ]
+    requests = []
+    for name, flavor in flavors.items():
+        requests.append(
+            a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
+        )
     return keep(tmp_path / 'decisions', Decided(HOSTS, settings=SETTINGS), requests)
 
 
@@ -159,10 +160,9 @@ def changed(path, statement):
 
 OTHER_RELEASE = 'of another release: of form {}, and this release reads form 2'
 FILES = {
-    **{
-        f'cut {share}': (partial(cut, share=share), 'damaged')
-        for share in (0.2, 0.5, 0.7)
-    },
+    'cut 0.2': (partial(cut, share=0.2), 'damaged'),
+    'cut 0.5': (partial(cut, share=0.5), 'damaged'),
+    'cut 0.7': (partial(cut, share=0.7), 'damaged'),
     'cut at once': (partial(cut, share=0.001), OTHER_RELEASE.format(0)),
     'empty': (
         partial(cut, share=0),

@@ -29,12 +29,13 @@ def directory(tmp_path, monkeypatch):
 def seen(directory, metric):
     """The exposed values of a metric, by labels."""
     families = text_string_to_metric_families(MetricsText(directory).read().decode())
-    return {
-        tuple(sample.labels[label] for label in metric.labels): sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name in (metric.name, f'{metric.name}_count')
-    }
+    values = {}
+    for family in families:
+        for sample in family.samples:
+            if sample.name in (metric.name, f'{metric.name}_count'):
+                labels = tuple(sample.labels[label] for label in metric.labels)
+                values[labels] = sample.value
+    return values
 
 
 def test_workers_are_one(directory):

@@ -140,10 +140,10 @@ def test_several_servers():
     )
     check(whole, steps, record)
     ranking = [('filters', 1), ('weighers', 1), ('filters', 2), ('weighers', 2)]
-    told = [
-        (step.name, values(step).get('server') or values(step).get('refused'))
-        for step in steps
-    ]
+    told = []
+    for step in steps:
+        attributes = values(step)
+        told.append((step.name, attributes.get('server') or attributes.get('refused')))
     assert record.together_refused
     assert told[3:8] == [*ranking, ('claim', 'all together')]
     assert told[8:10] == ranking[:2]
@@ -174,9 +174,9 @@ def test_what_cannot_be_decided(error, said):
     whole, steps, record = Traced(Failing({})).ask()
     check(whole, steps, record)
     assert [step.name for step in steps] == ['prefilters', 'placement']
-    states = [
-        (each.status.status_code, each.status.description) for each in (*steps, whole)
-    ]
+    states = []
+    for span in (*steps, whole):
+        states.append((span.status.status_code, span.status.description))
     assert states == [
         (StatusCode.UNSET, None),
         (StatusCode.ERROR, said),

@@ -69,9 +69,10 @@ class Daemon:
 
 def statuses(checks):
     """The overall status, and the items that do not pass."""
-    found = {
-        name: check.status for name, check in checks.items() if check.status != 'pass'
-    }
+    found = {}
+    for name, check in checks.items():
+        if check.status != 'pass':
+            found[name] = check.status
     return overall(checks.values()), found
 
 

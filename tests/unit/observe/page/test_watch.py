@@ -30,10 +30,11 @@ def watch(cells, clock):
 
 
 def ages(view):
-    return {
-        cell.name: (cell.age, cell.answers, [host.host for host in cell.hosts])
-        for cell in view.cells
-    }
+    ages = {}
+    for cell in view.cells:
+        names = [host.host for host in cell.hosts]
+        ages[cell.name] = (cell.age, cell.answers, names)
+    return ages
 
 
 def test_hosts_are_read_rarely(watch, cells, clock):

@@ -64,9 +64,10 @@ def written(path, *requests):
 
 
 def named(*names):
-    return [
-        a_request(instance_uuids=(name,), request_id=f'req-{name}') for name in names
-    ]
+    requests = []
+    for name in names:
+        requests.append(a_request(instance_uuids=(name,), request_id=f'req-{name}'))
+    return requests
 
 
 def test_the_newest_are_kept_in_memory():
@@ -133,14 +134,16 @@ def test_several_workers_write_one_file(tmp_path):
     """No worker loses records to another worker or to a restart."""
     path = str(tmp_path / 'decisions')
     names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
-    recorders = [
-        DecisionRecorder(Settings(), RecordWriter(path, 1000, 10)) for _ in names
-    ]
+    recorders = []
+    for _ in names:
+        writer = RecordWriter(path, 1000, 10)
+        recorders.append(DecisionRecorder(Settings(), writer))
     with ThreadPoolExecutor() as pool:
         for recorder, some in zip(recorders, names, strict=True):
             pool.submit(decide, recorder, *named(*some))
     reader = RecordReader(written(path, *named('after')))
-    assert all(reader.of(name) for some in names for name in some)
+    for names_of_worker in names:
+        assert all(map(reader.of, names_of_worker))
     assert reader.newest(1)[0].request.instance_uuids == ('after',)
 
 

@@ -329,11 +329,10 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
 def _last_cell(lines, name):
     """The text in the last column of a table, in the row of that name, which may have
     several lines."""
-    rows = [
-        [cell.strip() for cell in line.split('|')[1:-1]]
-        for line in lines
-        if line[:1] == '|'
-    ]
+    rows = []
+    for line in lines:
+        if line.startswith('|'):
+            rows.append(list(map(str.strip, line.split('|')[1:-1])))
     (place,) = (place for place, cells in enumerate(rows) if cells[0] == name)
     further = takewhile(lambda cells: not cells[0], rows[place + 1 :])
     return ' '.join(cells[-1] for cells in (rows[place], *further))
@@ -442,16 +441,12 @@ def test_a_weigher_that_prefers(
     )
     kind = loading._entry_points('novasched.weighers')[name].load()
     settings = replace(settings, **{kind.multiplier: multiplier / kind.sign})
-    hosts = [
-        replace(
-            a_host(
-                each,
-                **{k: v for k, v in fields.items() if k not in ('instances', 'traits')},
-            ),
-            instances=fields.get('instances', {}),
-        )
-        for each, fields in (('worse', worse), ('better', better))
-    ]
+    hosts = []
+    for host_name, fields in (('worse', worse), ('better', better)):
+        own_fields = dict(fields)
+        instances = own_fields.pop('instances', {})
+        own_fields.pop('traits', None)
+        hosts.append(replace(a_host(host_name, **own_fields), instances=instances))
     traits = {a_uuid('better'): better.get('traits', ())}
     placement = TraitsPlacement({host.uuid: 9 for host in hosts}, traits)
     decision = Decided(hosts, placement, settings=settings).ask(a_request(**asked))
@@ -545,10 +540,8 @@ def test_claims_that_are_refused(explain):
 def test_what_is_in_flight_is_told():
     """For the second request a host has less by the claim of the first request."""
     decided = Decided([A, B])
-    first, second = (
-        record_of(decided.ask(a_request(instance_uuids=(name,))))
-        for name in ('one', 'two')
-    )
+    first = record_of(decided.ask(a_request(instance_uuids=('one',))))
+    second = record_of(decided.ask(a_request(instance_uuids=('two',))))
     assert [each.attempts[0].pending for each in (first, second)] == [0, 1]
     assert set(second.steps) == set(STEPS)
 
