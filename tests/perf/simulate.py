@@ -131,7 +131,7 @@ def main():
             # Placement is asked about the refusal once it has been answered.
             with closing(RecordReader(str(records))) as reader:
                 wait_until(
-                    lambda: reader.newest(1)[0].inquiry, LONG, 'answer of Placement'
+                    lambda: reader.newest(1)[0].diagnosis, LONG, 'answer of Placement'
                 )
             for words in (
                 [servers[-1]],
