@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host aggregates as nova has them beside those of the same UUID in Placement, which
-nova writes when a host joins or leaves and never again."""
+"""Compares nova's host aggregates with the aggregates of the same UUID in Placement.
+
+nova tells Placement when a host joins or leaves an aggregate, and never repeats the
+message. After a lost message both differ.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +12,6 @@ from concurrent import futures
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,28 +32,38 @@ from novasched.tools.check.options import NovaConf
 SYNC = 'nova-manage placement sync_aggregates'
 SET = 'openstack resource provider aggregate set'
 MAX_NAMES = 5
-"""How many hosts a finding names."""
+"""Number of hosts that a finding names."""
+
 MEMBERS = 'members'
 SEGMENT_PREFIX = 'Neutron segment id '
-"""The begin of the names of the aggregates that Neutron makes for routed networks."""
+"""Prefix of the names of Neutron's aggregates for routed networks."""
 
 Findings = Iterator[Finding]
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A prefilter that asks Placement for members of aggregates.
+    """A prefilter with queries for the members of aggregates.
 
-    :ivar option: of ``[scheduler]``, which enables it.
-    :ivar asks_for: whether it may ask for that aggregate.
-    :ivar missing: what becomes of a host that is not a member in Placement.
-    :ivar foreign: what becomes of one that is a member in Placement alone.
+    :ivar option: the option of ``[scheduler]`` for the prefilter; empty for no
+        prefilter.
+    :ivar asks_for: tells whether the prefilter may ask for an aggregate.
+    :ivar missing: the effect on a host that Placement does not have as a member.
+    :ivar foreign: the effect on a host that only Placement has as a member.
     """
 
     option: str
     asks_for: Callable[[Aggregate], bool]
     missing: str
     foreign: str
+
+
+def _is_isolating(aggregate: Aggregate) -> bool:
+    """True if ``enable_isolated_aggregate_filtering`` applies to an aggregate."""
+    for key, value in aggregate.metadata.items():
+        if key.startswith(TRAIT_KEY) and value == 'required':
+            return True
+    return False
 
 
 USES = (
@@ -69,10 +81,7 @@ USES = (
     ),
     _Use(
         'enable_isolated_aggregate_filtering',
-        lambda aggregate: any(
-            key.startswith(TRAIT_KEY) and value == 'required'
-            for key, value in aggregate.metadata.items()
-        ),
+        _is_isolating,
         'servers that do not require its traits may go there',
         'no server that does not require its traits goes there',
     ),
@@ -84,30 +93,28 @@ USES = (
     ),
 )
 
-
 UNUSED = _Use(
     '',
     lambda aggregate: True,
-    'an option that is enabled later would pass them over',
-    'an option that is enabled later would find them',
+    'an option that is enabled later would pass over these hosts',
+    'an option that is enabled later would find these hosts',
 )
-
+"""Stands for aggregates without an enabled prefilter."""
 
 Member = tuple[str, str]
-"""The UUID of an aggregate, and a host."""
+"""The UUID of an aggregate, and the name of a host."""
 
 
 @dataclass(frozen=True, slots=True)
 class NovaAggregates:
-    """Aggregates as nova has them, and what it knows of their hosts.
+    """nova's aggregates, with their hosts and compute nodes.
 
-    :ivar aggregates: all of them by UUID.
-    :ivar hosts: the hosts of each, by the same UUID.
-    :ivar nodes: the UUIDs of the compute nodes of each host, where the host's cell
-        answers.
-    :ivar unmapped: hosts of aggregates that are in no cell.
-    :ivar unread: those in cells that do not answer.
-    :ivar disabled: those in disabled cells, to which no server goes.
+    :ivar aggregates: aggregates by UUID.
+    :ivar hosts: names of the hosts of each aggregate, by UUID.
+    :ivar nodes: UUIDs of the compute nodes by host, in the cells that answer.
+    :ivar unmapped: hosts of aggregates without a cell.
+    :ivar unread: hosts in cells that do not answer.
+    :ivar disabled: hosts in disabled cells, where no server is placed.
     """
 
     aggregates: Mapping[str, Aggregate]
@@ -119,8 +126,8 @@ class NovaAggregates:
 
 
 def check_aggregates(nova_conf: NovaConf) -> Findings:
-    """Ask Placement for the members of each aggregate, and for all providers where some
-    lack."""
+    """Ask Placement for the members of each aggregate, and for all providers if a host
+    of nova's is no member in Placement."""
     try:
         nova = _read(nova_conf)
         http = http_adapter(nova_conf.conf, 'placement', nova_conf.service)
@@ -132,7 +139,8 @@ def check_aggregates(nova_conf: NovaConf) -> Findings:
             yield from compare(nova, members, ask, nova_conf.settings)
         finally:
             api.breaker.stop()
-    except NovaschedError as error:  # which is another finding, too
+    except NovaschedError as error:
+        # The checks of databases and Placement report the error itself.
         yield Finding(Level.NOTE, MEMBERS, f'not compared: {error}')
 
 
@@ -145,7 +153,9 @@ def _providers(api: PlacementApi, query: str = '') -> list[ResourceProvider]:
 
 
 def _read(nova_conf: NovaConf) -> NovaAggregates:
-    """:raises ConfigError: the URL of the API database cannot be used.
+    """Read the aggregates, and the compute nodes of all enabled cells.
+
+    :raises ConfigError: the URL of the API database cannot be used.
     :raises DatabaseUnavailable: the API database does not answer.
     """
     conf = nova_conf.conf
@@ -155,33 +165,36 @@ def _read(nova_conf: NovaConf) -> NovaAggregates:
         connect(conf.api_database, url, 'API database', patience=seconds)
     ) as api:
         state = AggregateReader(api).state()
-        cell_of = {
-            row.host: row.cell_id
-            for row in api.rows('host_mappings', ('host', 'cell_id'))
-        }
+        rows = api.rows('host_mappings', ('host', 'cell_id'))
+        cell_of = {row.host: row.cell_id for row in rows}
+
         with closing(Cells(api, conf.database, seconds)) as cells:
             cells.refresh()
             with futures.ThreadPoolExecutor(max(1, len(cells.enabled()))) as pool:
                 answers = scatter_gather(pool, cells.enabled(), _compute_nodes, seconds)
             disabled = {cell.id for cell in cells.all() if cell.disabled}
-    hosts: dict[str, set[str]] = {
-        each.uuid: set() for each in state.aggregates if each.uuid
-    }
-    for host, aggregates in state.by_host.items():
-        for aggregate in aggregates:
+
+    # Only aggregates with a UUID are in Placement.
+    aggregates = {each.uuid: each for each in state.aggregates if each.uuid}
+    hosts: dict[str, set[str]] = {uuid: set() for uuid in aggregates}
+    for host, aggregates_of_host in state.by_host.items():
+        for aggregate in aggregates_of_host:
             if aggregate.uuid:
                 hosts[aggregate.uuid].add(host)
+
     nodes = defaultdict[str, set[str]](set)
-    for row in chain.from_iterable(rows for _, rows in answers):
-        nodes[row.host].add(row.uuid)
-    read = {cell.id for cell, _ in answers}
+    for _, rows in answers:
+        for row in rows:
+            nodes[row.host].add(row.uuid)
+
+    answering = {cell.id for cell, _ in answers}
     mapped = state.by_host.keys() & cell_of.keys()
     return NovaAggregates(
-        {each.uuid: each for each in state.aggregates if each.uuid},
+        aggregates,
         hosts,
         nodes,
         unmapped=state.by_host.keys() - mapped,
-        unread={host for host in mapped if cell_of[host] not in read | disabled},
+        unread={host for host in mapped if cell_of[host] not in answering | disabled},
         disabled={host for host in mapped if cell_of[host] in disabled},
     )
 
@@ -196,36 +209,51 @@ def compare(
     all_providers: Callable[[], Iterable[ResourceProvider]],
     settings: Settings,
 ) -> Findings:
-    """Tell all differences, or that there is none.
+    """Find all differences; one finding says so if there is no difference.
 
-    :param members: the providers in each aggregate of Placement, by the aggregate's
-        UUID.
-    :param all_providers: asks for every provider, which is much in a large cloud.
+    :param members: the providers in each aggregate of Placement, by UUID of the
+        aggregate.
+    :param all_providers: asks Placement for every provider, an expensive request in a
+        large cloud.
     """
-    host_of = {uuid: host for host, uuids in nova.nodes.items() for uuid in uuids}
-    lacking: dict[Member, AbstractSet[str]] = {}
+    host_of: dict[str, str] = {}
+    for host, node_uuids in nova.nodes.items():
+        host_of.update(dict.fromkeys(node_uuids, host))
+
+    absent_nodes: dict[Member, AbstractSet[str]] = {}
     foreign: list[Member] = []
     for uuid, hosts in nova.hosts.items():
-        there = {each.uuid for each in members[uuid]}
+        member_uuids = {provider.uuid for provider in members[uuid]}
         for host in sorted(hosts):
-            if nodes := nova.nodes.get(host, set()) - there:
-                lacking[uuid, host] = nodes
-        # Other roots are disks that hosts share, networks, and what former hosts have
-        # left.
-        roots = {each.root_provider_uuid for each in members[uuid]}
-        computes = {host_of[root] for root in roots & host_of.keys()}
-        foreign += [(uuid, host) for host in sorted(computes - hosts)]
-    known = {each.uuid for each in all_providers()} if lacking else set[str]()
-    missing = [each for each, nodes in lacking.items() if nodes & known]
-    unknown = {host for (_, host), nodes in lacking.items() if nodes - known}
-    found = [
+            absent = nova.nodes.get(host, set()) - member_uuids
+            if absent:
+                absent_nodes[uuid, host] = absent
+        # Roots that are no compute node are shared disks, networks, and providers of
+        # former hosts.
+        roots = {provider.root_provider_uuid for provider in members[uuid]}
+        hosts_there = {host_of[root] for root in roots & host_of.keys()}
+        for host in sorted(hosts_there - hosts):
+            foreign.append((uuid, host))
+
+    existing: set[str] = set()
+    if absent_nodes:
+        existing.update(provider.uuid for provider in all_providers())
+    missing: list[Member] = []
+    without_provider: set[str] = set()
+    for member, node_uuids in absent_nodes.items():
+        if node_uuids & existing:
+            missing.append(member)
+        if node_uuids - existing:
+            without_provider.add(member[1])
+
+    findings = [
         *_differences(nova, missing, foreign, settings),
-        *_left_out(nova, unknown, bool(missing)),
+        *_left_out(nova, without_provider, bool(missing)),
     ]
-    if all(each.level is Level.NOTE for each in found):
+    if all(finding.level is Level.NOTE for finding in findings):
         text = f'the same in Placement, in all aggregates ({len(nova.aggregates)})'
-        found.append(Finding(Level.OK, MEMBERS, text))
-    yield from found
+        findings.append(Finding(Level.OK, MEMBERS, text))
+    yield from findings
 
 
 def _differences(
@@ -234,86 +262,106 @@ def _differences(
     foreign: Sequence[Member],
     settings: Settings,
 ) -> Findings:
-    """One finding for each prefilter, and one on aggregates that none asks for."""
+    """A finding for each enabled prefilter, and a finding on aggregates without an
+    enabled prefilter.
+
+    :param missing: members that only nova has.
+    :param foreign: members that only Placement has.
+    """
     enabled = [use for use in USES if getattr(settings, use.option)]
-
-    def of(use: _Use, several: Sequence[Member]) -> list[Member]:
-        return [
-            each for each in several if use in _uses(nova.aggregates[each[0]], enabled)
-        ]
-
     for use in (*enabled, UNUSED):
         texts = []
-        if them := of(use, missing):
-            named = _named(nova, them)
+        members = _members_for(use, missing, nova, enabled)
+        if members:
+            names = _named(nova, members)
             texts.append(
-                f'missing in Placement: {named}, so that {use.missing}: run {SYNC}'
+                f'missing in Placement: {names}, so that {use.missing}: run {SYNC}'
             )
-        if them := of(use, foreign):
-            named = _named(nova, them)
+        members = _members_for(use, foreign, nova, enabled)
+        if members:
+            names = _named(nova, members)
             texts.append(
-                f'in Placement alone: {named}, so that {use.foreign}: take the'
+                f'in Placement alone: {names}, so that {use.foreign}: take the'
                 f' aggregate from the provider with {SET}, or add the host to the'
                 f' aggregate; {SYNC} does neither'
             )
-        if texts:
-            subject = f'[scheduler] {use.option}' if use.option else 'other aggregates'
-            level = Level.ERROR if use.option else Level.WARNING
-            yield Finding(level, subject, '. '.join(texts))
+        if texts and use is UNUSED:
+            yield Finding(Level.WARNING, 'other aggregates', '. '.join(texts))
+        elif texts:
+            yield Finding(Level.ERROR, f'[scheduler] {use.option}', '. '.join(texts))
 
 
-def _uses(aggregate: Aggregate, enabled: Iterable[_Use]) -> list[_Use]:
-    return [use for use in enabled if use.asks_for(aggregate)] or [UNUSED]
+def _members_for(
+    use: _Use, members: Sequence[Member], nova: NovaAggregates, enabled: Sequence[_Use]
+) -> list[Member]:
+    """The members in aggregates of a prefilter. ``UNUSED`` stands for the aggregates
+    without an enabled prefilter."""
+    found = []
+    for member in members:
+        aggregate = nova.aggregates[member[0]]
+        uses = [each for each in enabled if each.asks_for(aggregate)]
+        if use in (uses or [UNUSED]):
+            found.append(member)
+    return found
 
 
 def _left_out(
-    nova: NovaAggregates, unknown: AbstractSet[str], is_synced: bool
+    nova: NovaAggregates, without_provider: AbstractSet[str], is_synced: bool
 ) -> Findings:
-    """Hosts of aggregates that cannot be compared, or that keep others from being
-    mended.
+    """Find hosts of aggregates that cannot be compared, or at which nova-manage ends.
 
-    :param unknown: hosts of which Placement lacks a provider.
-    :param is_synced: members are missing that the command is to add.
+    :param without_provider: hosts with a compute node that Placement does not know.
+    :param is_synced: nova-manage has members to add.
     """
-    of_aggregates = set[str]().union(*nova.hosts.values())
+    all_hosts = set[str]().union(*nova.hosts.values())
     nodeless = (
-        of_aggregates - nova.nodes.keys() - nova.unmapped - nova.unread - nova.disabled
+        all_hosts - nova.nodes.keys() - nova.unmapped - nova.unread - nova.disabled
     )
-    out = 'or take them out of their aggregates'
-    several = {host for host in of_aggregates if len(nova.nodes.get(host, ())) > 1}
+    several: set[str] = set()
+    if is_synced:
+        several.update(host for host in all_hosts if len(nova.nodes.get(host, ())) > 1)
+
+    or_take_out = 'or take them out of their aggregates'
     for subject, hosts, remedy in (
         (
             'hosts of no cell',
             nova.unmapped,
-            f'run nova-manage cell_v2 discover_hosts, {out}',
+            f'run nova-manage cell_v2 discover_hosts, {or_take_out}',
         ),
-        ('hosts without a compute node', nodeless, f'start nova-compute there, {out}'),
+        (
+            'hosts without a compute node',
+            nodeless,
+            f'start nova-compute there, {or_take_out}',
+        ),
         (
             'hosts without a provider',
-            unknown,
+            without_provider,
             (
-                f'restart nova-compute there, which makes one, {out}; {SYNC} ends at'
-                ' the first of them'
+                'restart nova-compute there, which creates the provider,'
+                f' {or_take_out}; {SYNC} ends at the first of them'
             ),
         ),
         (
             'hosts of several compute nodes',
-            several if is_synced else (),
+            several,
             f'{SYNC} ends at the first of them; use {SET} for their providers',
         ),
     ):
         if hosts:
-            yield Finding(Level.WARNING, subject, f'{_some(hosts)}: {remedy}')
+            yield Finding(Level.WARNING, subject, f'{_listed(hosts)}: {remedy}')
     if nova.unread:
-        text = f'{_some(nova.unread)}: not compared, since their cells do not answer'
+        text = f'{_listed(nova.unread)}: not compared, since their cells do not answer'
         yield Finding(Level.NOTE, 'hosts of other cells', text)
 
 
 def _named(nova: NovaAggregates, members: Sequence[Member]) -> str:
-    return _some([f'{host} of {nova.aggregates[uuid].name}' for uuid, host in members])
+    names = [f'{host} of {nova.aggregates[uuid].name}' for uuid, host in members]
+    return _listed(names)
 
 
-def _some(names: Collection[str]) -> str:
-    """Number of the names, and a few of them."""
-    first = ', '.join(sorted(names)[:MAX_NAMES])
-    return f'{len(names)} ({first}{", ..." if len(names) > MAX_NAMES else ""})'
+def _listed(names: Collection[str]) -> str:
+    """The number of names, and the first names."""
+    first = sorted(names)[:MAX_NAMES]
+    if len(names) > MAX_NAMES:
+        first.append('...')
+    return f'{len(names)} ({", ".join(first)})'

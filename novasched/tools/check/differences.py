@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that novasched understands differently from nova-scheduler, or in part, and
-options of other services that matter to a scheduler."""
+"""Options with another meaning in novasched than in nova-scheduler, and options of
+other services with an effect on a scheduler."""
 
 from collections.abc import Iterator, Mapping
 
@@ -47,7 +47,7 @@ cannot be used, or does not notice a broken policy."""
 
 
 def check_together(settings: Settings, written: Written) -> Iterator[Finding]:
-    """Find values that contradict each other, or that novasched uses in part."""
+    """Find contradictory values, and values with ignored elements."""
     for field in RATIO_OPTIONS:
         _, bad = parse_ratios(getattr(settings, field))
         if bad:
@@ -66,7 +66,7 @@ def check_together(settings: Settings, written: Written) -> Iterator[Finding]:
 def check_others_options(
     written: Written, service: ServiceSettings
 ) -> Iterator[Finding]:
-    """Find enabled options of other services and libraries that matter to a
+    """Find enabled options of nova-compute and of OSProfiler with an effect on a
     scheduler."""
     for name, (level, text) in WORKAROUNDS.items():
         if _is_enabled(written, 'workarounds', name):
@@ -89,7 +89,7 @@ def _is_enabled(written: Written, group: str, name: str) -> bool:
 
 
 def check_differences(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Find options with which novasched decides differently from nova-scheduler."""
+    """Find options and filters with another effect than in nova-scheduler."""
     settings = nova_conf.settings
     seconds = settings.in_flight_timeout
     if seconds > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings of the check, the concurrent questions that produce them, and the report."""
+"""Findings of the check, concurrent questions, and the report."""
 
 import dataclasses
 import enum
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A check that takes time.
+    """A check with requests to a server, or with imports of plugins.
 
     :ivar ask: yields the findings.
     :ivar patience: how many times the timeout of a server the check may take.
@@ -67,8 +67,8 @@ class _Inquiry:
 def answers(questions: Sequence[Question], seconds: float) -> list[Finding]:
     """Ask all questions at once, and return the findings in the order of the questions.
 
-    A question that fails unexpectedly or takes too long adds an error to the findings
-    so far. A thread that hangs ends with the process.
+    After an unexpected failure or a timeout, an error follows the findings of a
+    question. A hanging thread ends with the process.
 
     :param seconds: timeout of a question with a patience of 1.
     """

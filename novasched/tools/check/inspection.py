@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks, in the order of the report. Checks that ask other services run at once,
-each with the timeout of the operator."""
+"""All checks, in the order of the report. Checks of databases, Placement and RabbitMQ
+run at once, each with the timeout of the operator."""
 
 import argparse
 import contextlib
@@ -75,7 +75,7 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Check that the page can be served; no finding if the page is disabled."""
+    """Load the page like the daemon; no finding if the page is disabled."""
     try:
         page = wiring.page_factory(
             nova_conf.conf, nova_conf.settings, nova_conf.service

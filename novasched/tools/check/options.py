@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova.conf as written and as oslo.config reads it: unknown, deprecated and ignored
+"""nova.conf, as written and as read by oslo.config: unknown, deprecated and ignored
 names, and invalid values."""
 
 import io
@@ -38,7 +38,7 @@ class UnreadableFile(NovaschedError):
 class NovaConf:
     """Input of the checks.
 
-    :ivar conf: holds every option that the daemon declares.
+    :ivar conf: the configuration, with all options of the daemon declared.
     :ivar timeout: how long a server may take to answer, in seconds.
     """
 
@@ -49,7 +49,7 @@ class NovaConf:
 
 
 def files_read(files: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """The files that the daemon reads with these arguments, in order. If only files are
+    """The files read by the daemon with these arguments, in order. If only files are
     named, the daemon's default folders come first.
 
     :raises NoFile: a named file or folder does not exist, or no nova.conf is found.
@@ -74,8 +74,8 @@ def load(
     """The configuration as the daemon loads it, and the options as written.
 
     :raises NoFile: a file does not exist, or cannot be opened.
-    :raises UnreadableFile: a file cannot be parsed, or an option that is read while
-        loading has an invalid value.
+    :raises UnreadableFile: a file cannot be parsed, or an option needed for loading has
+        an invalid value.
     """
     written = merged(map(read_file, files_read(files, folders)))
     secrets = Secrets(secret_values(written))
@@ -114,7 +114,7 @@ Known = Mapping[str, Mapping[str, cfg.Opt]]
 
 
 def known_options(written: Written) -> Known:
-    """All options that the daemon reads. The options of keystoneauth1 depend on
+    """All options of the daemon. The options of keystoneauth1 depend on
     ``auth_type``."""
     listed: list[tuple[Any, Sequence[cfg.Opt]]] = [*loading.list_opts()]
     # The libraries that read nova.conf in the daemon.
@@ -222,8 +222,8 @@ _OPTION_NAME = re.compile(r'\A\w[\w.-]*\Z')
 
 
 def check_names(written: Written, known: Known) -> Iterator[Finding]:
-    """Find ignored, deprecated and unknown names. Options of other services are only
-    counted."""
+    """Find ignored, deprecated and unknown names, and count the options of other
+    services."""
     current_names: dict[tuple[str, str], tuple[str, str]] = {}
     for group, options in known.items():
         for option in options.values():
@@ -258,8 +258,8 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
 
 
 def names_of(group: str, option: cfg.Opt) -> list[tuple[str, str]]:
-    """Groups and names by which an option may be written: the current one, then the
-    deprecated ones."""
+    """The current group and name of an option, followed by the deprecated groups and
+    names."""
     current = (group, option.dest)
     names = [current]
     for deprecated in option.deprecated_opts:
@@ -309,8 +309,8 @@ def _unknown(group: str, name: str, known: Known) -> Finding:
 def check_values(
     conf: cfg.ConfigOpts, written: Written, known: Known
 ) -> Iterator[Finding]:
-    """Read the value of each option that is known and written. An invalid value is
-    replaced by the default in ``conf``, so that the other checks can go on."""
+    """Read the value of each known and written option. The default replaces an invalid
+    value in ``conf``, so later checks can go on."""
     for group, options in known.items():
         section = None if group == 'DEFAULT' else group
         for option in options.values():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that novasched does not read: nova-scheduler's own files beside nova.conf, and
-placement.conf, whose options affect candidates and claims."""
+"""Files with an effect on scheduling, unread by novasched: nova-scheduler's own files
+beside nova.conf, and placement.conf."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,9 +43,9 @@ meanwhile."""
 def check_nova_scheduler_files(
     files: Sequence[str], written: Written, known: Known
 ) -> Iterator[Finding]:
-    """Compare nova-scheduler's own files with the files that novasched reads.
+    """Compare nova-scheduler's own files with the files of novasched.
 
-    :param files: the files that novasched reads.
+    :param files: the files of novasched.
     :param written: the options in these files.
     """
     paths = [Path(name).expanduser() for name in files]
@@ -90,8 +90,8 @@ def _unread_files(
 
 
 def _lost_options(theirs: Written, ours: Written, known: Known) -> Iterator[str]:
-    """The options in files of nova-scheduler that the files of novasched lack, or have
-    with another value."""
+    """The options in files of nova-scheduler with no value, or another value, in the
+    files of novasched."""
     for group, options in known.items():
         for option in options.values():
             names = names_of(group, option)
@@ -106,7 +106,7 @@ def _lost_options(theirs: Written, ours: Written, known: Known) -> Iterator[str]
 
 
 def _values(written: Written, names: Sequence[tuple[str, str]]) -> Sequence[str]:
-    """The values of an option, under the newest name that is written."""
+    """The values of an option, under its newest written name."""
     for group, name in names:
         values = written.get(group, {}).get(name)
         if values:
@@ -115,11 +115,11 @@ def _values(written: Written, names: Sequence[tuple[str, str]]) -> Sequence[str]
 
 
 def check_placement_conf(named: Sequence[str], settings: Settings) -> Iterator[Finding]:
-    """Check the options with which Placement offers too few candidates, or candidates
-    that it refuses when they are claimed.
+    """Check the options with which Placement offers too few candidates, or refuses
+    claims of candidates.
 
-    :param named: the files named by the operator; if empty, the files that Placement
-        would find on this machine.
+    :param named: the files named by the operator; if empty, Placement's default files
+        on this machine.
     :raises NoFile: a named file cannot be opened.
     """
     paths = list(named)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The databases (our own, the API's, and each cell's), RabbitMQ and Placement: there,
-new enough, and willing to talk to us."""
+"""Connects to the databases (of ``[database]``, of the API, and of each cell), RabbitMQ
+and Placement, and checks versions, credentials and rights."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -46,8 +46,9 @@ API_TABLES = (
 )
 CELL_TABLES = ('compute_nodes', 'services', 'instances', 'migrations')
 SCHEMAS = (('alembic_version', 'version_num'), ('migrate_version', 'version'))
-"""Where the version of a schema is written, by today's and by older releases of
+"""Table and column with the version of a schema, in current and in older releases of
 nova."""
+
 PRODUCTS = {'mysql': 'MySQL', 'postgresql': 'PostgreSQL', 'sqlite': 'SQLite'}
 
 Mapped = sa.Row[tuple[object, ...]]
@@ -55,37 +56,45 @@ Mapped = sa.Row[tuple[object, ...]]
 
 
 def check_database(group: str, nova_conf: NovaConf) -> Findings:
-    """Look at our own database, in which our row of services is written, or at the
-    API's."""
-    probe = _look_at_own if group == 'database' else _look_at_api
+    """Check the database of ``[database]``, with the ``services`` row of novasched,
+    or the API database.
+
+    :param group: ``database`` or ``api_database``.
+    """
     name = f'[{group}] connection'
     url = nova_conf.conf[group].connection
-    if url:
-        yield _look(nova_conf, group, url, name, probe)
-    else:
+    if not url:
         yield Finding(Level.ERROR, name, 'not set; the URL of a database is needed')
+    elif group == 'database':
+        yield _connect(nova_conf, group, url, name, _check_own_tables)
+    else:
+        yield _connect(nova_conf, group, url, name, _check_api_tables)
 
 
 def check_cells(nova_conf: NovaConf) -> Findings:
-    """Every cell that the API database maps; its own troubles are told by its own
-    check."""
+    """Check the database of every cell at once, except cell0."""
     try:
         cells = _mappings(nova_conf.conf)
     except NovaschedError:
+        # The check of the API database reports the error itself.
         yield Finding(Level.ERROR, 'cells', 'not known without the API database')
         return
     if not cells:
-        yield Finding(Level.ERROR, 'cells', 'there is none but cell0, so no host')
+        text = 'there is no cell except cell0, so there is no host'
+        yield Finding(Level.ERROR, 'cells', text)
+
     questions = []
     for cell in cells:
         if cell.disabled:
-            yield Finding(Level.NOTE, _name(cell), 'disabled: no server goes there')
+            text = 'disabled: no server is placed there'
+            yield Finding(Level.NOTE, _name(cell), text)
         else:
             ask = functools.partial(_check_cell, nova_conf, cell)
             questions.append(Question(_name(cell), ask))
-    hidden = Secrets(cell.database_connection for cell in cells)
-    for each in answers(questions, nova_conf.timeout):
-        yield replace(each, text=hidden.redact(each.text))
+
+    secrets = Secrets(cell.database_connection for cell in cells)
+    for finding in answers(questions, nova_conf.timeout):
+        yield replace(finding, text=secrets.redact(finding.text))
 
 
 def _check_cell(nova_conf: NovaConf, cell: Mapped) -> Findings:
@@ -97,7 +106,7 @@ def _check_cell(nova_conf: NovaConf, cell: Mapped) -> Findings:
         )
         yield Finding(Level.ERROR, name, text)
     else:
-        yield _look(nova_conf, 'database', url, name, _look_at_cell)
+        yield _connect(nova_conf, 'database', url, name, _check_cell_tables)
 
 
 def _name(cell: Mapped) -> str:
@@ -105,21 +114,28 @@ def _name(cell: Mapped) -> str:
 
 
 def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
-    """The rows of all cells but cell0."""
-    url = conf.api_database.connection
-    wanted = ('uuid', 'name', 'disabled', 'database_connection')
-    with closing(connect(conf.api_database, url or '', 'API database')) as api:
-        return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
+    """The rows of all cells except cell0."""
+    url = conf.api_database.connection or ''
+    columns = ('uuid', 'name', 'disabled', 'database_connection')
+    with closing(connect(conf.api_database, url, 'API database')) as api:
+        return [row for row in api.rows('cell_mappings', columns) if row.uuid != CELL0]
 
 
-def _look(
+def _connect(
     nova_conf: NovaConf,
     group: str,
     url: str,
     name: str,
-    probe: Callable[[Database, bool], str],
+    check_tables: Callable[[Database, bool], str],
 ) -> Finding:
-    """Connect once, without the retries of a daemon that waits for its database."""
+    """Connect to a database once, without the retries of the daemon, and check its
+    tables.
+
+    :param group: group of the options of the connection.
+    :param name: subject of the finding.
+    :param check_tables: checks tables and rights, also for host discovery if its second
+        argument is true, and returns a text about the schema.
+    """
     settings = nova_conf.settings
     maps_hosts = (
         settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
@@ -127,86 +143,93 @@ def _look(
     try:
         with closing(connect(nova_conf.conf[group], url, name)) as database:
             database.read(lambda connection: None)
-            text = f'{_server(database)}, {probe(database, maps_hosts)}'
+            text = f'{_server(database)}, {check_tables(database, maps_hosts)}'
     except NovaschedError as error:
         text = str(error).removeprefix(f'{name}: ').removeprefix(f'{name} ')
         return Finding(Level.ERROR, name, text)
     return Finding(Level.OK, name, text)
 
 
-def _look_at_own(database: Database, maps_hosts: bool) -> str:
+def _check_own_tables(database: Database, maps_hosts: bool) -> str:
     table = database.table('services')
-    change = _update(table, ['host'])
-    add = _insert(table, table.c.keys())
-    _may_write(database, 'our row of services', change, add)
+    update = _update(table, ['host'])
+    insert = _insert(table, table.c.keys())
+    _try_to_write(database, 'our row of services', update, insert)
     return _schema(database)
 
 
-def _look_at_api(database: Database, maps_hosts: bool) -> str:
+def _check_api_tables(database: Database, maps_hosts: bool) -> str:
     for name in API_TABLES:
         database.table(name)
+
     if maps_hosts:
         table = database.table('host_mappings')
-        add = _insert(table, ['created_at', 'cell_id', 'host'])
-        _may_write(database, 'a mapping of a new host', add)
+        insert = _insert(table, ['created_at', 'cell_id', 'host'])
+        _try_to_write(database, 'a mapping of a new host', insert)
     return _schema(database)
 
 
-def _look_at_cell(database: Database, maps_hosts: bool) -> str:
+def _check_cell_tables(database: Database, maps_hosts: bool) -> str:
     for name in CELL_TABLES:
         database.table(name)
-    if maps_hosts:
-        change = _update(database.table('compute_nodes'), ['mapped', 'updated_at'])
-        _may_write(database, 'that a host is mapped', change)
+
     table = database.table('compute_nodes')
+    if maps_hosts:
+        update = _update(table, ['mapped', 'updated_at'])
+        _try_to_write(database, 'the mark of a mapped host', update)
+
     count = sa.select(sa.func.count()).select_from(table).where(table.c.deleted == 0)
     hosts = database.read(lambda connection: connection.execute(count).scalar_one())
     return f'{_schema(database)}, {hosts} compute nodes'
 
 
 def _update(table: sa.Table, columns: Sequence[str]) -> sa.Update:
-    """One that changes no row."""
-    return (
-        sa.update(table)
-        .where(sa.false())
-        .values({name: table.c[name] for name in columns})
-    )
+    """An update of no row, to try the right to update columns."""
+    values = {name: table.c[name] for name in columns}
+    return sa.update(table).where(sa.false()).values(values)
 
 
 def _insert(table: sa.Table, columns: Sequence[str]) -> sa.Insert:
-    """One that adds no row."""
+    """An insert of no row, to try the right to insert columns."""
     nothing = sa.select(*(table.c[name] for name in columns)).where(sa.false())
     return sa.insert(table).from_select(columns, nothing)
 
 
-def _may_write(
-    database: Database, what: str, *statements: sa.Update | sa.Insert
+def _try_to_write(
+    database: Database, subject: str, *statements: sa.Update | sa.Insert
 ) -> None:
+    """Execute statements without an effect.
+
+    :param subject: begins the text of the error.
+    :raises DatabaseUnavailable: a statement is refused.
+    """
     try:
         with database.engine.begin() as connection:
             for statement in statements:
                 connection.execute(statement)
     except DATABASE_ERRORS as error:
-        text = f'{what} cannot be written: {reason(error)}'
+        text = f'{subject} cannot be written: {reason(error)}'
         raise DatabaseUnavailable(text) from None
 
 
 def _server(database: Database) -> str:
-    """The product and the version of a database server, as far as it says them."""
+    """The product and the version of a database server, as far as it reports them."""
     dialect = database.engine.dialect
     product = PRODUCTS.get(dialect.name, dialect.name)
     if getattr(dialect, 'is_mariadb', False):
         product = 'MariaDB'
     numbers = getattr(dialect, 'server_version_info', None) or ()
-    return ' '.join([product, *filter(None, ['.'.join(map(str, numbers[:3]))])])
+    version = '.'.join(map(str, numbers[:3]))
+    return f'{product} {version}'.rstrip()
 
 
 def _schema(database: Database) -> str:
+    """The version of a schema; unknown to a user who may not read the table."""
     tables = sa.inspect(database.engine).get_table_names()
     for name, column in SCHEMAS:
         if name in tables:
-            rows = database.rows(name, [column])
-            return f'schema {", ".join(str(row[0]) for row in rows) or "of no version"}'
+            versions = [str(row[0]) for row in database.rows(name, [column])]
+            return f'schema {", ".join(versions) or "of no version"}'
     return 'schema of no version'
 
 
@@ -215,74 +238,79 @@ RABBIT_PORT = 5672
 
 
 def check_broker(nova_conf: NovaConf) -> Findings:
-    """Ask all hosts of the transport URL, at once."""
+    """Connect to all hosts of the transport URL at once. If a host answers, failures of
+    further hosts are warnings."""
     conf = nova_conf.conf
     try:
         transport = make_transport(conf)
         transport.cleanup()
         url = oslo_messaging.TransportURL.parse(conf)
-    except (ConfigError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            text = str(error)
-        else:
-            text = 'it cannot be read as a URL'
-        yield Finding(Level.ERROR, TRANSPORT_OPTION, text)
+    except ConfigError as error:
+        yield Finding(Level.ERROR, TRANSPORT_OPTION, str(error))
         return
+    except ValueError:
+        yield Finding(Level.ERROR, TRANSPORT_OPTION, 'it cannot be read as a URL')
+        return
+
     if url.transport != 'rabbit':
-        text = f'the driver {url.transport} is not looked into'
+        text = f'the driver {url.transport} is not checked'
         yield Finding(Level.NOTE, TRANSPORT_OPTION, text)
         return
     if not url.hosts:
         yield Finding(Level.ERROR, TRANSPORT_OPTION, 'it names no host')
-    several = []
+
+    questions = []
     for host in url.hosts:
         name = f'{host.hostname or "localhost"}:{host.port or RABBIT_PORT}'
         ask = functools.partial(_ask_broker, transport, host, name)
-        several.append(Question(name, ask))
-    found = answers(several, nova_conf.timeout)
-    serves = any(each.level is Level.OK for each in found)
-    for each in found:
-        spared = serves and each.level is Level.ERROR
-        yield replace(each, level=Level.WARNING) if spared else each
+        questions.append(Question(name, ask))
+    findings = answers(questions, nova_conf.timeout)
+    is_served = any(finding.level is Level.OK for finding in findings)
+    for finding in findings:
+        if is_served and finding.level is Level.ERROR:
+            yield replace(finding, level=Level.WARNING)
+        else:
+            yield finding
 
 
 def _ask_broker(transport: Any, host: Any, name: str) -> Findings:
     try:
         with broker_connection(transport, host) as link:
-            said = link.connection.server_properties
-            product = ' '.join(
-                str(said.get(key, '')) for key in ('product', 'version')
-            ).strip()
-            text = f'{product or "a broker without a name"}, {_queue(link)}'
-            yield Finding(Level.OK, name, text)
+            properties = link.connection.server_properties
+            product = properties.get('product', '')
+            version = properties.get('version', '')
+            server = f'{product} {version}'.strip() or 'a broker without a name'
+            yield Finding(Level.OK, name, f'{server}, {_queue(link)}')
     except BROKER_ERRORS as error:
         text = ' '.join(hide(error).split()) or type(error).__name__
         yield Finding(Level.ERROR, name, text)
 
 
 def _queue(link: Connection) -> str:
-    """Count the schedulers that take requests now, without declaring the queue."""
+    """Count the consumers of the schedulers' queue, without declaring the queue."""
     try:
-        found = link.channel().queue_declare(TOPIC, passive=True)
+        queue = link.channel().queue_declare(TOPIC, passive=True)
     except link.channel_errors:
         return f'no queue {TOPIC} yet'
-    return f'{found.consumer_count} consumers of the queue {TOPIC}'
+    return f'{queue.consumer_count} consumers of the queue {TOPIC}'
 
 
 def check_placement(nova_conf: NovaConf) -> Findings:
-    """See that Placement is new enough, and accepts our credentials."""
+    """Check the microversion and the credentials of Placement."""
     try:
         http = http_adapter(nova_conf.conf, 'placement', nova_conf.service)
         newest = _newest(http)
     except NovaschedError as error:
         yield Finding(Level.ERROR, '[placement]', str(error))
         return
+
     if normalize_version_number(newest) < normalize_version_number(MICROVERSION):
         text = f'its newest microversion is {newest}; {MICROVERSION} is needed (Train)'
         yield Finding(Level.ERROR, 'microversion', text)
     else:
         text = f'up to {newest}; {MICROVERSION} is used'
         yield Finding(Level.OK, 'microversion', text)
+
     client = PlacementClient(nova_conf.settings, http)
     try:
         client.check()
@@ -290,27 +318,31 @@ def check_placement(nova_conf: NovaConf) -> Findings:
     except PlacementUnauthorized as error:
         yield Finding(Level.ERROR, 'credentials', f'not accepted: {error}')
     except PlacementUnavailable as error:
-        yield Finding(Level.ERROR, 'credentials', f'not tried out: {error}')
+        yield Finding(Level.ERROR, 'credentials', f'not checked: {error}')
     else:
         yield Finding(Level.OK, 'credentials', 'accepted')
 
 
 def _newest(http: adapter.Adapter) -> str:
-    """The newest microversion, which Placement tells everybody at its root.
+    """The newest microversion, from Placement's root, which needs no credentials.
 
-    :raises PlacementUnavailable: it does not answer, or somebody else does.
-    :raises PlacementUnauthorized: keystone, which knows where it is, refuses us.
+    :raises PlacementUnavailable: Placement does not answer, or the answer is not
+        Placement's.
+    :raises PlacementUnauthorized: keystone refuses the credentials, so its catalog
+        cannot be read.
     """
     try:
         response = http.get('/', authenticated=False, raise_exc=False)
     except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin) as error:
         raise PlacementUnauthorized(hide(error)) from None
-    except (ks_exc.ClientException, OSError) as error:  # the latter of the files of TLS
+    except (ks_exc.ClientException, OSError) as error:
+        # An OSError is that of a missing file for TLS.
         raise PlacementUnavailable(hide(error)) from None
+
     try:
         newest = str(response.json()['versions'][0]['max_version'])
         normalize_version_number(newest)
     except (ValueError, KeyError, IndexError, TypeError):
-        text = f'what answers there ({response.status_code}) is not Placement'
+        text = f'the server there (status {response.status_code}) is not Placement'
         raise PlacementUnavailable(text) from None
     return newest
