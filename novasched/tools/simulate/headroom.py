@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headroom of zones or aggregates: how many more servers fit there once its fullest
-host is lost, as one number for whoever is to be woken."""
+"""Headroom of zones or aggregates: the number of servers with room there after the loss
+of the fullest host, as one number for an alert."""
 
 import dataclasses
 import json
@@ -26,10 +26,10 @@ HELP = (
 class Headroom:
     """State of a zone or aggregate after the loss of its fullest host.
 
-    :ivar servers: the number of servers on that host, but for those of strict affinity
-        groups.
-    :ivar unplaced: the number of them that find no place.
-    :ivar fit: the number of servers of the reference flavor that fit there after that.
+    :ivar servers: number of servers on the fullest host, without servers of strict
+        affinity groups.
+    :ivar unplaced: number of these servers without a new host.
+    :ivar fit: number of servers of the reference flavor that fit afterwards.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Headroom:
 
     @property
     def left(self) -> int:
-        """The one number: servers that fit, or minus the number of those that find no
-        place."""
+        """The servers that fit, or the servers without a new host as a negative
+        number."""
         return -self.unplaced or self.fit
 
 
@@ -53,74 +53,85 @@ def headroom(
     probe: Request,
     most: int,
 ) -> list[Headroom]:
-    """The headroom of each of several sets of hosts, each from the same beginning; the
-    least first.
+    """The headroom of each set of hosts, from the same beginning; the least first.
 
-    :param probe: the request for a server of the reference flavor.
-    :param most: no more of these are tried.
-    :raises NovaschedError: Placement or a database is away.
+    :param names: the hosts of each set, by name of the set.
+    :param evacuees: the servers of the fullest hosts.
+    :param whereabouts: the host of each server in the cloud, by UUID.
+    :param probe: a request for one server of the reference flavor.
+    :param most: limit of ``fit``.
+    :raises NovaschedError: Placement or a database does not answer.
     """
     hosts = simulator.hosts
-    found = []
+    host_names = {host.host for host in hosts}
     fullest = fullest_hosts(names, hosts)
-    everybody = {host.host for host in hosts}
-    for name, members in progress(sorted(names.items()), 'looked at'):
+    results = []
+    for name, members in progress(sorted(names.items()), 'sets of hosts'):
         lost = fullest[name]
-        outside = tuple(sorted(everybody - members | {lost}))
-        own = [each for each in evacuees if each.host == lost and not _is_bound(each)]
+        movable = []
+        for evacuee in evacuees:
+            if evacuee.host == lost and not _is_bound(evacuee):
+                movable.append(evacuee)
+
         with simulator.trial():
-            loss = evacuate(simulator, lost, {lost}, own, whereabouts)
-            fit = until_full(simulator, replace(probe, ignore_hosts=outside), most).fit
-        found.append(Headroom(name, lost, len(own), len(loss.unplaced), fit))
-    return sorted(found, key=lambda each: (each.left, each.name))
+            loss = evacuate(simulator, lost, {lost}, movable, whereabouts)
+            # Servers may move to any host, but the headroom is that of the set.
+            outside = tuple(sorted(host_names - members | {lost}))
+            request = replace(probe, ignore_hosts=outside)
+            fit = until_full(simulator, request, most).fit
+        results.append(Headroom(name, lost, len(movable), len(loss.unplaced), fit))
+    return sorted(results, key=lambda result: (result.left, result.name))
 
 
 def _is_bound(evacuee: Evacuee) -> bool:
-    """True for a server of a strict affinity group: nova evacuates none, whatever is
-    free."""
+    """True for a server of a strict affinity group, which nova cannot evacuate."""
     request = evacuee.request
-    group = request.instance_group if isinstance(request, Request) else None
-    return group is not None and group.policy == 'affinity'
+    if isinstance(request, str) or request.instance_group is None:
+        return False
+    return request.instance_group.policy == 'affinity'
 
 
 def fullest_hosts(
     names: Mapping[str, set[str]], hosts: Iterable[Host]
 ) -> Mapping[str, str]:
-    """The host of each set of which most memory is in use; of equal ones the first by
-    name."""
+    """The host with the largest share of memory in use in each set; among equal hosts
+    the first by name."""
     shares = {host.host: used_share(host) for host in hosts}
-    return {name: max(sorted(x), key=shares.__getitem__) for name, x in names.items()}
+    fullest = {}
+    for name, members in names.items():
+        fullest[name] = max(sorted(members), key=shares.__getitem__)
+    return fullest
 
 
-def as_text(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
+def as_text(kind: str, flavor: str, results: Sequence[Headroom]) -> str:
     """A table, the least headroom first."""
-    rows = (
-        (
-            each.name,
-            each.fullest,
-            f'{each.servers:,}',
-            f'{each.unplaced:,}',
-            f'{each.fit:,}',
-        )
-        for each in found
+    names = (
+        kind,
+        'without its fullest host',
+        'servers there',
+        'without a place',
+        f'{flavor} that fit then',
     )
-    names = kind, 'without its fullest host', 'servers there', 'without a place'
-    return explain.table_of((*names, f'{flavor} that fit then'), rows)
+    rows = []
+    for result in results:
+        numbers = (result.servers, result.unplaced, result.fit)
+        rows.append((result.name, result.fullest, *(f'{n:,}' for n in numbers)))
+    return explain.table_of(names, rows)
 
 
-def as_json(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
+def as_json(kind: str, flavor: str, results: Sequence[Headroom]) -> str:
     """``{"kind", "flavor", "headroom": [{name, fullest, servers, unplaced, fit,
     left}]}``."""
-    rows = [{**dataclasses.asdict(each), 'left': each.left} for each in found]
+    rows = [{**dataclasses.asdict(result), 'left': result.left} for result in results]
     return json.dumps({'kind': kind, 'flavor': flavor, 'headroom': rows}, indent=2)
 
 
-def as_prometheus(kind: str, flavor: str, found: Sequence[Headroom]) -> str:
-    """The text exposition format, as node_exporter's textfile collector reads it."""
+def as_prometheus(kind: str, flavor: str, results: Sequence[Headroom]) -> str:
+    """The text exposition format, for the textfile collector of node_exporter."""
     lines = [f'# HELP {METRIC} {HELP}', f'# TYPE {METRIC} gauge']
-    for each in sorted(found, key=lambda each: each.name):
-        labels = f'{kind}="{_escaped(each.name)}",flavor="{_escaped(flavor)}"'
-        lines.append(f'{METRIC}{{{labels}}} {each.left}')
+    for result in sorted(results, key=lambda result: result.name):
+        labels = f'{kind}="{_escaped(result.name)}",flavor="{_escaped(flavor)}"'
+        lines.append(f'{METRIC}{{{labels}}} {result.left}')
     return '\n'.join(lines)
 
 

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loses hosts, and looks for other places for their servers: which find none, and
-why."""
+"""Loses hosts, evacuates their servers, and reports the servers without a new host."""
 
 import json
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 import msgspec
 
@@ -24,9 +22,13 @@ from novasched.tools.simulate.sources import Unusable
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Fate of a server: its new host, or the reason why it finds none, with the record
-    of the decision if there was one. ``decided`` is False where its request is not
-    known."""
+    """Result for a server.
+
+    :ivar host: the new host; None without a place.
+    :ivar why: the reason against all hosts.
+    :ivar record: the record of the refusal.
+    :ivar decided: False if the server's request is unknown.
+    """
 
     evacuee: Evacuee
     host: str | None = None
@@ -36,7 +38,7 @@ class Outcome:
 
     @property
     def flavor(self) -> str:
-        """The name of its flavor, if it is known."""
+        """The name of the flavor; empty if the server's request is unknown."""
         request = self.evacuee.request
         if isinstance(request, Request):
             return request.flavor.name
@@ -45,7 +47,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Fates of the servers of hosts that are lost."""
+    """Results for the servers of lost hosts."""
 
     name: str
     hosts: Collection[str]
@@ -53,61 +55,67 @@ class Loss:
 
     @property
     def unplaced(self) -> Sequence[Outcome]:
-        """The servers that find no place."""
+        """The servers without a new host."""
         return [each for each in self.outcomes if each.decided and each.host is None]
 
     @property
     def unknown(self) -> Sequence[Outcome]:
-        """The servers of which it cannot be told."""
+        """The servers whose request is unknown."""
         return [each for each in self.outcomes if not each.decided]
 
     @property
     def places(self) -> Counter[str]:
-        """The new hosts, with the number of servers that each gets."""
+        """The number of servers on each new host."""
         return Counter(each.host for each in self.outcomes if each.host is not None)
 
     @property
+    def reasons(self) -> Counter[str]:
+        """The reasons against hosts, with the number of servers for each."""
+        return Counter(outcome.why for outcome in self.unplaced)
+
+    @property
     def states(self) -> Counter[str]:
-        """The states in which nova evacuates no server, with the number of servers in
-        each."""
-        return Counter(
-            each.evacuee.state
-            for each in self.outcomes
-            if each.evacuee.state not in EVACUABLE
-        )
+        """The number of servers in each state in which nova evacuates no server."""
+        states = Counter(outcome.evacuee.state for outcome in self.outcomes)
+        for state in EVACUABLE:
+            del states[state]
+        return states
 
 
 def members(
     kind: str, hosts: Iterable[Host], default_zone: str | None
 ) -> Mapping[str, set[str]]:
-    """The names of the hosts of each host, aggregate or zone, by its name."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """The names of the hosts in each host, aggregate or zone, by its name.
+
+    :param kind: ``host``, ``aggregate`` or ``zone``.
+    """
+    members_of: dict[str, set[str]] = defaultdict(set)
     for host in hosts:
         if kind == 'host':
             names = [host.host]
         elif kind == 'aggregate':
-            names = [each.name for each in host.aggregates]
+            names = [aggregate.name for aggregate in host.aggregates]
         else:
             names = [host.zone(default_zone) or '']
         for name in names:
-            found[name].add(host.host)
-    return found
+            members_of[name].add(host.host)
+    return members_of
 
 
 def named(
-    wanted: Sequence[str], hosts: Sequence[Host], default_zone: str | None
+    texts: Sequence[str], hosts: Sequence[Host], default_zone: str | None
 ) -> set[str]:
-    """The names of the hosts that are lost with all of these (``KIND=NAME``).
+    """The names of all hosts in the arguments (``KIND=NAME``).
 
-    :raises Unusable: there is no such host, aggregate or zone.
+    :raises Unusable: no such host, aggregate or zone has hosts.
     """
     lost: set[str] = set()
-    for text in wanted:
+    for text in texts:
         kind, _, name = text.partition('=')
-        known = members(kind, hosts, default_zone)
-        if name not in known:
+        members_of = members(kind, hosts, default_zone)
+        if name not in members_of:
             raise Unusable(f'{text}: no {kind} of that name has hosts')
-        lost |= known[name]
+        lost |= members_of[name]
     return lost
 
 
@@ -118,7 +126,7 @@ def lose(
     evacuees: Iterable[Evacuee],
     whereabouts: Mapping[str, str],
 ) -> Loss:
-    """Evacuate the servers of hosts, and take it back; see :func:`evacuate`."""
+    """Evacuate the servers of hosts (:func:`evacuate`), and undo the evacuation."""
     with simulator.trial():
         return evacuate(simulator, name, hosts, evacuees, whereabouts)
 
@@ -133,17 +141,17 @@ def evacuate(
     """Evacuate the servers of hosts one after the other.
 
     :param evacuees: the servers of these hosts.
-    :param whereabouts: the hosts of all servers, by UUID.
-    :raises NovaschedError: Placement or a database is away.
+    :param whereabouts: the host of each server in the cloud, by UUID.
+    :raises NovaschedError: Placement or a database does not answer.
     """
-    ignored = tuple(sorted(hosts))
+    ignored_hosts = tuple(sorted(hosts))
     outcomes = []
     moved: dict[str, str] = {}
-    for each in evacuees:
+    for evacuee in evacuees:
         where = ChainMap(moved, whereabouts)  # type: ignore[arg-type]
-        outcome = _evacuated(simulator, each, ignored, where)
+        outcome = _evacuated(simulator, evacuee, ignored_hosts, where)
         if outcome.host is not None:
-            moved[each.uuid] = outcome.host
+            moved[evacuee.uuid] = outcome.host
         outcomes.append(outcome)
     return Loss(name, hosts, outcomes)
 
@@ -151,22 +159,27 @@ def evacuate(
 def _evacuated(
     simulator: Simulator,
     evacuee: Evacuee,
-    ignored: tuple[str, ...],
+    ignored_hosts: tuple[str, ...],
     where: Mapping[str, str],
 ) -> Outcome:
     request = evacuee.request
     if isinstance(request, str):
         return Outcome(evacuee, why=request, decided=False)
-    if group := request.instance_group:
+
+    group = request.instance_group
+    if group is not None:
         hosts = frozenset(where[uuid] for uuid in group.members if uuid in where)
         request = replace(request, instance_group=replace(group, hosts=hosts))
+    request = replace(request, ignore_hosts=ignored_hosts)
     try:
-        decided = simulator.decide_as_it_is(replace(request, ignore_hosts=ignored))
-    except (BadRequest, BadPlugin, MetricMissing) as error:  # of this request alone
+        outcome = simulator.decide_as_it_is(request)
+    except (BadRequest, BadPlugin, MetricMissing) as error:
+        # Errors of this request alone; further servers are decided.
         return Outcome(evacuee, why=str(error))
-    if decided.decision.hosts:
-        return Outcome(evacuee, decided.decision.hosts[0])
-    record = decided.record(0)
+    if outcome.decision.hosts:
+        return Outcome(evacuee, outcome.decision.hosts[0])
+
+    record = outcome.record(0)
     return Outcome(evacuee, why=render.headline(record), record=record)
 
 
@@ -176,42 +189,45 @@ def lose_each(
     evacuees: Sequence[Evacuee],
     whereabouts: Mapping[str, str],
 ) -> list[Loss]:
-    """Lose each of several, alone and from the same beginning; the worst first: that
-    which leaves most servers without a place, then that which has most servers."""
-    by_host: dict[str, list[tuple[int, Evacuee]]] = defaultdict(list)
-    for each in enumerate(evacuees):
-        by_host[each[1].host].append(each)
+    """Lose each set of hosts alone, from the same beginning. The worst is first: most
+    servers without a place, then most servers."""
+    numbers_on = defaultdict[str, list[int]](list)
+    for number, evacuee in enumerate(evacuees):
+        numbers_on[evacuee.host].append(number)
+
     losses = []
     for name, hosts in progress(sorted(lost.items()), 'lost'):
-        numbered = sorted(
-            (each for host in hosts for each in by_host.get(host, ())),
-            key=itemgetter(0),
-        )
-        losses.append(
-            lose(simulator, name, hosts, [each for _, each in numbered], whereabouts)
-        )
-    losses.sort(key=lambda each: (-len(each.unplaced), -len(each.outcomes), each.name))
+        numbers: list[int] = []
+        for host in hosts:
+            numbers += numbers_on.get(host, ())
+        # The order of evacuation is that of the sequence.
+        on_hosts = [evacuees[number] for number in sorted(numbers)]
+        losses.append(lose(simulator, name, hosts, on_hosts, whereabouts))
+    losses.sort(key=lambda loss: (-len(loss.unplaced), -len(loss.outcomes), loss.name))
     return losses
 
 
 def lost_as_json(loss: Loss) -> str:
     """``{"name", "hosts", "servers", "placed", "unplaced", "unknown", "moves":
-    [{server, flavor, state, from, to, known, why, record}]}``: counts, and the servers
-    in the order in which they move; ``why`` and the record are of those that find no
-    place."""
-    moves = [
-        {
-            'server': each.evacuee.uuid,
-            'flavor': each.flavor,
-            'state': each.evacuee.state,
-            'from': each.evacuee.host,
-            'to': each.host,
-            'known': each.decided,
-            'why': each.why,
-            'record': each.record and msgspec.to_builtins(each.record),
+    [{server, flavor, state, from, to, known, why, record}]}``.
+
+    Numbers of servers, and the servers in the order of evacuation. Servers without a
+    place have ``why`` and the record.
+    """
+    moves = []
+    for outcome in loss.outcomes:
+        record = outcome.record
+        move = {
+            'server': outcome.evacuee.uuid,
+            'flavor': outcome.flavor,
+            'state': outcome.evacuee.state,
+            'from': outcome.evacuee.host,
+            'to': outcome.host,
+            'known': outcome.decided,
+            'why': outcome.why,
+            'record': record and msgspec.to_builtins(record),
         }
-        for each in loss.outcomes
-    ]
+        moves.append(move)
     return json.dumps({**_summary(loss), 'moves': moves}, indent=2)
 
 
@@ -227,91 +243,94 @@ def _summary(loss: Loss) -> dict[str, object]:
 
 
 def lost_as_text(loss: Loss, hosts: Sequence[Host]) -> str:
-    """The servers without a place, with the reasons; where the others go; what is not
-    known."""
-    count = len(loss.outcomes)
+    """The servers without a place with the reasons, the new hosts, and the servers
+    whose request is unknown."""
+    servers = len(loss.outcomes)
+    placed = loss.places.total()
     unplaced = loss.unplaced
-    of = '' if len(loss.hosts) == 1 else f', with {len(loss.hosts):,} hosts'
+    title = loss.name
+    if len(loss.hosts) != 1:
+        title += f', with {len(loss.hosts):,} hosts'
+    verb = 'does' if len(unplaced) == 1 else 'do'
     lines = [
-        f'Without {loss.name}{of}: {loss.places.total():,} of {count:,} servers find a'
-        f' place, {len(unplaced):,} {"does" if len(unplaced) == 1 else "do"} not.'
+        f'Without {title}: {placed:,} of {servers:,} servers find a place,'
+        f' {len(unplaced):,} {verb} not.'
     ]
+
     if unplaced:
-        rows = [
-            (each.evacuee.uuid, each.flavor, each.evacuee.host, each.why)
-            for each in unplaced
-        ]
-        names = 'no place for', 'flavor', 'of host', 'why not'
-        lines += ['', explain.table_of(names, rows[:ROWS], reasons='why not')]
-        if len(rows) > ROWS:
-            lines.append(f'and {len(rows) - ROWS:,} other servers')
+        names = ('no place for', 'flavor', 'of host', 'why not')
+        rows = []
+        for outcome in unplaced[:ROWS]:
+            evacuee = outcome.evacuee
+            rows.append((evacuee.uuid, outcome.flavor, evacuee.host, outcome.why))
+        lines += ['', explain.table_of(names, rows, reasons='why not')]
+        if len(unplaced) > ROWS:
+            lines.append(f'and {len(unplaced) - ROWS:,} other servers')
+
     if loss.places:
-        before = {host.host: host for host in hosts}
-        places = [
-            (name, f'+{number:,}', f'{used_share(before[name]):.0%}')
-            for name, number in loss.places.most_common(ROWS)
-        ]
-        lines += [
-            '',
-            explain.table_of(('new host', 'servers', 'memory before'), places),
-        ]
+        names_of_places = ('new host', 'servers', 'memory before')
+        shares = {host.host: used_share(host) for host in hosts}
+        places = []
+        for name, number in loss.places.most_common(ROWS):
+            places.append((name, f'+{number:,}', f'{shares[name]:.0%}'))
+        lines += ['', explain.table_of(names_of_places, places)]
         if len(loss.places) > ROWS:
             lines.append(f'and {len(loss.places) - ROWS:,} other hosts')
-    lines += [
-        f'Not known: {number:,}: {why}'
-        for why, number in Counter(each.why for each in loss.unknown).items()
-    ]
-    lines += [
-        f'{number:,} servers are {state or "in no state"}: nova evacuates none in that'
-        ' state.'
-        for state, number in loss.states.most_common()
-    ]
+
+    for why, number in Counter(outcome.why for outcome in loss.unknown).items():
+        lines.append(f'Not known: {number:,}: {why}')
+    for state, number in loss.states.most_common():
+        lines.append(
+            f'{number:,} servers are {state or "in no state"}: nova evacuates none in'
+            ' that state.'
+        )
     return '\n'.join(lines)
 
 
 def worst_as_json(kind: str, losses: Sequence[Loss]) -> str:
     """``{"kind", "lost", "holds", "losses": [{name, hosts, servers, placed, unplaced,
-    unknown, refusals: {why: number}}]}``, the worst first. ``holds`` is the number of
-    those after which every server finds a place."""
+    unknown, refusals: {why: number}}]}``, the worst first.
+
+    ``holds`` counts the losses after which every server has a place.
+    """
+    rows = []
+    for loss in losses:
+        rows.append({**_summary(loss), 'refusals': dict(loss.reasons.most_common())})
     report = {
         'kind': kind,
         'lost': len(losses),
-        'holds': sum(not each.unplaced for each in losses),
-        'losses': [
-            {
-                **_summary(each),
-                'refusals': dict(Counter(x.why for x in each.unplaced).most_common()),
-            }
-            for each in losses
-        ],
+        'holds': sum(not loss.unplaced for loss in losses),
+        'losses': rows,
     }
     return json.dumps(report, indent=2)
 
 
 def worst_as_text(kind: str, losses: Sequence[Loss]) -> str:
-    """The number that can be lost alone, and the worst of the others."""
-    bad = [each for each in losses if each.unplaced]
+    """The number of losses without consequences, and the worst of the remaining
+    losses."""
+    bad = [loss for loss in losses if loss.unplaced]
     good = len(losses) - len(bad)
+    verb = 'leaves' if good == 1 else 'leave'
     lines = [
-        f'Of {len(losses):,} {kind}s, each lost alone, {good:,} '
-        f'{"leaves" if good == 1 else "leave"} no server without a place.'
+        f'Of {len(losses):,} {kind}s, each lost alone, {good:,} {verb} no server'
+        ' without a place.'
     ]
-    rows = [
-        (
-            each.name,
-            f'{len(each.outcomes):,}',
-            f'{len(each.unplaced):,}',
-            Counter(x.why for x in each.unplaced).most_common(1)[0][0],
-        )
-        for each in bad[:ROWS]
-    ]
-    if rows:
-        names = kind, 'servers', 'without a place', 'most often why'
+
+    if bad:
+        names = (kind, 'servers', 'without a place', 'most often why')
+        rows = []
+        for loss in bad[:ROWS]:
+            servers = f'{len(loss.outcomes):,}'
+            unplaced = f'{len(loss.unplaced):,}'
+            [(why, _)] = loss.reasons.most_common(1)
+            rows.append((loss.name, servers, unplaced, why))
         lines += ['', explain.table_of(names, rows, reasons='most often why')]
     if len(bad) > ROWS:
         lines.append(f'and {len(bad) - ROWS:,} other {kind}s')
-    unknown = Counter(x.why for each in losses for x in each.unknown)
-    lines += [
-        f'Not known: {number:,} servers: {why}' for why, number in unknown.items()
-    ]
+
+    unknown: Counter[str] = Counter()
+    for loss in losses:
+        unknown.update(outcome.why for outcome in loss.unknown)
+    for why, number in unknown.items():
+        lines.append(f'Not known: {number:,} servers: {why}')
     return '\n'.join(lines)

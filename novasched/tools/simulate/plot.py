@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of the hosts' use: all of them side by side, from the fullest to the
-emptiest."""
+"""Plots of the use of all hosts, from the fullest to the emptiest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,41 +14,46 @@ from novasched.tools.simulate.runs import used_share
 from novasched.tools.simulate.sources import Unusable
 
 UNDATED = {'.png': {}, '.svg': {'Date': None}, '.pdf': {'CreationDate': None}}
-"""The kinds of files; without a date, so that the same simulation draws the same
+"""Metadata of each kind of file, without a date: the same simulation draws the same
 picture."""
 
 SIZE = (10.0, 4.4)
-DPI = 150  # inches, and dots in each
+"""Width and height in inches."""
+
+DPI = 150
 INK = '#334155'
 FAINT = '#e2e8f0'
 COLOURS = ('#94a3b8', '#2563eb', '#ea580c')
-"""Of what was before, and of each run."""
+"""The colour of the hosts before, and of the hosts after each run."""
 
 
 def check(path: str) -> None:
-    """See that something can be drawn there.
+    """Check the name of a picture.
 
-    :raises Unusable: by its name it is no picture, or there is no such folder.
+    :raises Unusable: the name is not that of a picture, or the folder does not exist.
     """
     if Path(path).suffix.lower() not in UNDATED:
         raise Unusable(f'--plot {path}: the name must end in {", ".join(UNDATED)}')
     if not Path(path).absolute().parent.is_dir():
-        raise Unusable(f'--plot {path}: there is no such folder')
+        raise Unusable(f'--plot {path}: the folder does not exist')
 
 
 def draw(path: str, title: str, curves: Mapping[str, Sequence[Host]]) -> None:
     """Draw memory in use and instances, a line for each state of the hosts.
 
+    :param curves: the hosts in each state, by name of the state.
     :raises Unusable: the file cannot be written.
     """
     figure = Figure(figsize=SIZE, layout='constrained')
     memory, servers = figure.subplots(1, 2)
+
     _panel(memory, 'memory in use', curves, used_share)
     _panel(servers, 'servers', curves, lambda host: float(host.num_instances))
     memory.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     servers.yaxis.set_major_locator(
         ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10))
     )
+
     legend: dict[str, Any] = {
         'loc': 'outside lower center',
         'ncols': len(curves),
@@ -57,7 +61,9 @@ def draw(path: str, title: str, curves: Mapping[str, Sequence[Host]]) -> None:
     }
     figure.legend(*memory.get_legend_handles_labels(), **legend, labelcolor=INK)
     figure.suptitle(title, color=INK, fontsize=13, fontweight='bold')
+
     try:
+        # Names within an SVG are derived from this salt, otherwise from a random one.
         with rc_context({'svg.hashsalt': title}):
             figure.savefig(path, dpi=DPI, metadata=UNDATED[Path(path).suffix.lower()])
     except OSError as error:
@@ -70,6 +76,7 @@ def _panel(
     curves: Mapping[str, Sequence[Host]],
     value: Callable[[Host], float],
 ) -> None:
+    # Hosts lie side by side without a gap, so that thousands of them make a curve.
     for (name, hosts), colour in zip(curves.items(), COLOURS, strict=False):
         heights = sorted(map(value, hosts), reverse=True)
         places = range(len(heights) + 1)
@@ -79,6 +86,7 @@ def _panel(
         if colour == COLOURS[0]:
             axes.stairs(heights, places, color=colour, alpha=0.25, fill=True)
         axes.set_xlim(0, len(heights))
+
     axes.set_ylim(bottom=0)
     axes.set_title(title, loc='left', color=INK, fontsize=11)
     axes.set_xlabel('hosts, the fullest first', color=INK)

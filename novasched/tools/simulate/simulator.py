@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler on a cloud of its own: it decides one request after the other, and each
-finds the hosts and Placement as those before it have left them. All is read once; from
-then on instances are claimed and placed in memory."""
+"""The scheduler on a cloud in memory.
+
+Hosts and candidates are read once. Claims and instances then change the copy in memory
+only, and each request finds hosts and Placement as earlier requests have left them.
+"""
 
 import sys
 import uuid
@@ -9,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from random import Random
 
 from novasched.conf.errors import NovaschedError
@@ -36,18 +38,21 @@ from novasched.scheduler.ports import Hosts
 
 
 class SimulatedHosts(HostCache):
-    """Real hosts, read once, and once more where a plugin turns out to need their
-    instances. Instances that were placed stay, and are built at once."""
+    """The hosts in memory, with the simulated instances.
+
+    The hosts are read once, and once more if a plugin needs their instances. Simulated
+    instances are built at once.
+    """
 
     def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
-        """:param moment: nothing older is used (monotonic seconds)."""
+        """:param moment: time of the oldest usable data, in monotonic seconds."""
         super().__init__(source, settings, Basis(began=moment, read_since=moment))
         self._placed: list[tuple[Request, Selection]] = []
 
     def refresh(
         self, instances: bool = False, images: bool = False
     ) -> Mapping[str, Host]:
-        """Read all hosts, and put the instances there again that were placed before."""
+        """Read all hosts, and place the simulated instances again."""
         super().refresh(instances, images)
         for request, selection in self._placed:
             super().place(request, selection)
@@ -59,7 +64,7 @@ class SimulatedHosts(HostCache):
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Forget at the end what was placed within."""
+        """Forget at the end the instances placed within the block."""
         hosts = dict(self.all())
         detail = self._detail
         placed = len(self._placed)
@@ -73,21 +78,26 @@ class SimulatedHosts(HostCache):
     def _with_instance(
         self, host: Host, request: Request, selection: Selection
     ) -> Host:
+        # A new instance counts as an I/O operation until it is built.
         after = super()._with_instance(host, request, selection)
         return replace(after, num_io_ops=host.num_io_ops)
 
 
 class CandidatesLeft:
-    """The candidates of one query, without those that do not fit any more.
+    """The candidates of a query that still fit.
 
     A claim never makes room, and the units and steps of an inventory do not depend on
-    its usage: later answers of Placement are a part of the first one.
+    its usage, so later answers of Placement are subsets of the first answer.
+
+    :ivar _indexes: indexes of the candidates on each provider, by UUID.
+    :ivar _gone: resource classes missing for each candidate that no longer fits.
+    :ivar _seen: number of changes of free resources that are followed.
     """
 
     def __init__(self, candidates: Sequence[Candidate], free: FreeResources) -> None:
         self._free = free
         self._candidates = candidates
-        self._amounts = [each.resources() for each in candidates]
+        self._amounts = [candidate.resources() for candidate in candidates]
         self._indexes: dict[str, list[int]] = defaultdict(list)
         for index, amounts in enumerate(self._amounts):
             for provider in amounts:
@@ -97,45 +107,41 @@ class CandidatesLeft:
         self._fitting: CandidateIndex | None = None
 
     def fitting(self) -> CandidateIndex:
-        """The candidates that fit, in Placement's order; the same object as long as
-        they stay."""
+        """The candidates that fit, in Placement's order; the same object until a
+        candidate is gone or comes back."""
         self._follow()
         if self._fitting is None:
-            self._fitting = CandidateIndex(
-                each
-                for index, each in enumerate(self._candidates)
-                if index not in self._gone
-            )
+            self._fitting = CandidateIndex(self._iterate())
         return self._fitting
 
     def first(self, number: int) -> Sequence[Candidate]:
-        """The first of them, so many."""
+        """The first candidates that fit."""
         self._follow()
-        fit = (
-            each
-            for index, each in enumerate(self._candidates)
-            if index not in self._gone
-        )
-        return [*islice(fit, number)]
+        return [*islice(self._iterate(), number)]
+
+    def _iterate(self) -> Iterator[Candidate]:
+        for index, candidate in enumerate(self._candidates):
+            if index not in self._gone:
+                yield candidate
 
     def lacking(self) -> Counter[frozenset[str]]:
-        """The numbers of candidates that are gone, by the resource classes that they
-        lack."""
+        """The number of candidates that no longer fit, by missing resource classes."""
         self._follow()
         return Counter(self._gone.values())
 
     def amount(self, name: str) -> int:
-        """The least amount of a resource class that a candidate takes from one
+        """The least amount of a resource class that a candidate takes from a
         provider."""
-        return min(
-            amounts[name]
-            for each in self._amounts
-            for amounts in each.values()
-            if name in amounts
-        )
+        taken = []
+        for amounts_by_provider in self._amounts:
+            for amounts in amounts_by_provider.values():
+                if name in amounts:
+                    taken.append(amounts[name])
+        return min(taken)
 
     def _follow(self) -> None:
-        """Look again at the candidates on providers that have changed."""
+        """Compare candidates on changed providers with the free resources. A trial that
+        ends gives resources back, so candidates may come back."""
         for provider in {*self._free.changes[self._seen :]}:
             for index in self._indexes.get(provider, ()):
                 lacking = self._free.lacking(self._amounts[index])
@@ -149,12 +155,12 @@ class CandidatesLeft:
 
 
 class SimulatedPlacement(MemoryPlacement):
-    """Placement as it would be after the claims of the simulation: each query is asked
-    once, for all candidates, and answered from memory ever after.
+    """Placement after the claims of the simulation. The real Placement is asked each
+    query once, for all candidates; later answers come from memory.
 
-    :param ask: asks Placement.
-    :ivar beyond: how many candidates the limit kept from the last request. Placement
-        may pick others than the first ones that it named.
+    :param ask: asks the real Placement.
+    :ivar beyond: number of candidates beyond the limit of the last request. The real
+        Placement may choose different candidates within the limit.
     """
 
     def __init__(
@@ -167,29 +173,32 @@ class SimulatedPlacement(MemoryPlacement):
         self._offers: dict[str, CandidatesLeft] = {}
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
-        """See :class:`novasched.scheduler.ports.Placement`. The limit of the query is
-        kept to.
+        """The candidates within the limit of the query; see
+        :class:`novasched.scheduler.ports.Placement`.
 
-        :raises PlacementUnavailable: it is asked, and does not answer.
+        :raises PlacementUnavailable: the real Placement does not answer.
         """
-        most = query.limit(request, self.settings)
         offers = self._candidates(request)
-        found = [offer.fitting() for offer in offers]
-        if most is not None:
-            self.beyond = sum(max(0, each.count - most) for each in found)
-        else:
-            self.beyond = 0
-        if len(found) == 1 and not self.beyond:
-            return found[0]
-        number = sys.maxsize if most is None else most
-        return CandidateIndex(
-            chain.from_iterable(offer.first(number) for offer in offers)
-        )
+        fitting = [offer.fitting() for offer in offers]
+        limit = query.limit(request, self.settings)
+        if limit is None:
+            limit = sys.maxsize
+        self.beyond = sum(max(0, index.count - limit) for index in fitting)
+        if len(fitting) == 1 and not self.beyond:
+            return fitting[0]
+
+        within_limit: list[Candidate] = []
+        for offer in offers:
+            within_limit += offer.first(limit)
+        return CandidateIndex(within_limit)
 
     def shortage(self, request: Request) -> tuple[Diagnosis | None, Counter[str]]:
-        """The resource classes without any one of which a candidate would be left, None
-        if there was none to begin with; and the numbers of candidates that are gone, by
-        what they lack."""
+        """The resource classes in the way of candidates.
+
+        :returns: single resource classes without which a candidate would fit, None if
+            there was no candidate at the beginning; and the number of candidates that
+            no longer fit, by missing resource classes.
+        """
         single = Counter[str]()
         full = Counter[str]()
         for offer in self._candidates(request):
@@ -198,35 +207,38 @@ class SimulatedPlacement(MemoryPlacement):
                 if len(lacking) == 1:
                     (name,) = lacking
                     single[f'{offer.amount(name)} {name}'] += number
-        return (
-            Diagnosis(tuple(name for name, _ in single.most_common())) if full else None
-        ), full
+        if not full:
+            return None, full
+        return Diagnosis(tuple(name for name, _ in single.most_common())), full
 
     def _candidates(self, request: Request) -> list[CandidatesLeft]:
         """The candidates of each query of a request."""
-        found = []
-        for each in query.build_all(replace(request, unlimited=True), self.settings):
-            if each.string not in self._offers:
-                answer = self._ask(each)
-                for provider, summary in answer.provider_summaries.items():
-                    stocks = summary.resources.items()
-                    left = {name: stock.capacity_left for name, stock in stocks}
-                    # Claims have changed those that are known.
-                    self.free.by_provider.setdefault(provider, left)
-                self._offers[each.string] = CandidatesLeft(
-                    answer.allocation_requests, self.free
-                )
-            found.append(self._offers[each.string])
-        return found
+        unlimited = replace(request, unlimited=True)
+        offers = []
+        for question in query.build_all(unlimited, self.settings):
+            if question.string not in self._offers:
+                self._offers[question.string] = self._read(question)
+            offers.append(self._offers[question.string])
+        return offers
+
+    def _read(self, question: query.Query) -> CandidatesLeft:
+        """Ask the real Placement, and keep the free resources of new providers."""
+        answer = self._ask(question)
+        for provider, summary in answer.provider_summaries.items():
+            free = {}
+            for name, inventory in summary.resources.items():
+                free[name] = inventory.capacity - inventory.used
+            # The free resources of a known provider include simulated claims.
+            self.free.by_provider.setdefault(provider, free)
+        return CandidatesLeft(answer.allocation_requests, self.free)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDecision:
     """Result of a request.
 
-    :ivar beyond: the number of candidates beyond the limit of the query.
-    :ivar full: the numbers of candidates that are gone, by the resource classes that
-        they lack.
+    :ivar beyond: number of candidates beyond the limit of the query.
+    :ivar full: number of candidates that no longer fit, by missing resource classes.
     """
 
     decision: Decision
@@ -235,17 +247,20 @@ class SimulatedDecision:
     full: Mapping[str, int] = field(default_factory=dict)
 
     def record(self, number: int) -> Record:
-        """The record of it; no times, which differ from one run to the next."""
+        """The record of the decision, without times: the same simulation has the same
+        record."""
         record = record_of(self.decision, f'simulated-{number}', 0.0)
-        return replace(record, steps={}, diagnosis=self.diagnosis)
+        return replace(record, steps={}, inquiry=self.diagnosis)
 
 
 class Simulator:
-    """Decides, and remembers what it decided.
+    """Decides requests, and claims and places their instances in memory.
 
-    :param real: the scheduler that nova.conf describes; of it nothing is changed.
-    :param moment: nothing that is older is used (monotonic seconds).
-    :ivar diagnose: finds out why Placement itself offers nothing.
+    :param real: the scheduler of nova.conf; it is not changed.
+    :param moment: time of the oldest usable data, in monotonic seconds.
+    :ivar diagnose: finds out why the real Placement offers no candidate.
+    :ivar _groups: server groups with simulated members, by UUID.
+    :ivar _diagnoses: diagnoses by query.
     """
 
     diagnose: Diagnose | None = None
@@ -257,51 +272,52 @@ class Simulator:
         seed: int,
         moment: float,
     ) -> None:
-        settings = self.settings = real.pipeline.settings
+        settings = real.pipeline.settings
+        self.settings = settings
         self.placement = placement
         self.simulated_hosts = SimulatedHosts(real.parts.hosts, settings, moment)
         self._random = Random(seed)
         self._moment = moment
         self._groups: dict[str, InstanceGroup] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
-        self._driver = FilterScheduler(
-            Parts(
-                settings,
-                real.parts.prefilters,
-                placement,
-                self.simulated_hosts,
-                [each.plugin for each in real.pipeline.filters],
-                [each.plugin for each in real.pipeline.weighers],
-                PendingClaims(
-                    settings, timeout=0
-                ),  # what was decided before, hosts show
-            )
+        # Simulated hosts have their instances at once, so no claim is pending.
+        pending_claims = PendingClaims(settings, timeout=0)
+        parts = Parts(
+            settings,
+            real.parts.prefilters,
+            placement,
+            self.simulated_hosts,
+            [enabled.plugin for enabled in real.pipeline.filters],
+            [enabled.plugin for enabled in real.pipeline.weighers],
+            pending_claims,
         )
+        self._driver = FilterScheduler(parts)
 
     @property
     def hosts(self) -> Sequence[Host]:
-        """All hosts as they are by now, in the order of their names."""
+        """All hosts with the simulated instances, in the order of their names."""
         hosts = self.simulated_hosts.all().values()
         return sorted(hosts, key=lambda host: (host.host, host.nodename))
 
     def read_all(self) -> Mapping[str, str]:
-        """Read all hosts with all that any request may need of their instances.
+        """Read all hosts with their instances, and with images if a weigher needs them.
 
-        :returns: the host of each instance, by its UUID.
+        :returns: the host of each instance, by UUID.
         """
-        images = any(
-            each.plugin.reads_images for each in self._driver.pipeline.weighers
-        )
-        hosts = self.simulated_hosts.all(True, images).values()
-        return {uuid: host.host for host in hosts for uuid in host.instances}
+        weighers = self._driver.pipeline.weighers
+        images = any(enabled.plugin.reads_images for enabled in weighers)
+        whereabouts = {}
+        for host in self.simulated_hosts.all(True, images).values():
+            whereabouts.update(dict.fromkeys(host.instances, host.host))
+        return whereabouts
 
     def new_uuids(self, number: int) -> tuple[str, ...]:
         draw = self._random.getrandbits
         return tuple(str(uuid.UUID(int=draw(128), version=4)) for _ in range(number))
 
     def anew(self, request: Request) -> Request:
-        """The same request for other instances; a rebuild is for the one that it
-        names."""
+        """The request for new instances. A rebuild stays the same, since it names an
+        existing instance."""
         if request.is_rebuild:
             return request
         uuids = self.new_uuids(request.count)
@@ -309,8 +325,8 @@ class Simulator:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Undo at the end what was decided within, so that the next trial begins
-        alike."""
+        """Undo at the end the decisions within the block, with their draws: each trial
+        starts from the same state."""
         draws = self._random.getstate()
         groups = dict(self._groups)
         before = {*self.placement.allocations}
@@ -324,22 +340,23 @@ class Simulator:
             self._groups = groups
 
     def decide(self, request: Request) -> SimulatedDecision:
-        """Place the instances of a request, or refuse it.
+        """Place the instances of a request, or refuse the request.
 
-        :raises NovaschedError: it cannot be decided: Placement or a database is away.
+        :raises NovaschedError: Placement or a database does not answer.
         """
-        return self.decide_as_it_is(self._known(request))
+        return self.decide_as_it_is(self._with_simulated_members(request))
 
     def decide_as_it_is(self, request: Request) -> SimulatedDecision:
-        """The same for a request that has its group as it is by now.
+        """Decide a request with an up-to-date server group.
 
-        :raises NovaschedError: it cannot be decided: Placement or a database is away.
+        :raises NovaschedError: Placement or a database does not answer.
         """
         basis = Basis(began=self._moment, read_since=self._moment)
         seed = self._random.getrandbits(32)
         decision = self._driver.decide(request, seed, basis)
         if decision.refusal is not None:
             return self._refused(decision)
+
         chosen = [selections[0] for selections in decision.selections]
         if not request.is_rebuild:
             self._place(request, chosen)
@@ -349,37 +366,43 @@ class Simulator:
         uuids = request.instance_uuids or [None] * len(chosen)
         for consumer, selection in zip(uuids, chosen, strict=True):
             self.simulated_hosts.place(request.for_instance(consumer), selection)
+
         group = request.instance_group
         if group is not None and group.uuid:
-            hosts = group.hosts.union(each.service_host for each in chosen)
+            hosts = group.hosts.union(selection.service_host for selection in chosen)
             members = group.members.union(request.instance_uuids or ())
             self._groups[group.uuid] = replace(group, hosts=hosts, members=members)
 
-    def _known(self, request: Request) -> Request:
-        """The request with the instances that its group has got meanwhile."""
+    def _with_simulated_members(self, request: Request) -> Request:
+        """The request with the simulated instances in its server group."""
         group = request.instance_group
         if group is None:
             return request
-        known = self._groups.get(group.uuid or '', group)
-        members = group.members.union(known.members, request.instance_uuids or ())
-        group = replace(group, hosts=group.hosts | known.hosts, members=members)
-        return replace(request, instance_group=group)
+
+        simulated = self._groups.get(group.uuid or '', group)
+        members = group.members.union(simulated.members, request.instance_uuids or ())
+        hosts = group.hosts | simulated.hosts
+        return replace(
+            request, instance_group=replace(group, hosts=hosts, members=members)
+        )
 
     def _refused(self, decision: Decision) -> SimulatedDecision:
-        """A refusal, with the constraints without which Placement would offer a
-        candidate."""
+        """The refusal with a diagnosis of missing candidates."""
         counts = decision.counts
-        asked = decision.narrowed
-        placement = self.placement
-        if asked is None or counts is None or not counts.asked:
+        narrowed = decision.narrowed
+        if narrowed is None or counts is None or not counts.asked:
             return SimulatedDecision(decision)
-        diagnosis, full = placement.shortage(asked)
+
+        diagnosis, full = self.placement.shortage(narrowed)
         if counts.candidates:
+            # Filters have refused the request.
             diagnosis = None
         elif diagnosis is None and self.diagnose is not None:
+            # Simulated claims are not the reason, so the real Placement knows it. The
+            # refusal stands without a diagnosis if Placement does not answer.
             with suppress(NovaschedError):
-                string = query.build(asked, self.settings).string
+                string = query.build(narrowed, self.settings).string
                 if string not in self._diagnoses:
                     self._diagnoses[string], _ = self.diagnose(decision)
                 diagnosis = self._diagnoses[string]
-        return SimulatedDecision(decision, diagnosis, placement.beyond, full)
+        return SimulatedDecision(decision, diagnosis, self.placement.beyond, full)

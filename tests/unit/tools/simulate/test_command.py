@@ -118,7 +118,7 @@ def test_arguments_that_do_not_go(capsys, command, why):
         ),
         (
             'boot --flavor f --until-full --plot nowhere/a.png',
-            '--plot nowhere/a.png: there is no such',
+            '--plot nowhere/a.png: the folder does not exist',
         ),
         ('replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
