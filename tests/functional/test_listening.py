@@ -154,7 +154,7 @@ def test_the_same(scheduler, cloud, caller, form):
     rows = dict(zip(cases, report['requests'], strict=True))
     assert rows['refused']['hosts'] == []
     assert len(rows['two']['hosts']) == 2
-    assert 'what is told asks for DISK_GB:10' in rows['volume']['unknown']
+    assert 'the notification asks for DISK_GB:10' in rows['volume']['unknown']
     assert rows['pinned']['missing_fields'][-1:] == ['network_metadata']
     assert bool(rows['plain']['missing_fields']) == (form == 'unversioned')
     assert not broker.exists(cloud.amqp_url, QUEUE)

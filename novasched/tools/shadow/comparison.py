@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide a request as the daemon would, claim nothing, compare the answer with that of
-another scheduler, and report, for people and for machines."""
+"""Decides requests like the daemon, without claims, and compares the answers with
+answers of another scheduler."""
 
 import argparse
 import dataclasses
@@ -39,34 +39,37 @@ from novasched.tools.shadow.messages import Recorded, Unread, read
 
 @dataclass(slots=True)
 class Shadow:
-    """A filter scheduler's parts, and a seed that every decision starts from."""
+    """Decides requests with the parts of a filter scheduler.
+
+    :ivar seed: seed of the draws of every decision.
+    :ivar clock: monotonic seconds.
+    """
 
     driver: FilterScheduler
     seed: int
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def decide(self, request: Request) -> Decision:
-        """The answer of the daemon now.
+        """Decide a request with the hosts and candidates of this moment.
 
-        :raises NovaschedError: it cannot be decided: Placement or the API database is
-            away.
+        :raises NovaschedError: Placement or the API database does not answer.
         """
         now = self.clock()
         basis = Basis(began=now, read_since=now)
         driver = self.driver
-        line = driver.pipeline.for_request()
-        line.explained_hosts = line.explained_instances = sys.maxsize
+        pipeline = driver.pipeline.for_request()
+        pipeline.explained_hosts = sys.maxsize
+        pipeline.explained_instances = sys.maxsize
+        # Claims stay in memory, and no pending claim counts for a later decision.
         placement = MemoryPlacement(source=driver.parts.placement)
-        # Each decision is made for itself: none counts for the next.
-        pending = PendingClaims(line.settings, self.clock, timeout=0.0)
-        offered = OfferedHosts()
+        pending = PendingClaims(pipeline.settings, self.clock, timeout=0.0)
         parts = CycleParts(
             driver.parts.prefilters,
             placement,
             driver.parts.hosts,
-            line,
+            pipeline,
             pending,
-            offered,
+            OfferedHosts(),
         )
         outcome = Cycle(parts, basis, self.seed).decide(request)
         if outcome.end is not End.REFUSED and outcome.error is not None:
@@ -79,7 +82,10 @@ NO_HOST = '(none)'
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first instance of a request that the two answers send to different hosts."""
+    """The first instance with different hosts in both answers.
+
+    :ivar recorded: the host chosen by the other scheduler.
+    """
 
     server: str | None
     recorded: str
@@ -88,43 +94,47 @@ class Difference:
 
 
 def compare(recorded: tuple[str, ...], decision: Decision) -> Difference | None:
-    """None for the same hosts; the instances of one request may have swapped theirs."""
-    left = Counter(recorded)
-    right = Counter(decision.hosts)
-    if left == right:
+    """The difference of a decision from recorded hosts; None for the same hosts.
+    Instances of a request may have swapped hosts."""
+    their_hosts = Counter(recorded)
+    our_hosts = Counter(decision.hosts)
+    if their_hosts == our_hosts:
         return None
-    theirs = next(iter(left - right), NO_HOST)
-    ours = next(iter(right - left), NO_HOST)
+
+    theirs = next(iter(their_hosts - our_hosts), NO_HOST)
+    ours = next(iter(our_hosts - their_hosts), NO_HOST)
+    index = max(len(decision.attempts) - 1, 0)
     if ours != NO_HOST:
         index = decision.hosts.index(ours)
-    else:
-        index = len(decision.attempts) - 1
-    attempts = decision.attempts[: max(index, 0) + 1]
-    server = attempts[-1].instance_uuid if attempts else None
-    return Difference(
-        server, theirs, ours, _why(theirs, ours, attempts, decision.refusal)
-    )
+    attempts = decision.attempts[: index + 1]
+    server = None
+    if attempts:
+        server = attempts[-1].instance_uuid
+    why = _why(theirs, ours, attempts, decision.refusal)
+    return Difference(server, theirs, ours, why)
 
 
 def _why(
     theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: str | None
 ) -> str:
-    """The reason against a host for the last of these instances."""
+    """The reason against the recorded host for the last of these instances."""
     if theirs == NO_HOST:
-        return 'the request was refused then'
+        return 'the other scheduler refused the request'
     if not attempts:
         return refusal or 'Placement offers no candidate.'
     if not _fits(theirs, attempts):
         return _rejection(theirs, attempts)
-    weighed = {best.host: best for best in reversed(attempts[-1].ranking.best)}
     if ours == NO_HOST:
-        return refusal or 'ours is not among the hosts that are left'
+        return refusal or 'no host is left'
+
+    # Several nodes of a host may be weighed; the best is first.
+    weighed = {best.host: best for best in reversed(attempts[-1].ranking.best)}
     return _outweighed(weighed.get(theirs), weighed.get(ours))
 
 
 def _fits(name: str, attempts: Sequence[PlacementAttempt]) -> bool:
-    """True if a node of the host fits the last of the instances. The hosts of an
-    instance are the hosts that fit the instance before."""
+    """True if a node of the host fits the last instance. An instance is decided among
+    the hosts that fit the instance before."""
     first, *others = attempts
     nodes = {host.uuid for host in first.ranking.hosts if host.host == name}
     for attempt in others:
@@ -134,45 +144,46 @@ def _fits(name: str, attempts: Sequence[PlacementAttempt]) -> bool:
 
 
 def _rejection(theirs: str, attempts: Sequence[PlacementAttempt]) -> str:
-    """The reason against a host that is not among the ranked ones."""
-    why = 'Placement offers no candidate there, or no cell has the host any more'
-    for result in (
-        result for attempt in attempts for result in attempt.ranking.filters
-    ):
-        pairs = zip(result.rejected_hosts, result.reasons, strict=True)
-        reasons = [reason for host, reason in pairs if host.host == theirs]
-        if reasons and result.name in REJECTIONS:
-            why = 'the request itself rules the host out'
-        elif reasons:
-            why = f'{result.name} rejects it: {reasons[0]}'
+    """The reason against a host that is not ranked: that of the last filter with a
+    rejection."""
+    why = 'Placement offers no candidate there, or the host is in no cell any more'
+    for attempt in attempts:
+        for result in attempt.ranking.filters:
+            pairs = zip(result.rejected_hosts, result.reasons, strict=True)
+            reasons = [reason for host, reason in pairs if host.host == theirs]
+            if reasons and result.name in REJECTIONS:
+                why = 'the request itself rules the host out'
+            elif reasons:
+                why = f'{result.name} rejects it: {reasons[0]}'
     return why
 
 
 def _outweighed(theirs: HostWeight | None, ours: HostWeight | None) -> str:
-    """The weighers that tell the two apart, the one that matters most first."""
-    parts = []
+    """The weighers with different weights, the largest difference first."""
+    gains = []
     if theirs is not None and ours is not None:
-        for there, here in zip(theirs.shares, ours.shares, strict=True):
-            if gain := here.added - there.added:
-                text = (
-                    f'{here.weigher} {gain:+.3g} ({here.raw:g} against {there.raw:g})'
-                )
-                parts.append((abs(gain), text))
-    if not parts:
-        return 'both weigh the same, so that their order is up to chance'
-    return 'ours weighs differently: ' + ', '.join(
-        text for _, text in sorted(parts)[::-1]
-    )
+        for their_share, our_share in zip(theirs.shares, ours.shares, strict=True):
+            gain = our_share.added - their_share.added
+            if gain:
+                raw = f'{our_share.raw:g} against {their_share.raw:g}'
+                text = f'{our_share.weigher} {gain:+.3g} ({raw})'
+                gains.append((abs(gain), text))
+    if not gains:
+        return 'both weigh the same, so chance decides'
+
+    gains.sort(reverse=True)
+    texts = [text for _, text in gains]
+    return f'ours weighs differently: {", ".join(texts)}'
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRequest:
-    """Result of one request: the line that it stands in, or its number among those that
-    were heard.
+    """Result of a request.
 
-    ``failure`` if it could not be read or decided; ``unknown`` says why it is not
-    compared though it was decided. ``missing_fields`` names the parts of the request
-    that nobody told.
+    :ivar line: the line of the request in the file, or its number with ``--listen``.
+    :ivar failure: why the request was not read or not decided.
+    :ivar unknown: why the decision is not compared.
+    :ivar missing_fields: fields of the request that no notification contains.
     """
 
     line: int
@@ -189,18 +200,17 @@ class ComparedRequest:
 def shadowing(
     arguments: argparse.Namespace,
 ) -> Iterator[tuple[cfg.ConfigOpts, Application, Shadow]]:
-    """nova.conf, the scheduler that it describes, and a shadow of that."""
+    """nova.conf, the scheduler of nova.conf, and a shadow of the scheduler."""
     logging.getLogger().addHandler(logging.NullHandler())
-    conf = loading.load(
-        config_files(arguments.config_file, arguments.config_dir), 'novasched'
-    )
+    files = config_files(arguments.config_file, arguments.config_dir)
+    conf = loading.load(files, 'novasched')
     with composed(conf) as (application, driver):
         yield conf, application, Shadow(driver, arguments.seed)
 
 
 @contextmanager
 def composed(conf: cfg.ConfigOpts) -> Iterator[tuple[Application, FilterScheduler]]:
-    """The scheduler that nova.conf describes, and its driver.
+    """The scheduler of nova.conf, and its driver; closed at the end.
 
     :raises NovaschedError: nova.conf or the databases cannot be used.
     """
@@ -217,27 +227,35 @@ def composed(conf: cfg.ConfigOpts) -> Iterator[tuple[Application, FilterSchedule
 def run(arguments: argparse.Namespace, lines: Iterable[str]) -> list[ComparedRequest]:
     """Decide every request and compare."""
     with shadowing(arguments) as (_, _, shadow):
-        return [_compared(shadow, each) for each in read(lines)]
+        return [_compared(shadow, entry) for entry in read(lines)]
 
 
-def _compared(shadow: Shadow, each: Recorded | Unread) -> ComparedRequest:
-    if isinstance(each, Unread):
-        return ComparedRequest(each.line, failure=each.why)
+def _compared(shadow: Shadow, entry: Recorded | Unread) -> ComparedRequest:
+    if isinstance(entry, Unread):
+        return ComparedRequest(entry.line, failure=entry.why)
     try:
-        decision = shadow.decide(each.request)
+        decision = shadow.decide(entry.request)
     except NovaschedError as error:
-        return ComparedRequest(each.line, failure=str(error))
-    if each.hosts is None:
-        return ComparedRequest(each.line, decision.hosts)
-    return ComparedRequest(
-        each.line, decision.hosts, True, compare(each.hosts, decision)
-    )
+        return ComparedRequest(entry.line, failure=str(error))
+
+    if entry.hosts is None:
+        return ComparedRequest(entry.line, decision.hosts)
+    difference = compare(entry.hosts, decision)
+    return ComparedRequest(entry.line, decision.hosts, True, difference)
 
 
 def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
-    compared = sum(row.compared for row in rows)
-    different = sum(row.compared and row.difference is not None for row in rows)
-    failed = sum(row.failure is not None for row in rows)
+    """The number of requests by result."""
+    compared = 0
+    different = 0
+    failed = 0
+    for row in rows:
+        if row.failure is not None:
+            failed += 1
+        if row.compared:
+            compared += 1
+            if row.difference is not None:
+                different += 1
     return {
         'requests': len(rows),
         'compared': compared,
@@ -249,7 +267,7 @@ def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
 
 
 def is_same(rows: Sequence[ComparedRequest]) -> bool:
-    """True if all compared requests have the same answers, and none failed."""
+    """True if all compared requests have the same answers, and no request failed."""
     counts = count_results(rows)
     return not counts['different'] and not counts['failed']
 
@@ -262,32 +280,39 @@ def as_json(rows: Sequence[ComparedRequest]) -> str:
 
 
 def as_table(rows: Sequence[ComparedRequest]) -> str:
-    """The requests that differ, failed or cannot be compared, and the counts below
-    them."""
+    """A table of different, failed and uncompared requests, and the counts below the
+    table."""
     table = PrettyTable(('line', 'server', 'recorded', 'ours', 'why'))
     table.align = 'l'
     table.max_width['why'] = 60
     for row in rows:
         why = row.failure or row.unknown
-        if found := row.difference:
-            cells = [
-                found.server or row.server,
-                found.recorded,
-                found.ours,
-                why or found.why,
-            ]
-            table.add_row([row.line, *cells])
+        difference = row.difference
+        if difference is not None:
+            server = difference.server or row.server
+            reason = why or difference.why
+            table.add_row(
+                [row.line, server, difference.recorded, difference.ours, reason]
+            )
         elif why is not None:
             table.add_row([row.line, row.server or '', '', ' '.join(row.hosts), why])
-    counts = ', '.join(
-        f'{number} {name}' for name, number in count_results(rows).items()
-    )
-    lines = [*([str(table)] if table.rows else []), f'{counts}.']
-    if partial := [row for row in rows if row.missing_fields]:
-        names = ', '.join(
-            sorted({name for row in partial for name in row.missing_fields})
-        )
-        some = ', '.join(str(row.line) for row in partial)
-        which = 'all' if len(partial) == len(rows) else some
-        lines.append(f'Not rebuilt fully, since not told: {names} (requests: {which}).')
+
+    lines = []
+    if table.rows:
+        lines.append(str(table))
+    counts = [f'{number} {name}' for name, number in count_results(rows).items()]
+    lines.append(f'{", ".join(counts)}.')
+
+    missing: set[str] = set()
+    incomplete = []
+    for row in rows:
+        if row.missing_fields:
+            missing.update(row.missing_fields)
+            incomplete.append(str(row.line))
+    if incomplete:
+        names = ', '.join(sorted(missing))
+        numbers = ', '.join(incomplete)
+        if len(incomplete) == len(rows):
+            numbers = 'all'
+        lines.append(f'Not in the notifications: {names} (requests: {numbers}).')
     return '\n'.join(lines)

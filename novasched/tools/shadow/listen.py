@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide the requests that a running scheduler tells of on the notification bus, and
-report.
+"""Decides the requests of a running scheduler, taken from its notifications.
 
-The listener has a queue of its own, so that no other listener misses anything. nova's
-services would fill it for ever, so it is deleted in the end.
+The listener has its own queue, so that no other listener misses a notification. nova's
+services would go on filling the queue, so the queue is deleted at the end.
 """
 
 import argparse
@@ -40,56 +39,58 @@ EVENTS = oslo_messaging.NotificationFilter(
 
 @contextmanager
 def listening(conf: cfg.ConfigOpts, receive: Callable[[Event], None]) -> Iterator[str]:
-    """Listen from now on; the value is the name of the queue.
+    """Listen until the end of the block. The value is the name of the queue.
 
-    Where both formats are sent the versioned one is listened to, since it says more.
+    If both formats are sent, the versioned one is used, since it contains more fields.
 
-    :param receive: called with each event in turn, from a thread of its own.
+    :param receive: called with each event in order, in a thread of the listener.
     :raises ConfigError: the transport's URL cannot be used.
     """
     oslo_messaging.set_transport_defaults(EXCHANGE)
     sender.register(conf)
     transport = sender.make_transport(conf)
-    queue = f'novasched-shadow-{socket.gethostname()}'
+    queue_name = f'novasched-shadow-{socket.gethostname()}'
     service = loading.service_settings(conf)
     topics = service.versioned_notifications_topics
     if service.notification_format == sender.LEGACY:
         topics = conf[sender.GROUP].topics
     targets = [oslo_messaging.Target(topic=topic) for topic in topics]
 
-    def hear(
+    def handle(
         context: Any, publisher: str, name: str, payload: Any, _metadata: Any
     ) -> None:
         receive(Event(publisher, name, context, payload))
 
-    # oslo.messaging calls what bears a priority's name.
-    endpoint = SimpleNamespace(filter_rule=EVENTS, info=hear, error=hear)
+    # oslo.messaging calls the attribute named like the priority of a notification.
+    endpoint = SimpleNamespace(filter_rule=EVENTS, info=handle, error=handle)
     listener = oslo_messaging.get_notification_listener(
-        transport, targets, [endpoint], executor='threading', pool=queue
+        transport, targets, [endpoint], executor='threading', pool=queue_name
     )
-    # One thread hears everything in order.
+    # Several threads would deliver events out of order.
     conf.set_override('executor_thread_pool_size', 1)
-    _delete(transport, queue)  # what a listener before left that was killed
+    # A killed listener may have left its queue.
+    _delete(transport, queue_name)
     listener.start()
     try:
-        yield queue
+        yield queue_name
     finally:
         listener.stop()
         listener.wait()
-        _delete(transport, queue)
+        _delete(transport, queue_name)
         transport.cleanup()
 
 
-def _delete(transport: Any, queue: str) -> None:
+def _delete(transport: Any, queue_name: str) -> None:
     try:
-        delete_queue(transport, queue)
-    except Exception as error:  # amqp's errors are those of the driver's own choice
-        print(f'the queue {queue} is not deleted: {hide(error)}', file=sys.stderr)
+        delete_queue(transport, queue_name)
+    except Exception as error:  # the classes of errors depend on the driver
+        text = f'the queue {queue_name} is not deleted: {hide(error)}'
+        print(text, file=sys.stderr)
 
 
 def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
-    """Listen until there are enough events or it is interrupted, then until all of it
-    is settled or it is interrupted again."""
+    """Listen until the time or the number of requests of the arguments is reached, then
+    wait for the results of open requests. SIGINT ends either phase."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with (
         shadowing(arguments) as (conf, application, shadow),
@@ -108,11 +109,12 @@ def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
             )
             try:
                 end = time.monotonic() + (arguments.seconds or math.inf)
-                most = arguments.requests_seen or math.inf
-                while time.monotonic() < end and watch.started < most:
+                limit = arguments.requests_seen or math.inf
+                while time.monotonic() < end and watch.started < limit:
                     _take(watch, events, starts=True)
             except KeyboardInterrupt:
-                print('interrupted; waiting for what has begun', file=sys.stderr)
+                print('interrupted; waiting for open requests', file=sys.stderr)
+
             try:
                 while not watch.is_idle:
                     _take(watch, events, starts=False)
@@ -124,20 +126,25 @@ def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
 def _take(
     watch: LiveComparison, events: queue.SimpleQueue[Event], starts: bool
 ) -> None:
-    """One event if there is one soon, and what it settles."""
+    """Wait shortly for an event, and settle requests.
+
+    :param starts: an event may start a new request.
+    """
     with suppress(queue.Empty):
         watch.receive(events.get(timeout=0.2), starts)
     watch.settle()
 
 
 def _saved(api: Database, server: str) -> RequestSpec | None:
-    """The RequestSpec of an instance, without the parts that nova does not save; None
-    if there is none that can be read."""
+    """The RequestSpec of an instance as saved by nova; None if nova has saved no
+    readable RequestSpec."""
     try:
         rows = api.rows('request_specs', ('spec',), instance_uuid=server)
-        found = loads(str(rows[0].spec)) if rows else None
+        if not rows:
+            return None
+        spec = loads(str(rows[0].spec))
     except (DatabaseUnavailable, BadObject):
         return None
-    if isinstance(found, RequestSpec):
-        return found
+    if isinstance(spec, RequestSpec):
+        return spec
     return None

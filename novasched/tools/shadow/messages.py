@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests, read from recorded messages, or rebuilt from what a scheduler says of them
-on the notification bus.
+"""Reads requests from recorded messages, or rebuilds requests from notifications.
 
-Neither form of a notification tells everything. What is not told is named, so that
-nobody takes a decision about half a request for a different opinion. What nova-api has
-saved of the request (``request_specs`` in the API database) fills in some of it.
+Neither format of notifications contains the whole request. Missing fields are named, so
+that a decision about an incomplete request is not taken for a different decision. Some
+missing fields are read from ``request_specs`` in the API database, where nova-api saves
+requests.
 """
 
 import json
@@ -21,19 +21,25 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Request
 
 CONTEXT_PREFIX = '_context_'
-INSIDE = '_obj_'
+ATTRIBUTE_PREFIX = '_obj_'
+
 SAVED_FIELDS = ('scheduler_hints', 'force_hosts', 'force_nodes', 'security_groups')
-"""What the legacy form lacks, and the database has."""
+"""Fields missing in legacy notifications, and saved in the database."""
+
 UNSAVED_FIELDS = ('ignore_hosts', 'requested_destination', 'instance_group', 'retry')
-"""What the legacy form lacks, and nobody has."""
+"""Fields missing in legacy notifications, and not saved."""
+
 FIELDS_IN_CLAIM = ('is_bfv', 'requested_resources', 'request_level_params')
-"""What no form tells, and what shows in the amounts that are claimed."""
+"""Fields missing in all notifications, with an effect on the claimed amounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A request, and the host of each of its instances; none if it was refused, None if
-    that is not known."""
+    """A recorded request.
+
+    :ivar hosts: the host of each instance; empty if the request was refused; None if
+        the reply is unknown.
+    """
 
     line: int
     request: Request
@@ -42,89 +48,89 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A line that is no recorded request."""
+    """A line without a recorded request."""
 
     line: int
     why: str
 
 
 def read(lines: Iterable[str]) -> Iterator[Recorded | Unread]:
-    """The requests in the lines of a file; empty lines and other methods are passed
-    over.
+    """The requests in the lines of a file, except empty lines and calls of other
+    methods.
 
-    A line is ``{"request": BODY, "reply": BODY}``; ``reply`` may be left out. A body is
-    what oslo.messaging put into a message, with its envelope (``oslo.message``) or
-    without. The token in a request's context is not kept.
+    A line is ``{"request": BODY, "reply": BODY}``; ``reply`` is optional. A body is
+    that of a message of oslo.messaging, with or without its envelope
+    (``oslo.message``). The token in the context of a request is not kept.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            both = json.loads(line)
-            body = _body(both['request'])
+            pair = json.loads(line)
+            body = _body(pair['request'])
             if body.get('method') != 'select_destinations':
                 continue
-            yield Recorded(number, _request(body), _hosts(both.get('reply')))
+            yield Recorded(number, _request(body), _hosts(pair.get('reply')))
         except BadRequest as error:
             yield Unread(number, str(error))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            yield Unread(
-                number, f'no pair of request and reply ({type(error).__name__})'
-            )
+            why = f'no pair of request and reply ({type(error).__name__})'
+            yield Unread(number, why)
 
 
 def _body(body: Any) -> Mapping[str, Any]:
-    """A message without its envelope."""
-    opened = json.loads(body['oslo.message']) if 'oslo.message' in body else body
-    if not isinstance(opened, Mapping):
-        raise TypeError(type(opened).__name__)
-    return opened
+    """The body of a message without its envelope."""
+    if 'oslo.message' in body:
+        body = json.loads(body['oslo.message'])
+    if not isinstance(body, Mapping):
+        raise TypeError(type(body).__name__)
+    return body
 
 
 def _request(body: Mapping[str, Any]) -> Request:
-    reader = Serializer()
-    names = {
-        key.removeprefix(CONTEXT_PREFIX): value
-        for key, value in body.items()
-        if key.startswith(CONTEXT_PREFIX)
-    }
-    context = reader.deserialize_context(names)
-    arguments = {
-        name: reader.deserialize_entity(context, value)
-        for name, value in body['args'].items()
-    }
+    serializer = Serializer()
+    fields = {}
+    for key, value in body.items():
+        if key.startswith(CONTEXT_PREFIX):
+            fields[key.removeprefix(CONTEXT_PREFIX)] = value
+    context = serializer.deserialize_context(fields)
+
+    arguments = {}
+    for name, value in body['args'].items():
+        arguments[name] = serializer.deserialize_entity(context, value)
     return decode.request(versions.read(arguments), context)
 
 
 def _hosts(reply: Any) -> tuple[str, ...] | None:
+    """The hosts in a reply; see :class:`Recorded`."""
     if reply is None:
         return None
+
     body = _body(reply)
     if body.get('failure'):
         failure = json.loads(body['failure'])
         if failure['class'] == 'NoValidHost':
             return ()
         return None
-    # For each instance a list of Selection objects of which the first counts; a dict
-    # before 4.5.
-    return tuple(
-        str(
-            each[0]['nova_object.data']['service_host']
-            if isinstance(each, list)
-            else each['host']
-        )
-        for each in body['result']
-    )
+
+    hosts = []
+    for result in body['result']:
+        # A list of Selection objects, the chosen host first; a dict before 4.5.
+        if isinstance(result, list):
+            hosts.append(str(result[0][DATA]['service_host']))
+        else:
+            hosts.append(str(result['host']))
+    return tuple(hosts)
 
 
 def instance_of(payload: Mapping[str, Any]) -> str | None:
-    """The instance that either form of a payload names: at the start the first of a
-    request, in the end the last."""
+    """The UUID in a payload of either format: that of the first instance of a request
+    in a start, that of the last instance in an end."""
     if DATA in payload:
-        named: str | None = payload[DATA].get('instance_uuid')
+        uuid_: str | None = payload[DATA].get('instance_uuid')
     else:
-        named = payload['request_spec']['instance_properties'].get('uuid')
-    return named
+        uuid_ = payload['request_spec']['instance_properties'].get('uuid')
+    return uuid_
 
 
 def rebuild_request(
@@ -133,57 +139,68 @@ def rebuild_request(
     saved: RequestSpec | None = None,
     routed: bool = False,
 ) -> tuple[Request, tuple[str, ...]]:
-    """The request that a ``select_destinations.start`` tells of, as far as it is known,
-    and the names of the missing fields; one that would change nothing is not named.
+    """The request of a ``select_destinations.start``, and the names of missing fields
+    with a possible effect.
 
-    Of the instances of one request only the first is named; the others get UUIDs of
-    their own. An instance that was created with others and is moved alone says how many
-    they were, and names its cell.
+    The payload names the first instance only, so all further instances get new UUIDs.
 
     :param saved: the RequestSpec in the API database, if it is there.
-    :param routed: whether networks choose among hosts.
-    :raises BadRequest: it is no such payload.
+    :param routed: routed networks choose among hosts.
+    :raises BadRequest: the payload cannot be read.
     """
-    versioned = DATA in payload
+    is_versioned = DATA in payload
     try:
-        spec = _versioned(payload) if versioned else _legacy(payload)
+        if is_versioned:
+            spec = _versioned(payload)
+            saved_fields: tuple[str, ...] = ('is_bfv',)
+        else:
+            spec = _legacy(payload)
+            saved_fields = ('is_bfv', *SAVED_FIELDS)
         if saved is not None:
-            for name in ('is_bfv',) if versioned else ('is_bfv', *SAVED_FIELDS):
-                if (value := saved.value(name)) is not None:
+            for name in saved_fields:
+                value = saved.value(name)
+                if value is not None:
                     setattr(spec, name, value)
-        request = decode.request(
-            versions.Call(spec), Serializer().deserialize_context(context)
-        )
+        request_context = Serializer().deserialize_context(context)
+        request = decode.request(versions.Call(spec), request_context)
     except (BadObject, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f'no payload that can be read ({error})') from None
-    wanted = request.requested_destination
-    moved = wanted is not None and wanted.cell_uuid is not None
-    others = 0 if moved else request.num_instances - 1
-    uuids = (str(request.instance_uuid), *(str(uuid.uuid4()) for _ in range(others)))
-    names: list[str] = []
-    if not versioned:
-        names += (
-            UNSAVED_FIELDS if saved is not None else (*SAVED_FIELDS, *UNSAVED_FIELDS)
-        )
-    if moved:
-        names.append('requested_destination.allow_cross_cell_move')
+
+    # A move is for one instance and names its cell. num_instances is still that of the
+    # multi-create.
+    destination = request.requested_destination
+    is_move = destination is not None and destination.cell_uuid is not None
+    uuids = [str(request.instance_uuid)]
+    if not is_move:
+        for _ in range(request.num_instances - 1):
+            uuids.append(str(uuid.uuid4()))
+
+    missing: list[str] = []
+    if not is_versioned and saved is None:
+        missing += SAVED_FIELDS
+    if not is_versioned:
+        missing += UNSAVED_FIELDS
+    if is_move:
+        missing.append('requested_destination.allow_cross_cell_move')
     if request.retry is not None and request.retry.hosts:
-        names.append('retry.hosts')
+        missing.append('retry.hosts')
     if request.numa_topology is not None:
-        names.append('network_metadata')
+        missing.append('network_metadata')
     if routed:
-        names.append('requested_networks')
-    return replace(request, instance_uuids=uuids), tuple(names)
+        missing.append('requested_networks')
+    return replace(request, instance_uuids=tuple(uuids)), tuple(missing)
 
 
 def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
-    """A payload is the object that it tells of under another name, but for a few
-    fields."""
-    told = payload[DATA]
-    fields = {name: _object(value) for name, value in told.items()}
+    """The RequestSpec of a versioned payload. Payloads have the fields of their objects
+    under another class name, with a few exceptions."""
+    data = payload[DATA]
+    fields = {name: _object(value) for name, value in data.items()}
     for name in ('force_hosts', 'force_nodes'):
-        fields[name] = [told[name]] if told.get(name) else None
-    names = told.get('security_groups') or ()
+        fields[name] = None
+        if data.get(name):
+            fields[name] = [data[name]]
+    names = data.get('security_groups') or ()
     groups = [wire.SecurityGroup.from_plain({'name': name}) for name in names]
     fields['security_groups'] = wire.SecurityGroupList.from_plain({'objects': groups})
     spec: RequestSpec = RequestSpec.from_plain(fields)
@@ -191,43 +208,47 @@ def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
 
 
 def _object(value: Any) -> Any:
-    """The object that a payload tells of, with those in it."""
+    """The object of a payload, with its nested objects."""
     if isinstance(value, list):
-        return [_object(each) for each in value]
+        return [_object(item) for item in value]
     if not isinstance(value, Mapping) or DATA not in value:
         return value
-    told = value[NAME].removesuffix('Payload')
-    name = 'InstanceGroup' if told == 'ServerGroup' else told
-    fields = {field: _object(each) for field, each in value[DATA].items()}
+
+    name = value[NAME].removesuffix('Payload')
+    fields = {field: _object(item) for field, item in value[DATA].items()}
+    if name == 'ServerGroup':
+        name = 'InstanceGroup'
     if name == 'InstanceGroup':
         fields['_rules'] = fields.pop('rules', None)
     if name == 'SchedulerRetries':
-        # Only the nodes are told, which is not enough to know the hosts by.
+        # The payload has nodes without hosts.
         names = [{'hypervisor_hostname': node} for node in fields.get('hosts') or ()]
         nodes = [*map(wire.ComputeNode.from_plain, names)]
         fields['hosts'] = wire.ComputeNodeList.from_plain({'objects': nodes})
-    # A decision does not depend on objects that the wire does not know, as
+    # A decision does not depend on objects without a class in wire, such as
     # VirtCPUTopology.
     kind = getattr(wire, name, None)
     return kind and kind.from_plain(fields)
 
 
 def _legacy(payload: Mapping[str, Any]) -> RequestSpec:
-    """The form is that of the first of the two dicts of version 4.0."""
-    told = payload['request_spec']
-    instance = dict(told['instance_properties'])
-    instance['pci_requests'] = _outside(instance.get('pci_requests'))
-    return versions.spec_from_dicts({**told, 'instance_properties': instance}, {})
+    """The RequestSpec of a legacy payload, the first of both dicts of RPC version
+    4.0."""
+    spec = payload['request_spec']
+    instance = dict(spec['instance_properties'])
+    instance['pci_requests'] = _public_fields(instance.get('pci_requests'))
+    return versions.spec_from_dicts({**spec, 'instance_properties': instance}, {})
 
 
-def _outside(value: Any) -> Any:
-    """The fields of an object of which the insides are told."""
+def _public_fields(value: Any) -> Any:
+    """The fields of an object that was serialised with its private attributes."""
     if isinstance(value, list):
-        return [_outside(each) for each in value]
+        return [_public_fields(item) for item in value]
     if not isinstance(value, Mapping) or '_changed_fields' not in value:
         return value
-    return {
-        name.removeprefix(INSIDE): _outside(each)
-        for name, each in value.items()
-        if name.startswith(INSIDE)
-    }
+
+    fields = {}
+    for name, item in value.items():
+        if name.startswith(ATTRIBUTE_PREFIX):
+            fields[name.removeprefix(ATTRIBUTE_PREFIX)] = _public_fields(item)
+    return fields

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of a running scheduler: each is decided when it starts, and compared once
-its result is known.
+"""Compares requests of a running scheduler.
 
-Sources of the result: ``end`` says that every instance has its host, and names the last
-one; Placement says which hosts these are. Of the instances between the first and the
-last of one request only their computes tell. Without an end in time, and without a
-claim, a request was refused; nova-conductor tells so at once.
+A request is decided at its start event, and compared once its result is known. The end
+event says that every instance has a host, and names the last instance. The allocations
+in Placement show the hosts of the first and the last instance; events of nova-compute
+show the hosts of all further instances. A request was refused if nova-conductor says
+so, or if there is neither an end event in time nor an allocation.
 """
 
 from collections import Counter
@@ -44,54 +44,62 @@ REFUSED_EVENTS = 'compute_task.'
 
 @dataclass(frozen=True, slots=True)
 class ObservedClaim:
-    """Names of the hosts on which an instance has allocations, by provider UUID, and
-    the sum of its allocations."""
+    """The allocations of an instance.
+
+    :ivar hosts: names of the hosts by provider UUID.
+    :ivar amounts: sum of the allocations by resource class.
+    """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
     amounts: Mapping[str, int] = field(default_factory=dict)
 
     def host(self, before: 'ObservedClaim') -> str | None:
-        """The host that was chosen; None if that is not known.
+        """The chosen host; None if it is ambiguous or unknown.
 
-        An instance that is evacuated keeps its allocations on its old host, so that a
-        new one counts. Without a new one it was there before us.
+        :param before: the allocations before the decision. An evacuated instance keeps
+            the allocations on its old host, so a new host counts first.
         """
-        new = {
-            host
-            for provider, host in self.hosts.items()
-            if provider not in before.hosts
-        }
-        found = new or set(self.hosts.values())
-        if len(found) == 1:
-            return found.pop()
+        new_hosts = set()
+        for provider, host in self.hosts.items():
+            if provider not in before.hosts:
+                new_hosts.add(host)
+        # Without a new host, the claim was there before the first look.
+        hosts = new_hosts or set(self.hosts.values())
+        if len(hosts) == 1:
+            return hosts.pop()
         return None
 
 
 def requested_amounts(request: Request, settings: Settings) -> Mapping[str, int] | None:
-    """The amounts that an instance of the request needs; None if there is no query for
-    them."""
+    """The amounts for an instance of the request by resource class; None if the request
+    has no query for Placement."""
     try:
         parameters = parse_qsl(query.build(request, settings).string)
     except NovaschedError:
         return None
+
     amounts = Counter[str]()
     for name, value in parameters:
+        # Also the resources of numbered groups (resources1).
         if name.startswith('resources'):
-            pairs = (each.split(':') for each in value.split(','))
-            amounts.update({resource: int(amount) for resource, amount in pairs})
-    return _comparable(amounts)
+            for pair in value.split(','):
+                resource, amount = pair.split(':')
+                amounts[resource] += int(amount)
+    return _without_pcpu(amounts)
 
 
-def _comparable(amounts: Counter[str]) -> Mapping[str, int]:
-    """Hosts that do not know PCPU are asked for as many VCPU."""
-    if cpus := amounts.pop('PCPU', 0):
-        amounts['VCPU'] += cpus
+def _without_pcpu(amounts: Counter[str]) -> Mapping[str, int]:
+    """The amounts with PCPU counted as VCPU, since nova asks hosts without PCPU for as
+    many VCPU."""
+    pcpus = amounts.pop('PCPU', 0)
+    if pcpus:
+        amounts['VCPU'] += pcpus
     return dict(amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A notification: its publisher, its name, and the context of the request."""
+    """A notification, with the context of its request."""
 
     publisher: str
     name: str
@@ -101,8 +109,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A request as far as it is known, our decision, and the claim of its first
-    instance before that and after."""
+    """A decision about a request, and the allocations of the first instance before and
+    after the decision.
+
+    :ivar missing_fields: fields of the request that no notification contains.
+    """
 
     request: Request
     missing_fields: tuple[str, ...]
@@ -113,7 +124,15 @@ class Verdict:
 
 @dataclass(slots=True)
 class PendingComparison:
-    """A request between its start and its row in the report."""
+    """A request between its start event and its row in the report.
+
+    :ivar number: number of the request since the listener started.
+    :ivar server: UUID of the first instance.
+    :ivar deadline: time after which the request counts as refused, in monotonic
+        seconds.
+    :ivar claims: allocations by UUID of the instance, once they are read.
+    :ivar reported_hosts: hosts by UUID of the instance, from events of nova-compute.
+    """
 
     number: int
     start: Event
@@ -121,21 +140,21 @@ class PendingComparison:
     deadline: float
     verdict: Future[Verdict]
     claims: dict[str, Future[ObservedClaim]] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    reported_hosts: dict[str, str] = field(default_factory=dict)
     ended: bool = False
     refused: bool = False
 
 
 @dataclass
 class LiveComparison:
-    """Receives events, and makes rows of them.
+    """Receives events, and adds a row for each request. Not thread-safe.
 
-    :param allocations: reads those of an instance: provider UUID to resource class to
-        amount.
-    :param saved: reads the parts of the request for an instance that nova-api has
-        saved.
-    :param patience: seconds within which a request must come to its end.
-    :param pool: runs what takes time.
+    :param allocations: reads the allocations of an instance: amounts by provider UUID
+        and resource class.
+    :param saved: reads the RequestSpec of an instance as saved by nova-api.
+    :param patience: seconds until a request without a result counts as refused.
+    :param pool: runs decisions and requests to Placement.
+    :ivar started: number of requests.
     """
 
     shadow: Shadow
@@ -149,100 +168,109 @@ class LiveComparison:
 
     @property
     def is_idle(self) -> bool:
-        """True if each request that has started has its row."""
+        """True if every request has its row."""
         return not self._open
 
     def receive(self, event: Event, starts: bool = True) -> None:
-        """Take note of an event; of a new request only if it may start."""
+        """Note an event.
+
+        :param starts: a start event may start a new request.
+        """
         try:
             if event.name == START_EVENT and starts:
                 self._start(event)
             elif event.name == END_EVENT:
                 self._end(event)
             elif event.name in CREATED_EVENTS:
-                told = event.payload.get(DATA, event.payload)
-                server = told.get('uuid') or told.get('instance_id')
+                data = event.payload.get(DATA, event.payload)
+                server = data.get('uuid') or data.get('instance_id')
                 for pending in self._of(event):
-                    pending.told.setdefault(server, told['host'])
+                    pending.reported_hosts.setdefault(server, data['host'])
             elif event.name.startswith(REFUSED_EVENTS):
                 for pending in self._of(event):
                     pending.refused = not pending.ended
         except (KeyError, TypeError, AttributeError):
-            return  # not nova's
+            return  # not a payload of nova
 
     def settle(self) -> None:
-        """Make rows of the requests of which all is known, or no more will be."""
+        """Add the rows of requests with a known result, and of late requests."""
         for pending in list(self._open):
-            asked = pending.verdict.done() and all(
-                x.done() for x in pending.claims.values()
-            )
-            row = self._settled(pending) if asked else None
+            claims = pending.claims.values()
+            if not pending.verdict.done() or not all(claim.done() for claim in claims):
+                continue
+            row = self._settled(pending)
             if row is not None:
                 self._open.remove(pending)
                 self.rows.append(row)
 
     def _of(self, event: Event) -> list[PendingComparison]:
-        """The open comparisons of an event's request."""
-        id = event.context.get('request_id')
-        return [
-            each for each in self._open if each.start.context.get('request_id') == id
-        ]
+        """The open comparisons of the request of an event."""
+        request_id = event.context.get('request_id')
+        found = []
+        for pending in self._open:
+            if pending.start.context.get('request_id') == request_id:
+                found.append(pending)
+        return found
 
     def _start(self, event: Event) -> None:
         server = str(instance_of(event.payload))
         self.started += 1
         deadline = self.shadow.clock() + self.patience
         verdict = self.pool.submit(self._decided, event, server)
-        self._open.append(
-            PendingComparison(self.started, event, server, deadline, verdict)
-        )
+        pending = PendingComparison(self.started, event, server, deadline, verdict)
+        self._open.append(pending)
 
     def _decided(self, event: Event, server: str) -> Verdict:
+        """Rebuild and decide the request of a start event. Runs in the pool."""
         settings = self.shadow.driver.pipeline.settings
         routed = settings.query_placement_for_routed_network_aggregates
         saved = self.saved(server)
         request, missing = rebuild_request(event.payload, event.context, saved, routed)
         before = self._claim(server, request)
         decision = self.shadow.decide(request)
-        return Verdict(request, missing, decision, before, self._claim(server, request))
+        after = self._claim(server, request)
+        return Verdict(request, missing, decision, before, after)
 
     def _claim(self, server: str, request: Request) -> ObservedClaim:
-        """The claim of an instance of a request.
+        """The present allocations of an instance.
 
         :raises NovaschedError: Placement or the API database does not answer.
         """
-        held = self.allocations(server)
-        if not held:
-            return ObservedClaim()
         now = self.shadow.clock()
         basis = Basis(began=now, read_since=now)
+        allocations = self.allocations(server)
+        if not allocations:
+            return ObservedClaim()
+
         snapshot = self.shadow.driver.parts.hosts.read(
-            list(held), request, NO_INSTANCES, basis
+            list(allocations), request, NO_INSTANCES, basis
         )
-        hosts = snapshot.hosts
         amounts = Counter[str]()
-        for each in held.values():
-            amounts.update(each)
-        names = {
-            provider: hosts[provider].host for provider in held if provider in hosts
-        }
-        return ObservedClaim(names, _comparable(amounts))
+        names = {}
+        for provider, resources in allocations.items():
+            amounts.update(resources)
+            # Providers without a host are shared or nested.
+            if provider in snapshot.hosts:
+                names[provider] = snapshot.hosts[provider].host
+        return ObservedClaim(names, _without_pcpu(amounts))
 
     def _end(self, event: Event) -> None:
+        """Note an end event, and read the allocations of its request."""
         last = str(instance_of(event.payload))
-        same = [
-            each for each in self._of(event) if each.start.publisher == event.publisher
-        ]
-        waiting = [each for each in same if not each.ended]
-        # One request may start several times; instances of one request have their last
-        # named.
-        named = [each for each in waiting if each.server == last]
-        for pending in (named or waiting)[:1]:
+        waiting = []
+        for pending in self._of(event):
+            is_same_scheduler = pending.start.publisher == event.publisher
+            if is_same_scheduler and not pending.ended:
+                waiting.append(pending)
+        # A request id may have several requests for one instance each. The event of a
+        # multi-create names the last instance, and its comparison the first.
+        for_instance = [pending for pending in waiting if pending.server == last]
+        for pending in (for_instance or waiting)[:1]:
             pending.ended = True
             self._ask(pending, {pending.server, last})
 
     def _ask(self, pending: PendingComparison, servers: set[str]) -> None:
-        """Read the claims of instances from Placement, once the request is rebuilt."""
+        """Read the allocations of instances, once the request is rebuilt."""
 
         def ask(server: str) -> ObservedClaim:
             return self._claim(server, pending.verdict.result().request)
@@ -250,14 +278,17 @@ class LiveComparison:
         pending.claims = {server: self.pool.submit(ask, server) for server in servers}
 
     def _settled(self, pending: PendingComparison) -> ComparedRequest | None:
-        """A row; None if there may be more to know."""
+        """The row of a request; None if the result is not yet known. The futures of the
+        request are done."""
         try:
             verdict = pending.verdict.result()
-            claims = {server: each.result() for server, each in pending.claims.items()}
+            claims = {}
+            for server, future in pending.claims.items():
+                claims[server] = future.result()
         except NovaschedError as error:
-            return ComparedRequest(
-                pending.number, failure=str(error), server=pending.server
-            )
+            why = str(error)
+            return ComparedRequest(pending.number, failure=why, server=pending.server)
+
         late = self.shadow.clock() >= pending.deadline
         row = ComparedRequest(
             pending.number,
@@ -268,21 +299,22 @@ class LiveComparison:
         if pending.refused:
             return _compared(row, verdict, ())
         if not claims:
+            # The end event may be lost, so the allocations decide.
             if late:
                 self._ask(pending, {pending.server})
             return None
         if not pending.ended and not claims[pending.server].hosts:
             return _compared(row, verdict, ())
-        found = {server: each.host(verdict.before) for server, each in claims.items()}
-        hosts = {
-            **pending.told,
-            **{server: host for server, host in found.items() if host},
-        }
+
+        hosts = dict(pending.reported_hosts)
+        for server, claim in claims.items():
+            host = claim.host(verdict.before)
+            if host:
+                hosts[server] = host
         count = verdict.request.count
         if count > 1 and pending.ended and len(claims) == 1:
-            return replace(
-                row, unknown='it was for one of servers that were made together'
-            )
+            why = 'it was for one server of a multi-create'
+            return replace(row, unknown=why)
         if len(hosts) < count:
             why = f'the hosts of {len(hosts)} of {count} servers are known'
             if late:
@@ -297,20 +329,24 @@ class LiveComparison:
         claims: Iterable[ObservedClaim],
         hosts: tuple[str, ...],
     ) -> ComparedRequest:
-        """The row of a request that was not refused."""
+        """The row of a placed request. If the claimed amounts differ from the rebuilt
+        request, the request is not compared."""
         decision = verdict.decision
-        narrowed = decision.narrowed if decision.attempts else None
+        request = verdict.request
+        if decision.attempts and decision.narrowed:
+            request = decision.narrowed
         settings = self.shadow.driver.pipeline.settings
-        wanted = requested_amounts(narrowed or verdict.request, settings)
-        for claim in claims:
-            if (
-                not verdict.before.hosts
-                and wanted
-                and claim.amounts not in ({}, wanted)
-            ):
+        requested = requested_amounts(request, settings)
+
+        # Earlier allocations, as in a move, are part of the claimed amounts.
+        if requested and not verdict.before.hosts:
+            for claim in claims:
+                if claim.amounts in ({}, requested):
+                    continue
+                fields = ', '.join(FIELDS_IN_CLAIM)
                 why = (
-                    f'it has claimed {_text(claim.amounts)}, but what is told asks for '
-                    f'{_text(wanted)}; not told: {", ".join(FIELDS_IN_CLAIM)}'
+                    f'it has claimed {_text(claim.amounts)}, but the notification asks'
+                    f' for {_text(requested)}; not in notifications: {fields}'
                 )
                 missing_fields = (*row.missing_fields, *FIELDS_IN_CLAIM)
                 return replace(row, unknown=why, missing_fields=missing_fields)
@@ -320,30 +356,36 @@ class LiveComparison:
 def _compared(
     row: ComparedRequest, verdict: Verdict, answer: tuple[str, ...]
 ) -> ComparedRequest:
-    """Both answers side by side; a difference counts only if the request is fully
-    known."""
+    """The row with both answers compared. A difference counts only if the whole request
+    is known.
+
+    :param answer: hosts chosen by the other scheduler; empty after a refusal.
+    """
     difference = compare(answer, verdict.decision)
     if difference is None:
         return replace(row, compared=True)
+
     if not answer:
-        # No claim shows the amounts that were asked for.
+        # Without a claim, the requested amounts cannot be checked.
         row = replace(row, missing_fields=(*row.missing_fields, *FIELDS_IN_CLAIM))
     row = replace(row, difference=replace(difference, server=row.server))
     if row.missing_fields:
-        but = f'not told: {", ".join(row.missing_fields)}'
+        but = f'not in notifications: {", ".join(row.missing_fields)}'
     elif _is_overtaken(verdict, difference):
-        but = 'it had been claimed already, which may have filled it'
+        but = 'the claim of the other scheduler may have filled the host'
     else:
         return replace(row, compared=True)
     return replace(row, unknown=f'{difference.why}; but {but}')
 
 
 def _is_overtaken(verdict: Verdict, difference: Difference) -> bool:
-    """True if the request's own claim may keep Placement from offering a host."""
-    rankings = [attempt.ranking for attempt in verdict.decision.attempts]
-    offered = {host.host for ranking in rankings for host in ranking.hosts}
-    results = [result for ranking in rankings for result in ranking.filters]
-    offered |= {host.host for result in results for host in result.rejected_hosts}
+    """True if Placement may not offer the recorded host because of the claim of the
+    request itself."""
+    offered: set[str] = set()
+    for attempt in verdict.decision.attempts:
+        offered.update(host.host for host in attempt.ranking.hosts)
+        for result in attempt.ranking.filters:
+            offered.update(host.host for host in result.rejected_hosts)
     return difference.recorded not in offered and bool(verdict.after.hosts)
 
 

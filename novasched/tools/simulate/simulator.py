@@ -250,7 +250,7 @@ class SimulatedDecision:
         """The record of the decision, without times: the same simulation has the same
         record."""
         record = record_of(self.decision, f'simulated-{number}', 0.0)
-        return replace(record, steps={}, inquiry=self.diagnosis)
+        return replace(record, steps={}, diagnosis=self.diagnosis)
 
 
 class Simulator:

@@ -69,7 +69,7 @@ def test_nothing_is_claimed_and_nothing_remembered():
             (
                 'full',
                 'a',
-                'Placement offers no candidate there, or no cell has the host any more',
+                'Placement offers no candidate there, or the host is in no cell any more',
             ),
         ),
         (
@@ -80,9 +80,9 @@ def test_nothing_is_claimed_and_nothing_remembered():
         (
             ('twin',),
             a_request(ignore_hosts=('a',)),
-            ('twin', 'b', 'both weigh the same, so that their order is up to chance'),
+            ('twin', 'b', 'both weigh the same, so chance decides'),
         ),
-        ((), a_request(), ('(none)', 'a', 'the request was refused then')),
+        ((), a_request(), ('(none)', 'a', 'the other scheduler refused the request')),
         (
             ('busy',),
             a_request(ignore_hosts=('a', 'b', 'twin')),
@@ -155,7 +155,7 @@ def test_reports():
         ['4', 't', '', 'b', 'no answer'],
         ['5', '', '', '', 'away'],
     ]
-    assert lines[-1] == 'Not rebuilt fully, since not told: retry.hosts (requests: 3).'
+    assert lines[-1] == 'Not in the notifications: retry.hosts (requests: 3).'
     assert (
         as_table([SAME])
         == '1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.'

@@ -118,7 +118,7 @@ def test_a_refusal_is_told_by_the_conductor(bus):
     bus.says('compute_task.build_instances.error', {}, publisher='nova-conductor:z')
     row = bus.row()
     assert (row.compared, row.difference.recorded) == (False, '(none)')
-    assert 'not told: is_bfv' in row.unknown
+    assert 'not in notifications: is_bfv' in row.unknown
 
 
 def test_without_an_end(bus):
@@ -182,7 +182,7 @@ def test_the_compute_tells_if_placement_cannot(bus):
             (A, ON_VOLUME),
             (),
             {},
-            'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for',
+            'it has claimed MEMORY_MB:512 VCPU:2, but the notification asks for',
             ('is_bfv',),
         ),
         # Not all of the request is told.
@@ -190,12 +190,18 @@ def test_the_compute_tells_if_placement_cannot(bus):
             (B, AMOUNTS),
             (),
             {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])},
-            'but not told: network_metadata',
+            'but not in notifications: network_metadata',
             ('network_metadata',),
         ),
         # A host that our query did not offer may have been filled by the claim itself;
         # it is a difference if there was no claim at that time.
-        ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
+        (
+            (FULL, AMOUNTS),
+            (FULL,),
+            {},
+            'claim of the other scheduler may have filled the host',
+            (),
+        ),
         ((FULL, AMOUNTS), (), {}, None, ()),
     ],
 )
