@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate lose`` beside the real scheduler: servers of a host that is
-lost go where it said, and those that it said have no place are refused."""
+"""``novaschedctl simulate lose`` beside the real scheduler: servers of a lost host go
+to the simulated hosts, and servers without a simulated place are refused."""
 
 from unittest.mock import ANY
 
@@ -77,7 +77,7 @@ def cloud():
 
 @pytest.fixture(scope='module')
 def servers(cloud):
-    """The servers of the host that is to be lost, with what was asked for each."""
+    """The servers of the lost host, each with the fields of its request."""
     asked = []
 
     def boot(flavor, count=1, **fields):
@@ -101,8 +101,8 @@ def servers(cloud):
 
 
 def evacuated(cloud, uuid, flavor, group, fields):
-    """Ask the scheduler as nova does for an evacuation: the new host, None if there is
-    none."""
+    """Send the request of an evacuation to the scheduler: the new host, or None after a
+    refusal."""
     table = tables.instances
     with cloud.databases.cells['cell1'].begin() as connection:
         statement = sa.update(table).where(table.c.uuid == uuid)
@@ -125,19 +125,22 @@ def evacuated(cloud, uuid, flavor, group, fields):
 
 
 def test_servers_go_where_it_says(cloud, servers, capsys):
-    """With server groups, pinned CPUs, devices and zones, in the order in which it
-    moves them; by itself it moves none."""
+    """The order and the hosts of evacuations match, with server groups, pinned CPUs,
+    devices and zones. The simulation itself moves no server."""
     said = simulate(cloud, capsys, 'lose', 'host=lost')
     each = simulate(cloud, capsys, 'lose', '--any', 'host')
     text = [x for x in each['losses'] if x['name'] == 'lost']
+
     assert [{name: x[name] for name in ('placed', 'unplaced')} for x in text] == [
         {'placed': said['placed'], 'unplaced': said['unplaced']}
     ]
+
     rooms = simulate(cloud, capsys, 'headroom', 'zone', '--flavor', 'small')['headroom']
     assert {each['name']: each['fullest'] for each in rooms} == {
         'az1': 'lost',
         'nova': ANY,
     }
+
     (room,) = (each for each in rooms if each['fullest'] == 'lost')
     assert (room['servers'], room['unplaced'], room['left']) == (
         len(servers) - 2,
@@ -145,11 +148,13 @@ def test_servers_go_where_it_says(cloud, servers, capsys):
         -1,
     )
     assert {move['server'] for move in said['moves']} == {*servers}
+
     silence(cloud, 'lost')
     for move in said['moves']:
         flavor, group, fields = servers[move['server']]
-        now = group and cloud._now(group, [move['server']])
+        now = group and cloud.with_members(group, [move['server']])
         assert evacuated(cloud, move['server'], flavor, now, fields) == move['to']
     whys = [move['why'] for move in said['moves'] if move['to'] is None]
+
     assert sum('outside of the server group' in why for why in whys) == 2
     assert sum('devices' in why for why in whys) == 1

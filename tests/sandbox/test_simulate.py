@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl simulate`` beside the real scheduler: what it says will happen,
-happens."""
+"""``novaschedctl simulate`` beside the real scheduler: simulated results match real
+ones."""
 
 import json
 import re
@@ -86,13 +86,13 @@ FLAVORS = (LICENSED, PINNED, WITH_GPU, LARGE, SMALL)
 
 @pytest.fixture(scope='module')
 def decisions(tmp_path_factory):
-    """Where the scheduler keeps its decisions."""
+    """The file for the decisions of the scheduler."""
     return str(tmp_path_factory.mktemp('decisions') / 'decisions.sqlite')
 
 
 @pytest.fixture(scope='module')
 def cloud(decisions):
-    """Hosts of every kind; one is disabled and another dead."""
+    """Hosts of every kind, a disabled host, and a host with a silent nova-compute."""
     options = {
         **OPTIONS,
         'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions},
@@ -119,7 +119,7 @@ def cloud(decisions):
 
 
 def report(cloud, name, **columns):
-    """Let a nova-compute say more of its host."""
+    """Change columns of a compute node, like its nova-compute."""
     machine = cloud.computes.machines[name]
     nodes = tables.compute_nodes
     statement = sa.update(nodes).where(nodes.c.uuid == machine.uuid)
@@ -128,7 +128,7 @@ def report(cloud, name, **columns):
 
 
 def stock(cloud, name, **inventories):
-    """Let a provider have more."""
+    """Add inventories to a provider."""
     path = f'/resource_providers/{cloud.computes.machines[name].uuid}/inventories'
     has = cloud.placement.call('GET', path)
     has['inventories'].update(inventories)
@@ -136,8 +136,7 @@ def stock(cloud, name, **inventories):
 
 
 def simulate(cloud, capsys, *arguments):
-    """What the command says, as values; it changes nothing in the databases, of which
-    Placement's is one."""
+    """The JSON report of the command. No database changes, including Placement's."""
     shown = [*cloud.configuration, '--format', 'json']
     with ExitStack() as stack:
         paths = sorted(cloud.databases.folder.glob('*.sqlite'))
@@ -148,12 +147,14 @@ def simulate(cloud, capsys, *arguments):
         versions.append(
             [base.execute('pragma data_version').fetchone() for base in bases]
         )
+
     assert versions[0] == versions[1]
+
     return json.loads(capsys.readouterr().out)
 
 
 def refusal_of(capsys, *arguments):
-    """What the command says in one line when it cannot."""
+    """The single line of an error."""
     assert novaschedctl.main(['simulate', *arguments]) == 1
     said = capsys.readouterr().err
     assert said.count('\n') == 1
@@ -161,7 +162,7 @@ def refusal_of(capsys, *arguments):
 
 
 def placed(cloud, flavor, **fields):
-    """Place servers one by one until one is refused; where they went."""
+    """Place servers one by one until a refusal: the number of servers by host."""
     hosts = Counter()
     while (boot := cloud.boot(flavor, **fields)).servers:
         hosts.update(server.host for server in boot.servers)
@@ -169,10 +170,10 @@ def placed(cloud, flavor, **fields):
 
 
 def placed_at_once(cloud, flavor, **fields):
-    """The same before any nova-compute has begun to build one of them; then they do."""
+    """The same without a build until the refusal; then the servers are built."""
     chosen = {}
     while True:
-        uuid = cloud._new_uuid()
+        uuid = cloud.new_uuid()
         try:
             ((first, *_),) = cloud.request(
                 request_spec([uuid], flavor, **fields), [uuid]
@@ -186,8 +187,8 @@ def placed_at_once(cloud, flavor, **fields):
 
 
 def test_where_it_would_go(cloud, capsys):
-    """The story of the decision, and why not another host; another weight tells another
-    one."""
+    """The explanation of a decision, and the reason against another host. Another
+    multiplier gives another host."""
     said = simulate(
         cloud, capsys, 'boot', '--vcpus', '1', '--ram', '64', '--host', 'off'
     )
@@ -195,6 +196,7 @@ def test_where_it_would_go(cloud, capsys):
     assert said['host']['why'] == [
         'Placement did not offer it, or there is no such host'
     ]
+
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
     said = simulate(cloud, capsys, 'boot', '--vcpus', '1', '--ram', '64', *packs)
     (other,) = said['record']['result']['hosts']
@@ -202,11 +204,12 @@ def test_where_it_would_go(cloud, capsys):
         name: each.memory_mb - each.reserved_memory_mb
         for name, each in cloud.computes.machines.items()
     }
+
     assert free[host] > free[other]
 
 
 def test_the_same_seed(cloud, capsys, tmp_path):
-    """Another process says the same, in tables and in pictures."""
+    """Another process prints the same tables and draws the same picture."""
     ours = tmp_path / 'ours.svg'
     others = tmp_path / 'others.svg'
     arguments = [
@@ -222,7 +225,9 @@ def test_the_same_seed(cloud, capsys, tmp_path):
         ),
         *('--set', 'filter_scheduler.host_subset_size=5', '--seed', '7', '--plot'),
     ]
+
     assert novaschedctl.main([*arguments, str(ours)]) == 0
+
     command = [
         sys.executable,
         '-m',
@@ -237,15 +242,17 @@ def test_the_same_seed(cloud, capsys, tmp_path):
 
 
 def test_what_is_not_there(cloud, capsys, tmp_path):
-    """A flavor, a device, a file, Placement: one line names it."""
+    """A missing flavor, device, file or Placement is named in one line."""
     conf = cloud.configuration
     assert 'no flavor of the id or name vast' in refusal_of(
         capsys, 'boot', '--flavor', 'vast', *conf
     )
+
     spec = ('--extra-spec', 'pci_passthrough:alias=tpu:1')
     assert 'no alias of that name' in refusal_of(
         capsys, 'boot', '--flavor', 'small', *spec, *conf
     )
+
     (tmp_path / 'cut').write_text(json.dumps({'request': CALLS['boot']})[:200])
     for source in (['replay'], ['boot', '--request']):
         said = refusal_of(capsys, *source, str(tmp_path / 'cut'), *conf)
@@ -255,6 +262,7 @@ def test_what_is_not_there(cloud, capsys, tmp_path):
         re.sub('endpoint = .*', 'endpoint = http://127.0.0.1:1', text)
     )
     away = ('--config-file', str(tmp_path / 'nova.conf'), *conf[2:])
+
     assert '127.0.0.1:1' in refusal_of(capsys, 'boot', '--flavor', 'small', *away)
 
 
@@ -312,7 +320,8 @@ DEVICE = wire.InstancePCIRequest(
 def test_as_many_fit_as_it_says(
     cloud, capsys, arguments, place, flavor, fields, hosts, why
 ):
-    """On each host, and the reason against more is told."""
+    """The simulated numbers on each host are the real ones, and the refusal has its
+    reason."""
     said = simulate(cloud, capsys, 'boot', *arguments.split(), '--until-full')
     assert said['placed'] == hosts
     assert said['fit'] % fields.get('count', 1) == 0
@@ -331,8 +340,8 @@ def test_server_groups(cloud, capsys, policy):
 
 
 def test_what_is_left(cloud, capsys):
-    """A common flavor after all that: no disabled or dead host has any, and some hosts
-    have memory left that nobody may have, as they have too many servers."""
+    """A common flavor on the used hosts: disabled and silent hosts get no server, and
+    hosts with too many servers keep free memory."""
     for flavor in (LARGE, SMALL):
         said = simulate(cloud, capsys, 'boot', '--flavor', flavor.name, '--until-full')
         assert said['fit']
@@ -344,19 +353,22 @@ def test_what_is_left(cloud, capsys):
 
 
 def test_replays(cloud, capsys, decisions, tmp_path):
-    """Decisions are repeated, those on groups and devices too, and so are recorded
-    requests. What follows is compared."""
+    """Decisions are replayed, including groups and devices, and so are recorded
+    requests. The results are compared."""
 
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-1', '--probe', 'small')
     said = simulate(cloud, capsys, 'replay', decisions, *packs)
     assert [each['name'] for each in said['runs']] == ['as it is', 'changed']
     assert said['skipped'] == {}
+
     reader = RecordReader(decisions)
     requests = [record.request for record in reader.newest()]
     reader.close()
+
     assert sum(request.instance_group is not None for request in requests) > 1
     assert sum(bool(request.pci_requests) for request in requests) > 1
     assert len(said['runs'][0]['answers']) == said['requests'] > 9
+
     (tmp_path / 'requests').write_text(
         f'{json.dumps({"request": CALLS["boot"]})}\n' * 3
     )

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boot servers in a small cloud that lives in this process and leaves nothing behind.
+"""Boot servers in a small cloud within this process.
 
-The scheduler and Placement are the real ones; databases are SQLite files in a temporary
-folder, and messages stay in memory. Every placement is then looked up in Placement: the
-exit status is 0 if its books agree, whether servers were refused or not. Times include
-the up to 50 ms after which the in-memory transport looks for a message.
+The scheduler and Placement are the real services. Databases are SQLite files in a
+temporary folder, and messages stay in memory. At the end all allocations are compared
+with the results: the exit status is 0 if both agree, also if servers were refused.
+Times include up to 50 ms in which the in-memory transport waits for a message.
 """
 
 import argparse
 
-# It chooses the threads with which the libraries of others are imported.
+# Sets the number of threads of numeric libraries, so it is imported before them.
 import novasched.concurrency  # noqa: F401
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools import imported, whole_number
@@ -20,38 +20,26 @@ FLAVOR = '4,8192,40'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        '--hosts',
-        type=whole_number,
-        default=12,
-        metavar='N',
-        help='how many (%(default)s)',
-    )
-    add(
-        '--servers',
-        type=whole_number,
-        default=40,
-        metavar='N',
-        help='how many (%(default)s)',
-    )
+    text = 'number of hosts (%(default)s)'
+    add('--hosts', type=whole_number, default=12, metavar='N', help=text)
+    text = 'number of servers (%(default)s)'
+    add('--servers', type=whole_number, default=40, metavar='N', help=text)
     add(
         '--flavor',
         dest='flavors',
         type=_flavor,
         action='append',
         metavar='VCPUS,RAM_MB,DISK_GB',
-        help=(
-            f'size of the servers ({FLAVOR}); when given several times, each request'
-            ' draws one'
-        ),
+        help=f'size of the servers ({FLAVOR}); repeat it to draw a size per request',
     )
     add(
         '--az',
         choices=ZONES,
         nargs='?',
         const=ZONES[-1],
-        help='ask for this availability zone (%(const)s)',
+        help='request this availability zone (%(const)s)',
     )
+
     policy = parser.add_mutually_exclusive_group()
     for name, text in (
         ('anti-affinity', 'each on a host of its own'),
@@ -64,15 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const=name,
             help=f'all servers in one group: {text}',
         )
+
     text = 'servers per request (%(default)s)'
     add('--multi', type=whole_number, default=1, metavar='N', help=text)
-    add(
-        '--seed',
-        type=int,
-        default=0,
-        metavar='N',
-        help='for sizes and order (%(default)s)',
-    )
+    text = 'seed of sizes and order (%(default)s)'
+    add('--seed', type=int, default=0, metavar='N', help=text)
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
     add(
         '--verbose',
@@ -82,8 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0 if Placement confirms all of it, else 1."""
+    """Run the sandbox. Return 0 if Placement confirms all results, otherwise 1."""
     arguments.flavors = arguments.flavors or [_flavor(FLAVOR)]
+    # Imported late, since rich and Placement are optional.
     return int(imported('novasched.tools.sandbox.tour', 'sandbox').run(arguments))
 
 
@@ -91,17 +76,11 @@ def _flavor(text: str) -> Flavor:
     parts = text.split(',')
     if len(parts) != 3:
         raise argparse.ArgumentTypeError(f'{text!r} is not VCPUS,RAM_MB,DISK_GB')
-    vcpus, memory_mb, root_gb = (
-        whole_number(part, name, least)
-        for part, name, least in zip(
-            parts, ('VCPUS', 'RAM_MB', 'DISK_GB'), (1, 1, 0), strict=True
-        )
-    )
     return Flavor(
         name=text,
         flavorid=text,
         id=1,
-        vcpus=vcpus,
-        memory_mb=memory_mb,
-        root_gb=root_gb,
+        vcpus=whole_number(parts[0], 'VCPUS'),
+        memory_mb=whole_number(parts[1], 'RAM_MB'),
+        root_gb=whole_number(parts[2], 'DISK_GB', least=0),
     )

@@ -6,14 +6,13 @@
         assert boot.servers[0].host == 'two'
         assert not cloud.problems()
 
-The scheduler is the real service, reading a nova.conf, and so is Placement. The sandbox
-plays conductor and nova-compute. There can be one at a time in a process, as there can
-be of Placement.
+The scheduler and Placement are the real services, and the scheduler reads a nova.conf.
+The sandbox plays nova-conductor and nova-compute. A process can run one sandbox at a
+time, since it can run one Placement at a time.
 """
 
 import logging
 import secrets
-import threading
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -55,12 +54,13 @@ PROJECT = 'sandbox-project'
 
 
 class NoAnswer(NovaschedError):
-    """For whoever runs the sandbox: neither hosts nor a refusal came back."""
+    """For the user of the sandbox: the scheduler returned neither hosts nor a
+    refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An instance that got a host, with its alternates."""
+    """A placed instance, with its host and its alternates."""
 
     uuid: str
     flavor: Flavor
@@ -74,8 +74,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One request for instances: either all are placed, or ``fault`` says why none
-    is."""
+    """A request for instances: all instances are placed, or none.
+
+    :ivar seconds: time of the call, as measured by the conductor.
+    :ivar fault: why no instance is placed.
+    """
 
     uuids: tuple[str, ...]
     seconds: float
@@ -84,14 +87,50 @@ class Boot:
     group_uuid: str | None = None
 
 
-class Sandbox:
-    """A cloud of these machines, from ``with`` to its end.
+@dataclass(frozen=True, slots=True)
+class _Conductor:
+    """Calls the scheduler like nova-conductor, and lets the nova-computes report in
+    time.
 
-    :param options: what nova.conf is to say besides where things are: group to option
-        to value
-    :param random: source of the UUIDs of instances
-    :ivar configuration: the arguments with which a command reads its nova.conf
+    :ivar report_interval: seconds between reports (``[DEFAULT] report_interval``).
     """
+
+    client: oslo_messaging.RPCClient
+    computes: SandboxComputes
+    report_interval: float
+
+    def select_destinations(
+        self, spec: wire.RequestSpec, uuids: Sequence[str]
+    ) -> list[list[wire.Selection]]:
+        """See :meth:`Sandbox.request`."""
+        self.computes.report_if_due(self.report_interval)
+        context = RequestContext(user_id=USER, project_id=PROJECT)
+        try:
+            selections: list[list[wire.Selection]] = self.client.call(
+                context,
+                'select_destinations',
+                spec_obj=spec,
+                instance_uuids=list(uuids),
+                return_objects=True,
+                return_alternates=True,
+            )
+        except oslo_messaging.MessagingException as error:
+            raise NoAnswer(f'The scheduler does not answer: {error}') from error
+        return selections
+
+
+class Sandbox:
+    """A cloud of machines, from ``with`` to its end.
+
+    :param options: options of nova.conf by group and name, added to the sandbox's own.
+    :param random: source of the UUIDs of instances.
+    :ivar boots: all requests so far.
+    :ivar configuration: arguments with which a command reads the nova.conf.
+    """
+
+    computes: SandboxComputes
+    placement: Providers
+    configuration: tuple[str, ...]
 
     def __init__(
         self,
@@ -103,8 +142,6 @@ class Sandbox:
         self.boots: list[Boot] = []
         self._options = options or {}
         self._random = random or Random(secrets.randbits(32))
-        self._recording = threading.Lock()
-        self._reported = 0.0
 
     def __enter__(self) -> 'Sandbox':
         with ExitStack() as stack:
@@ -115,9 +152,13 @@ class Sandbox:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
+    @property
+    def databases(self) -> Databases:
+        return self.computes.databases
+
     def group(self, policy: str, **rules: str) -> InstanceGroup:
-        """A new group; its members and their hosts are looked up when it is used."""
-        new = self._new_uuid()
+        """A new server group. Its members and their hosts are added to each request."""
+        new = self.new_uuid()
         return InstanceGroup(uuid=new, name=new, policy=policy, rules=rules)
 
     def boot(
@@ -130,118 +171,117 @@ class Sandbox:
         image_properties: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Boot:
-        """Request instances as conductor does, and run those that get a host.
+        """Request instances like nova-conductor, and run the placed instances.
 
-        :param fields: fields of the RequestSpec that are to have other values
-        :raises NoAnswer: the scheduler does not answer
+        :param fields: fields of the RequestSpec with other values.
+        :raises NoAnswer: the scheduler does not answer.
         """
-        uuids = tuple(self._new_uuid() for _ in range(count))
-        group_now = group and self._now(group, uuids)
-        spec = request_spec(uuids, flavor, zone, group_now, image_properties, **fields)
+        uuids = tuple(self.new_uuid() for _ in range(count))
+        present_group = group and self.with_members(group, uuids)
+        spec = request_spec(
+            uuids, flavor, zone, present_group, image_properties, **fields
+        )
         fault = None
-        chosen: list[list[wire.Selection]] = []
+        selections: list[list[wire.Selection]] = []
         started = time.perf_counter()
         try:
-            chosen = self.request(spec, uuids)
+            selections = self.request(spec, uuids)
         except NoValidHostFault as error:
             fault = str(error)
+        seconds = time.perf_counter() - started
+
+        servers = []
+        # Without selections after a refusal.
+        for uuid_, (first, *alternates) in zip(uuids, selections, strict=False):
+            servers.append(Server(uuid_, flavor, first, tuple(alternates)))
         boot = Boot(
             uuids=uuids,
-            seconds=time.perf_counter() - started,
-            servers=tuple(
-                Server(each, flavor, first, tuple(others))
-                for each, (first, *others) in zip(uuids, chosen, strict=False)
-            ),
+            seconds=seconds,
+            servers=tuple(servers),
             fault=fault,
             group_uuid=group.uuid if group else None,
         )
         self._run(boot, image_properties or {})
-        self.computes.save_requests(spec, [server.uuid for server in boot.servers])
+        self.computes.save_requests(spec, [server.uuid for server in servers])
         return boot
 
     def request(
         self, spec: wire.RequestSpec, uuids: Sequence[str]
     ) -> list[list[wire.Selection]]:
-        """Call the scheduler alone, for requests of any kind; nothing is written down.
-        The value has for each instance the host that was claimed for it, then its
-        alternates.
+        """Call the scheduler with a request of any kind, without running instances.
 
-        :raises NoValidHostFault: not every instance gets a host
-        :raises NoAnswer: the scheduler does not answer
+        :returns: for each instance the claimed host, followed by its alternates.
+        :raises NoValidHostFault: an instance gets no host.
+        :raises NoAnswer: the scheduler does not answer.
         """
-        if time.monotonic() - self._reported >= self._settings.report_interval:
-            self._reported = time.monotonic()
-            self.computes.report()
-        try:
-            chosen: list[list[wire.Selection]] = self._client.call(
-                RequestContext(user_id=USER, project_id=PROJECT),
-                'select_destinations',
-                spec_obj=spec,
-                instance_uuids=list(uuids),
-                return_objects=True,
-                return_alternates=True,
-            )
-        except oslo_messaging.MessagingException as error:
-            raise NoAnswer(f'The scheduler does not answer: {error}') from error
-        return chosen
+        return self._conductor.select_destinations(spec, uuids)
 
     def problems(self) -> list[str]:
-        """Differences between Placement's allocations and the results so far, and the
-        errors that the services logged."""
+        """Differences between Placement's allocations and the results so far, and
+        errors logged by the services."""
         return [*self._allocation_problems(), *self._errors.texts]
 
     def _allocation_problems(self) -> Iterator[str]:
-        """Compare Placement's allocations with the results of all requests; one line
-        per problem.
+        """Compare Placement's allocations with the results of all requests.
 
-        Every placed instance has its flavor's amounts on its host's provider and
-        nothing else, no refused one has anything, and each provider's usage is the sum.
+        A placed instance has the resources of its flavor on the provider of its host,
+        and no further allocation. A refused instance has no allocation. The usage of
+        each provider is the sum of the flavors of its instances.
         """
-        taken: dict[str, Counter[str]] = defaultdict(Counter)
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
         for boot in self.boots:
             for server in boot.servers:
                 machine = self.computes.machines.get(server.host)
                 if machine is None:
                     yield f'server {server.uuid}: there is no host {server.host}'
                     continue
-                if (
-                    node := server.selection.value('compute_node_uuid')
-                ) != machine.uuid:
-                    yield f'server {server.uuid}: {machine.name} is not the node {node}'
-                wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
-                taken[machine.uuid].update(wanted[machine.uuid])
-                if (held := self.placement.allocations(server.uuid)) != wanted:
-                    yield (
-                        f'server {server.uuid} on {machine.name} has {held}, should'
-                        f' have {wanted}'
-                    )
+                sums[machine.uuid].update(flavor_resources(server.flavor))
+                yield from self._server_problems(server, machine)
+
             placed = {server.uuid for server in boot.servers}
-            for consumer in (each for each in boot.uuids if each not in placed):
+            for consumer in boot.uuids:
+                if consumer in placed:
+                    continue
                 if boot.fault is None:
                     yield f'server {consumer} was neither placed nor refused'
-                if held := self.placement.allocations(consumer):
+                held = self.placement.allocations(consumer)
+                if held:
                     yield f'server {consumer} was refused and has {held}'
+
         for machine in self.machines:
             for name, used in self.placement.usages(machine.uuid).items():
-                if used != (total := taken[machine.uuid][name]):
+                total = sums[machine.uuid][name]
+                if used != total:
                     yield f'{machine.name}: {used} {name} in use, should be {total}'
 
+    def _server_problems(self, server: Server, machine: SandboxHost) -> Iterator[str]:
+        node = server.selection.value('compute_node_uuid')
+        if node != machine.uuid:
+            yield f'server {server.uuid}: {machine.name} is not the node {node}'
+
+        expected = {machine.uuid: dict(flavor_resources(server.flavor))}
+        held = self.placement.allocations(server.uuid)
+        if held != expected:
+            yield (
+                f'server {server.uuid} on {machine.name} has {held}, should have'
+                f' {expected}'
+            )
+
     def _start(self, stack: ExitStack) -> None:
+        """Start all services; the stack stops them in reverse order."""
         self._errors = _Errors()
         logging.getLogger().addHandler(self._errors)
         stack.callback(logging.getLogger().removeHandler, self._errors)
-        folder = Path(
-            stack.enter_context(TemporaryDirectory(prefix=f'{SANDBOX_NAME}-'))
-        )
+        prefix = f'{SANDBOX_NAME}-'
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix=prefix)))
 
-        databases = self.databases = Databases(
-            folder, sorted({x.cell for x in self.machines})
-        )
+        cells = {machine.cell for machine in self.machines}
+        databases = Databases(folder, sorted(cells))
         stack.callback(databases.close)
         self.computes = SandboxComputes(databases, self.machines)
         self.computes.deploy()
 
-        # Placement without keystone takes what precedes the colon for the user's name.
+        # Without keystone, Placement reads the user's name before the colon of a token.
         token = f'admin:{secrets.token_hex()}'
         url = stack.enter_context(serving(databases.url('placement'), token))
         self.placement = Providers(url, token)
@@ -249,30 +289,31 @@ class Sandbox:
         self._register()
 
         conf = self._configured(folder, databases, url, token)
-        self._settings = loading.settings(conf)
+        settings = loading.settings(conf)
         service = loading.service_settings(conf)
-        self._reported = time.monotonic()
-        preflight(conf, self._settings, service)
-        scheduler = SchedulerService(conf, self._settings, service)
+        preflight(conf, settings, service)
+        scheduler = SchedulerService(conf, settings, service)
         scheduler.start()
         stack.callback(scheduler.stop)
+
         transport = make_transport(conf)
         stack.callback(transport.cleanup)
         target = oslo_messaging.Target(topic=TOPIC, version=versions.LATEST)
-        self._client = oslo_messaging.get_rpc_client(
+        client = oslo_messaging.get_rpc_client(
             transport, target, timeout=60, serializer=Serializer()
         )
+        self._conductor = _Conductor(client, self.computes, settings.report_interval)
 
     def _register(self) -> None:
-        """Register every machine, as a nova-compute does when it starts."""
+        """Register every machine, like a nova-compute at its start."""
         for machine in self.machines:
             self.placement.register(machine)
 
     def _configured(
         self, folder: Path, databases: Databases, url: str, token: str
     ) -> Any:
-        """Write nova.conf and read it as the daemon does. Naming a folder for further
-        files, an empty one, keeps those of an installed nova out."""
+        """Write a nova.conf, and load it like the daemon."""
+        # An empty folder for further files keeps out the files of an installed nova.
         further = folder / 'nova.conf.d'
         further.mkdir()
         path = folder / 'nova.conf'
@@ -288,46 +329,48 @@ class Sandbox:
         }
         for group, options in self._options.items():
             groups.setdefault(group, {}).update(options)
+
         ini = ConfigParser(interpolation=None)
         ini.read_dict(groups)
-        ini.write(text := StringIO())
-        # oslo.config takes a plain $ for a reference.
+        text = StringIO()
+        ini.write(text)
+        # oslo.config reads a single $ as a reference to an option.
         path.write_text(text.getvalue().replace('$', '$$'))
         self.configuration = ('--config-file', str(path), '--config-dir', str(further))
         return loading.load(self.configuration, SANDBOX_NAME)
 
     def _run(self, boot: Boot, image_properties: Mapping[str, str]) -> None:
-        """Play the nova-computes that build the instances."""
-        with self._recording:
-            for server in boot.servers:
-                if server.host in self.computes.machines:
-                    self.computes.spawn(
-                        server.host,
-                        server.uuid,
-                        server.flavor,
-                        image_properties,
-                        project_id=PROJECT,
-                        user_id=USER,
-                        availability_zone=server.selection.value('availability_zone'),
-                    )
-            self.boots.append(boot)
+        """Let the nova-computes build the placed instances."""
+        for server in boot.servers:
+            if server.host in self.computes.machines:
+                self.computes.spawn(
+                    server.host,
+                    server.uuid,
+                    server.flavor,
+                    image_properties,
+                    project_id=PROJECT,
+                    user_id=USER,
+                    availability_zone=server.selection.value('availability_zone'),
+                )
+        self.boots.append(boot)
 
-    def _now(self, group: InstanceGroup, uuids: Sequence[str]) -> InstanceGroup:
-        """The group with all instances that were ever requested in it, and their
-        hosts."""
-        boots = [each for each in self.boots if each.group_uuid == group.uuid]
-        return replace(
-            group,
-            members=frozenset(uuids).union(*(each.uuids for each in boots)),
-            hosts=frozenset(server.host for each in boots for server in each.servers),
-        )
+    def with_members(self, group: InstanceGroup, uuids: Sequence[str]) -> InstanceGroup:
+        """The group with all instances requested so far, their hosts, and further
+        members."""
+        members = set(uuids)
+        hosts: set[str] = set()
+        for boot in self.boots:
+            if boot.group_uuid == group.uuid:
+                members.update(boot.uuids)
+                hosts.update(server.host for server in boot.servers)
+        return replace(group, members=frozenset(members), hosts=frozenset(hosts))
 
-    def _new_uuid(self) -> str:
+    def new_uuid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
 
 class _Errors(logging.Handler):
-    """Remembers what is logged as an error: a service may hide it from its caller."""
+    """Collects logged errors, since a service may hide an error from its caller."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -345,18 +388,17 @@ def request_spec(
     image_properties: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> wire.RequestSpec:
-    """The RequestSpec of a build, with the fields of nova's that say something.
+    """The RequestSpec of a build, with the fields that matter to a scheduler.
 
-    :param fields: fields of the RequestSpec that are to have other values
+    :param fields: fields of the RequestSpec with other values.
     """
     properties = wire.ImageMetaProps.from_plain(image_properties or {})
+    extra_specs = dict(flavor.extra_specs)
     spec: dict[str, Any] = {
         'image': wire.ImageMeta(properties=properties),
         'project_id': PROJECT,
         'user_id': USER,
-        'flavor': wire.Flavor(
-            **flavor_columns(flavor), extra_specs=dict(flavor.extra_specs)
-        ),
+        'flavor': wire.Flavor(**flavor_columns(flavor), extra_specs=extra_specs),
         'num_instances': len(uuids),
         'instance_uuid': uuids[0],
     }

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a sandbox, and the writes of nova-manage and their nova-computes to the
-databases and to Placement."""
+"""The hosts of a sandbox. nova-manage and the nova-computes write to the databases and
+to Placement."""
 
 import json
+import threading
+import time
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +29,18 @@ from novasched.tools.sandbox import databases as db
 CELLS = ('cell1', 'cell2')
 COMPUTE = 'nova-compute'
 SERVICE_VERSION = 74
-"""What the services of nova 34.0.0 report."""
+"""Version of the services of nova 34.0.0."""
 
 Amounts = Mapping[str, int]
-"""Resource class to amount."""
+"""Amounts by resource class."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxHost:
-    """A compute host with one node of the same name. ``zone`` None is the default
-    zone."""
+    """A compute host with one node of the same name.
+
+    :ivar zone: the availability zone; None for the default zone.
+    """
 
     name: str
     vcpus: int = 16
@@ -50,84 +55,104 @@ class SandboxHost:
 
     @property
     def uuid(self) -> str:
-        """The compute node's, and so the resource provider's; the same in every run."""
+        """UUID of the compute node and of the resource provider; the same in every
+        run."""
         return stable_uuid('node', self.name)
 
     @property
     def inventories(self) -> Mapping[str, Mapping[str, float]]:
-        """Inventories for Placement: totals, reserved amounts, allocation ratios."""
-        rows = (
-            (classes.VCPU, self.vcpus, 0, self.cpu_allocation_ratio),
-            (
-                classes.MEMORY_MB,
-                self.memory_mb,
-                self.reserved_memory_mb,
-                self.ram_allocation_ratio,
-            ),
-            (classes.DISK_GB, self.disk_gb, 0, self.disk_allocation_ratio),
-        )
+        """Inventories for Placement, by resource class."""
         return {
-            name: {'total': total, 'reserved': reserved, 'allocation_ratio': ratio}
-            for name, total, reserved, ratio in rows
+            classes.VCPU: {
+                'total': self.vcpus,
+                'reserved': 0,
+                'allocation_ratio': self.cpu_allocation_ratio,
+            },
+            classes.MEMORY_MB: {
+                'total': self.memory_mb,
+                'reserved': self.reserved_memory_mb,
+                'allocation_ratio': self.ram_allocation_ratio,
+            },
+            classes.DISK_GB: {
+                'total': self.disk_gb,
+                'reserved': 0,
+                'allocation_ratio': self.disk_allocation_ratio,
+            },
         }
 
     @property
     def capacity(self) -> Mapping[str, int]:
-        """The amount of each resource class that instances can have in all."""
-        return {
-            name: int((each['total'] - each['reserved']) * each['allocation_ratio'])
-            for name, each in self.inventories.items()
-        }
+        """The total amount of each resource class for instances."""
+        capacity = {}
+        for name, inventory in self.inventories.items():
+            unreserved = inventory['total'] - inventory['reserved']
+            capacity[name] = int(unreserved * inventory['allocation_ratio'])
+        return capacity
 
 
 def stable_uuid(kind: str, name: str) -> str:
-    """A UUID that depends on nothing but what it names."""
+    """A UUID derived from a kind and a name."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f'novasched-sandbox:{kind}/{name}'))
 
 
 def flavor_columns(flavor: Flavor) -> dict[str, Any]:
-    """The columns of a flavor in the database; its number is 1 if it bears none."""
-    names = (
-        'name',
-        'flavorid',
-        'vcpus',
-        'memory_mb',
-        'root_gb',
-        'ephemeral_gb',
-        'swap',
-    )
-    return {'id': flavor.id or 1, **{name: getattr(flavor, name) for name in names}}
+    """The columns of a flavor in the database. The id is 1 by default."""
+    return {
+        'id': flavor.id or 1,
+        'name': flavor.name,
+        'flavorid': flavor.flavorid,
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.memory_mb,
+        'root_gb': flavor.root_gb,
+        'ephemeral_gb': flavor.ephemeral_gb,
+        'swap': flavor.swap,
+    }
 
 
 class SandboxComputes:
-    """The nova-compute of every machine.
+    """The nova-compute of every machine. Thread-safe.
 
-    :ivar silent: names of those that do not report any more.
+    :ivar machines: machines by name.
+    :ivar silent: names of machines without reports.
     """
 
     def __init__(
         self, databases: db.Databases, machines: Sequence[SandboxHost]
     ) -> None:
         self.databases = databases
-        self.machines = {each.name: each for each in machines}
+        self.machines = {machine.name: machine for machine in machines}
         self.silent: set[str] = set()
+        self._reported_at = time.monotonic()
+        # SQLite has one writer. Concurrent builds wait here instead of failing there.
+        self._lock = threading.Lock()
 
     def deploy(self) -> None:
-        """Map the cells and the hosts, make the zones, and start every nova-compute."""
+        """Map the cells and the hosts, create the zones, and start every
+        nova-compute."""
         with self.databases.api.begin() as connection:
             self._map_cells(connection)
-            self._make_zones(connection)
+            self._create_zones(connection)
+
         for cell, engine in self.databases.cells.items():
-            machines = [each for each in self.machines.values() if each.cell == cell]
             with engine.begin() as connection:
-                _insert(
-                    connection, db.services, [self._service(each) for each in machines]
-                )
-                nodes = [self._node(connection, each) for each in machines]
+                services = []
+                nodes = []
+                for machine in self.machines.values():
+                    if machine.cell == cell:
+                        services.append(self._service(machine))
+                        nodes.append(self._node(connection, machine))
+                _insert(connection, db.services, services)
                 _insert(connection, db.compute_nodes, nodes)
 
+    def report_if_due(self, interval: float) -> None:
+        """Report if the last report is at least ``interval`` seconds ago."""
+        now = time.monotonic()
+        if now - self._reported_at >= interval:
+            self._reported_at = now
+            self.report()
+
     def report(self) -> None:
-        """A heartbeat of every nova-compute that has not fallen silent."""
+        """Write a heartbeat of every nova-compute, except silent ones."""
         now = timeutils.utcnow()
         table = db.services
         statement = (
@@ -149,94 +174,94 @@ class SandboxComputes:
         image_properties: Mapping[str, str],
         **values: Any,
     ) -> None:
-        """Run an instance on a machine: write its row, its image properties (as
-        nova-api does) and the host's usage.
+        """Run an instance on a machine: write its row, its image properties and the
+        usage of the host.
 
-        :param values: further columns of the row
+        :param values: further columns of the row.
         """
         machine = self.machines[name]
-        columns = flavor_columns(flavor)
         now = timeutils.utcnow()
         row = {
             'uuid': uuid,
             'host': name,
             'node': name,
-            **{
-                size: columns[size]
-                for size in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')
-            },
-            'instance_type_id': columns['id'],
+            'vcpus': flavor.vcpus,
+            'memory_mb': flavor.memory_mb,
+            'root_gb': flavor.root_gb,
+            'ephemeral_gb': flavor.ephemeral_gb,
+            'instance_type_id': flavor_columns(flavor)['id'],
             'vm_state': 'active',
             'created_at': now,
             'launched_at': now,
             **values,
         }
-        kept = [
-            {'instance_uuid': uuid, 'key': f'{IMAGE}{key}', 'value': value}
-            for key, value in image_properties.items()
-        ]
+        metadata = []
+        for key, value in image_properties.items():
+            metadata.append(
+                {'instance_uuid': uuid, 'key': f'{IMAGE}{key}', 'value': value}
+            )
+
         nodes = db.compute_nodes
-        with self.databases.cells[machine.cell].begin() as connection:
+        engine = self.databases.cells[machine.cell]
+        with self._lock, engine.begin() as connection:
             connection.execute(sa.insert(db.instances).values(row))
-            _insert(connection, db.instance_system_metadata, kept)
+            _insert(connection, db.instance_system_metadata, metadata)
             usage = {**self._usage(connection, machine), 'updated_at': now}
             connection.execute(
                 sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
             )
 
     def save_requests(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> None:
-        """Keep the request of each instance, and the members of its group, as nova-api
-        does."""
-        kept = spec.obj_to_primitive()
+        """Save the request of each instance, and the members of its group, like
+        nova-api."""
+        primitive = spec.obj_to_primitive()
         group = spec.value('instance_group')
         with self.databases.api.begin() as connection:
             for uuid in uuids:
-                own = {**kept, base.DATA: {**kept[base.DATA], 'instance_uuid': uuid}}
-                row = {'instance_uuid': uuid, 'spec': json.dumps(own)}
+                fields = {**primitive[base.DATA], 'instance_uuid': uuid}
+                text = json.dumps({**primitive, base.DATA: fields})
+                row = {'instance_uuid': uuid, 'spec': text}
                 connection.execute(sa.insert(db.request_specs), row)
             if group is not None:
                 _join(connection, group.value('uuid'), uuids)
 
     def _map_cells(self, connection: sa.Connection) -> None:
         files = [(CELL0, 'cell0', 'main')]
-        files += [
-            (stable_uuid('cell', name), name, name) for name in self.databases.cells
-        ]
-        cells = [
-            {
+        for name in self.databases.cells:
+            files.append((stable_uuid('cell', name), name, name))
+
+        cells = []
+        ids = {}
+        for number, (cell_uuid, name, file) in enumerate(files, start=1):
+            ids[name] = number
+            cell = {
                 'id': number,
-                'uuid': uuid,
+                'uuid': cell_uuid,
                 'name': name,
                 'disabled': False,
                 'transport_url': 'none:',
                 'database_connection': self.databases.url(file),
             }
-            for number, (uuid, name, file) in enumerate(files, start=1)
-        ]
+            cells.append(cell)
         _insert(connection, db.cell_mappings, cells)
-        ids = {each['name']: each['id'] for each in cells}
-        hosts = [
-            {'host': x.name, 'cell_id': ids[x.cell]} for x in self.machines.values()
-        ]
+
+        hosts = []
+        for machine in self.machines.values():
+            hosts.append({'host': machine.name, 'cell_id': ids[machine.cell]})
         _insert(connection, db.host_mappings, hosts)
 
-    def _make_zones(self, connection: sa.Connection) -> None:
-        """One aggregate for each zone, with the zone's name."""
-        machines = self.machines.values()
-        for number, zone in enumerate(
-            sorted({x.zone for x in machines if x.zone}), start=1
-        ):
-            aggregate = {
-                'id': number,
-                'uuid': stable_uuid('aggregate', zone),
-                'name': zone,
-            }
+    def _create_zones(self, connection: sa.Connection) -> None:
+        """Create an aggregate for each zone, with the name of the zone."""
+        hosts_in: dict[str, list[str]] = defaultdict(list)
+        for machine in self.machines.values():
+            if machine.zone:
+                hosts_in[machine.zone].append(machine.name)
+
+        for number, zone in enumerate(sorted(hosts_in), start=1):
+            uuid = stable_uuid('aggregate', zone)
+            aggregate = {'id': number, 'uuid': uuid, 'name': zone}
             metadata = {'aggregate_id': number, 'key': AVAILABILITY_ZONE, 'value': zone}
-            hosts = [
-                {'aggregate_id': number, 'host': x.name}
-                for x in machines
-                if x.zone == zone
-            ]
+            hosts = [{'aggregate_id': number, 'host': name} for name in hosts_in[zone]]
             _insert(connection, db.aggregates, [aggregate])
             _insert(connection, db.aggregate_metadata, [metadata])
             _insert(connection, db.aggregate_hosts, hosts)
@@ -256,19 +281,16 @@ class SandboxComputes:
         }
 
     def _node(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
-        ratios = (
-            'cpu_allocation_ratio',
-            'ram_allocation_ratio',
-            'disk_allocation_ratio',
-        )
         return {
             'uuid': machine.uuid,
             'host': machine.name,
             'hypervisor_hostname': machine.name,
             'local_gb': machine.disk_gb,
-            **{
-                name: getattr(machine, name) for name in ('vcpus', 'memory_mb', *ratios)
-            },
+            'vcpus': machine.vcpus,
+            'memory_mb': machine.memory_mb,
+            'cpu_allocation_ratio': machine.cpu_allocation_ratio,
+            'ram_allocation_ratio': machine.ram_allocation_ratio,
+            'disk_allocation_ratio': machine.disk_allocation_ratio,
             'hypervisor_type': 'QEMU',
             'hypervisor_version': 10000000,
             'cpu_info': json.dumps({'arch': 'x86_64'}),
@@ -281,9 +303,9 @@ class SandboxComputes:
         }
 
     def _usage(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
-        """Columns of compute_nodes: sums over all instances of the machine, as
-        nova-compute's audit counts them. Used memory includes what the host keeps for
-        itself, and ``stats`` holds its numbers as texts."""
+        """Columns of ``compute_nodes``: sums over all instances of the machine, as in
+        nova-compute's audit. Used memory includes the memory reserved for the host, and
+        ``stats`` holds numbers as texts."""
         table = db.instances
         statement = sa.select(
             sa.func.count(),
@@ -291,6 +313,7 @@ class SandboxComputes:
             sa.func.total(table.c.memory_mb),
             sa.func.total(table.c.root_gb + table.c.ephemeral_gb),
         ).where(table.c.host == machine.name, table.c.deleted == 0)
+
         servers, vcpus, memory_mb, disk_gb = map(
             int, connection.execute(statement).one()
         )
@@ -314,7 +337,7 @@ class SandboxComputes:
 
 
 def _join(connection: sa.Connection, group: str, uuids: Sequence[str]) -> None:
-    """Make instances members of a group, which is made with its first ones."""
+    """Add instances to a group, which is created with its first members."""
     table = db.instance_groups
     select = sa.select(table.c.id).where(table.c.uuid == group)
     if connection.execute(select).first() is None:
@@ -332,16 +355,16 @@ def _insert(
 
 
 class PlacementRefused(NovaschedError):
-    """For whoever runs the sandbox: Placement does not do what it is asked."""
+    """For the user of the sandbox: Placement refuses a request."""
 
 
 class Providers:
-    """One connection to Placement."""
+    """Creates and reads resource providers and allocations in Placement."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
         self._http = requests.Session()
-        # A proxy of the environment has no business on loopback.
+        # Placement is on loopback, so a proxy of the environment does not apply.
         self._http.trust_env = False
         headers = {'X-Auth-Token': token, 'OpenStack-API-Version': 'placement 1.36'}
         self._http.headers.update(headers)
@@ -350,8 +373,8 @@ class Providers:
         self._http.close()
 
     def register(self, machine: SandboxHost) -> None:
-        """Make a machine's provider, with its inventories and nova's mark, in its
-        zone's aggregate."""
+        """Create the provider of a machine, with its inventories and nova's trait, in
+        the aggregate of its zone."""
         self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
         self.put(machine.uuid, inventories=machine.inventories)
         if machine.zone:
@@ -359,33 +382,35 @@ class Providers:
         self.put(machine.uuid, traits=[os_traits.OWNER_NOVA])
 
     def put(self, provider: str, **part: Any) -> None:
-        """Replace one part of a provider: its inventories, aggregates or traits."""
+        """Replace a part of a provider: inventories, aggregates or traits."""
         path = f'/resource_providers/{provider}/{"".join(part)}'
         generation = self.call('GET', path)['resource_provider_generation']
         self.call('PUT', path, resource_provider_generation=generation, **part)
 
     def allocations(self, consumer: str) -> dict[str, Amounts]:
-        """The amounts that a consumer has, by provider."""
-        held = self.call('GET', f'/allocations/{consumer}')['allocations']
-        return {provider: each['resources'] for provider, each in held.items()}
+        """The allocations of a consumer, by provider."""
+        answer = self.call('GET', f'/allocations/{consumer}')
+        amounts = {}
+        for provider, allocation in answer['allocations'].items():
+            amounts[provider] = allocation['resources']
+        return amounts
 
     def usages(self, provider: str) -> Amounts:
-        """The amounts taken from a provider, by class of its inventory."""
-        return dict(
-            self.call('GET', f'/resource_providers/{provider}/usages')['usages']
-        )
+        """The amounts in use on a provider, by resource class of its inventories."""
+        answer = self.call('GET', f'/resource_providers/{provider}/usages')
+        return dict(answer['usages'])
 
     def call(self, method: str, path: str, **body: Any) -> Any:
-        """One request; the answer is its JSON, None for an empty one.
+        """Send a request, and return the JSON of the answer; None for an empty answer.
 
-        :raises PlacementRefused: Placement cannot be reached or answers with an error
+        :raises PlacementRefused: Placement does not answer, or answers with an error.
         """
+        url = self._url + path
         try:
-            response = self._http.request(
-                method, self._url + path, json=body or None, timeout=60
-            )
+            response = self._http.request(method, url, json=body or None, timeout=60)
         except requests.RequestException as error:
             raise PlacementRefused(f'{method} {path}: {error}') from None
+
         if not response.ok:
             raise PlacementRefused(
                 f'{method} {path}: {response.status_code} {response.text}'

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's databases as SQLite files, with the tables and columns that a scheduler reads.
+"""nova's databases as SQLite files, with the tables and columns of a scheduler.
 
-Names, types and the columns of soft deletion are those of nova 34.0.0. The API database
-has no soft deletion; in the others, a row is there while ``deleted`` is 0.
+Names and types of columns follow nova 34.0.0. The API database has no soft deletion. In
+all further databases, ``deleted`` is 0 for an existing row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ from typing import Any
 import sqlalchemy as sa
 
 LOCK_TIMEOUT = 30
-"""Seconds for which a writer waits while another one commits."""
+"""Seconds for which a writer waits for the commit of another writer."""
 
 api = sa.MetaData()
 main = sa.MetaData()
 
 
 def _of(kind: Any) -> Callable[..., sa.Column[Any]]:
-    """A function that makes columns of a type."""
+    """A function that creates columns of a type."""
     return lambda name, **options: sa.Column(name, kind, **options)
 
 
@@ -33,7 +33,7 @@ _uuid = _of(sa.String(36))
 
 
 def _common() -> list[sa.Column[Any]]:
-    """Columns that every table has."""
+    """Columns of every table."""
     return [_time('created_at'), _time('updated_at'), _number('id', primary_key=True)]
 
 
@@ -237,8 +237,10 @@ instance_system_metadata = sa.Table(
 
 
 class Databases:
-    """Files in one folder, with their tables: ``api``, ``main`` (which nova calls
-    cell0), and the cells."""
+    """SQLite files in a folder: ``api``, ``main`` (nova's cell0), and the cells.
+
+    :ivar cells: engines by name of the cell.
+    """
 
     def __init__(self, folder: Path, cells: Sequence[str]) -> None:
         self.folder = folder
@@ -249,17 +251,15 @@ class Databases:
         }
 
     def url(self, name: str) -> str:
-        """The connection URL of a file, for nova.conf and for the cell mappings.
-
-        It carries SQLite's own timeout, so that any process that opens the file waits
-        for a lock instead of failing.
-        """
+        """The connection URL of a file, for nova.conf and for the cell mappings."""
+        # With the timeout in the URL, every process waits for a lock instead of
+        # failing.
         query = {'timeout': str(LOCK_TIMEOUT)}
         path = str(self.folder / f'{name}.sqlite')
         return sa.URL.create('sqlite', database=path, query=query).render_as_string()
 
     def close(self) -> None:
-        """Close every connection; the files stay."""
+        """Close all connections; the files stay."""
         for engine in (self.api, self.main, *self.cells.values()):
             engine.dispose()
 
@@ -271,8 +271,9 @@ class Databases:
 
 
 def _prepare(connection: Any, _record: object) -> None:
-    """Write-ahead logging stays with the file: readers then see the last commit while
-    somebody writes, where they would find the file locked. Nothing has to survive a
-    loss of power, so no write waits for the disk."""
+    """Set the journal mode of a file, and the synchronisation of a connection."""
+    # With write-ahead logging, readers see the last commit during a write; otherwise
+    # the file would be locked. The files need not survive a loss of power, so no write
+    # waits for the disk.
     for pragma in ('journal_mode = WAL', 'synchronous = OFF'):
         connection.execute(f'PRAGMA {pragma}').close()
