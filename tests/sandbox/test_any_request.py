@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a request says, it is answered, and Placement's books agree with the
-answer."""
+"""Any request gets an answer, and Placement agrees with the answer."""
 
 from importlib.metadata import entry_points
 
@@ -17,8 +16,10 @@ from novasched.tools.sandbox.computes import SandboxHost
 from tests.lab import request_keys
 
 MACHINES = [
-    SandboxHost(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}')
-    for n in range(4)
+    SandboxHost('host0', cell='cell0'),
+    SandboxHost('host1', zone='az1', cell='cell1'),
+    SandboxHost('host2', cell='cell0'),
+    SandboxHost('host3', zone='az1', cell='cell1'),
 ]
 METADATA = {
     'max_io_ops_per_host': 'few',
@@ -68,16 +69,15 @@ text = word | st.text(max_size=12)
 
 @pytest.fixture(scope='module')
 def everything():
-    """A cloud in which every filter is enabled that does not want a host to itself, and
-    the aggregate of a zone says strange things. Some of the requests find a host in
-    it."""
+    """A cloud with every filter except the Exact ones, and with strange metadata on the
+    aggregate of a zone. At least one request finds a host."""
     every = sorted(entry_points(group='novasched.filters').names)
     names = [name for name in every if not name.startswith('Exact')]
     options = {'enabled_filters': ','.join(names), 'max_instances_per_host': 10**6}
     with Sandbox(MACHINES, {'filter_scheduler': options}) as cloud:
-        rows = [
-            {'aggregate_id': 1, 'key': key, 'value': METADATA[key]} for key in METADATA
-        ]
+        rows = []
+        for key, value in METADATA.items():
+            rows.append({'aggregate_id': 1, 'key': key, 'value': value})
         with cloud.databases.api.begin() as connection:
             connection.execute(sa.insert(tables.aggregate_metadata), rows)
         placed = []
@@ -119,8 +119,8 @@ def test_any_request(
     zone,
     names,
 ):
-    """It gets hosts, a refusal or a clear error; what is allocated is what was
-    answered, no error is logged, and the next request is served."""
+    """A request gets hosts, a refusal or a clear error. Allocations match the answers,
+    no error is logged, and the next request is served."""
     cloud, placed, problems = everything
     flavor = Flavor('f', 'f', 1, vcpus, memory_mb, extra_specs=extra_specs)
     group = cloud.group(policy, **rules) if policy else None
@@ -134,7 +134,9 @@ def test_any_request(
             raise
     known = [*problems]
     problems[:] = cloud.problems()
+
     assert problems == known
+
     for boot in cloud.boots:
         for server in boot.servers:
             cloud.placement.call('DELETE', f'/allocations/{server.uuid}')

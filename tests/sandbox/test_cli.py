@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from operator import itemgetter
 
 import pytest
 
@@ -16,15 +18,13 @@ from novasched.tools.sandbox.cloud import SANDBOX_NAME, Sandbox
 
 
 def report_of(capsys, *arguments, status=0):
-    """The report of the command, which is run in this process and ends with that
-    status."""
+    """The JSON report of the command, run in this process with an expected status."""
     assert novaschedctl.main(['sandbox', '--format', 'json', *arguments]) == status
     return json.loads(capsys.readouterr().out)
 
 
 def test_report(capsys, tmp_path, monkeypatch):
-    """The parts of the JSON report agree with each other, and no file is left
-    behind."""
+    """The parts of the JSON report agree, and no file is left behind."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     report = report_of(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
     assert report['summary']['confirmed'] is True
@@ -32,29 +32,30 @@ def test_report(capsys, tmp_path, monkeypatch):
     assert report['summary']['placed'] == 12 == len(report['servers'])
     assert report['summary']['requests'] == 3
     assert report['summary']['refused'] == 0
+
+    placed = Counter(map(itemgetter('host'), report['servers']))
     for host in report['hosts']:
-        placed = [x for x in report['servers'] if x['host'] == host['name']]
-        assert host['servers'] == len(placed)
-        assert host['used']['VCPU'] == 4 * len(placed)
-        assert all(
-            host['used'][name] <= host['capacity'][name] for name in host['used']
-        )
+        assert host['servers'] == placed[host['name']]
+        assert host['used']['VCPU'] == 4 * placed[host['name']]
+        for name, used in host['used'].items():
+            assert used <= host['capacity'][name]
+
     assert list(tmp_path.iterdir()) == []
 
 
 def test_refusals_are_no_failure(capsys):
-    """Eight servers that must not meet on five hosts: three are refused, exit status
-    0."""
+    """Eight servers in an anti-affinity group on five hosts: three refusals, exit
+    status 0."""
     report = report_of(capsys, '--hosts', '5', '--servers', '8', '--anti-affinity')
-    assert [host['servers'] for host in report['hosts']] == [1] * 5
+    assert [*map(itemgetter('servers'), report['hosts'])] == [1] * 5
     fault = 'No valid host was found. There are not enough hosts available.'
     assert report['refusals'] == [{'fault': fault, 'servers': 3}]
 
 
 def test_seed(capsys):
-    """A seed says which hosts there are and what is asked for in which order. Hosts of
-    equal weight are Placement's to order, and it may do so in another way each time;
-    all servers of an affinity group share one, of the zone that is asked for."""
+    """A seed determines hosts, sizes and order. The order of equal hosts is Placement's
+    and may vary. All servers of an affinity group share a host of the requested
+    zone."""
     flavors = ('--flavor', '1,512,1', '--flavor', '2,1024,2')
     arguments = (
         '--hosts',
@@ -69,36 +70,40 @@ def test_seed(capsys):
     described = []
     for seed in '778':
         report = report_of(capsys, *arguments, '--seed', seed)
-        (used,) = [host for host in report['hosts'] if host['servers']]
+        (used,) = filter(itemgetter('servers'), report['hosts'])
         assert (used['zone'], used['servers']) == ('az01', 6)
-        hosts = [(host['name'], host['capacity']) for host in report['hosts']]
-        described.append(
-            (hosts, [(each['uuid'], each['flavor']) for each in report['servers']])
-        )
+        hosts = [*map(itemgetter('name', 'capacity'), report['hosts'])]
+        servers = [*map(itemgetter('uuid', 'flavor'), report['servers'])]
+        described.append((hosts, servers))
     first, again, other = described
+
     assert first == again
     assert first != other
 
 
 def test_table_in_80_columns(capsys, monkeypatch):
-    """Without a terminal there is no progress bar, and no line is wider than 80."""
+    """Without a terminal there is no progress bar, and no line is wider than 80
+    columns."""
     monkeypatch.setenv('COLUMNS', '80')
     more_than_half = f'1,{max(tour.CORES) * tour.MEMORY_MB_PER_CORE // 2 + 1},1'
     arguments = ('--hosts', '3', '--servers', '4', '--flavor', more_than_half)
+
     assert novaschedctl.main(['sandbox', *arguments]) == 0
+
     output = capsys.readouterr().out
     assert '\x1b' not in output
     assert 'Booting' not in output
+
     lines = output.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[2:5]] == ['host1', 'host2', 'host3']
-    assert [line for line in lines if 'refused: No valid host was found.' in line]
+    assert 'refused: No valid host was found.' in output
     assert lines[-2].startswith('Confirmed by Placement: ')
     assert 'median' in lines[-1]
 
 
 def test_mismatch(capsys, monkeypatch):
-    """An allocation that is lost before the books are read: exit status 1, and why."""
+    """A lost allocation is a problem: exit status 1, with the server in the report."""
 
     class Losing(Sandbox):
         def problems(self):
@@ -115,7 +120,7 @@ def test_mismatch(capsys, monkeypatch):
     ('number', 'status'), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )
 def test_interrupted(tmp_path, number, status):
-    """A signal in the midst of it ends the program without traceback or remains."""
+    """A signal ends the command without a traceback, and no file is left behind."""
     arguments = ('sandbox', '--verbose', '--servers', '1000')
 
     def listen():
@@ -130,10 +135,11 @@ def test_interrupted(tmp_path, number, status):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        next(line for line in process.stderr if 'Selected host' in line)
+        assert any('Selected host' in line for line in process.stderr)
         assert list(tmp_path.glob(f'{SANDBOX_NAME}-*'))
         process.send_signal(number)
         _, error = process.communicate(timeout=30)
+
     assert process.returncode == status
     assert 'Traceback' not in error
     assert list(tmp_path.iterdir()) == []

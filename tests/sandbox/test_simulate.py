@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import ExitStack, closing
+from operator import itemgetter
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -138,19 +139,24 @@ def stock(cloud, name, **inventories):
 def simulate(cloud, capsys, *arguments):
     """The JSON report of the command. No database changes, including Placement's."""
     shown = [*cloud.configuration, '--format', 'json']
+    paths = sorted(cloud.databases.folder.glob('*.sqlite'))
+    assert cloud.databases.folder / 'placement.sqlite' in paths
     with ExitStack() as stack:
-        paths = sorted(cloud.databases.folder.glob('*.sqlite'))
-        assert 'placement.sqlite' in {path.name for path in paths}
-        bases = [stack.enter_context(closing(sqlite3.connect(path))) for path in paths]
-        versions = [[base.execute('pragma data_version').fetchone() for base in bases]]
+        bases = []
+        for path in paths:
+            bases.append(stack.enter_context(closing(sqlite3.connect(path))))
+        versions = [[*map(data_version, bases)]]
         assert novaschedctl.main(['simulate', *arguments, *shown]) == 0
-        versions.append(
-            [base.execute('pragma data_version').fetchone() for base in bases]
-        )
+        versions.append([*map(data_version, bases)])
 
     assert versions[0] == versions[1]
 
     return json.loads(capsys.readouterr().out)
+
+
+def data_version(base):
+    """A number that changes with each commit of another connection."""
+    return base.execute('pragma data_version').fetchone()
 
 
 def refusal_of(capsys, *arguments):
@@ -200,12 +206,9 @@ def test_where_it_would_go(cloud, capsys):
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
     said = simulate(cloud, capsys, 'boot', '--vcpus', '1', '--ram', '64', *packs)
     (other,) = said['record']['result']['hosts']
-    free = {
-        name: each.memory_mb - each.reserved_memory_mb
-        for name, each in cloud.computes.machines.items()
-    }
-
-    assert free[host] > free[other]
+    machines = cloud.computes.machines
+    memory_mb = machines[host].capacity['MEMORY_MB']
+    assert memory_mb > machines[other].capacity['MEMORY_MB']
 
 
 def test_the_same_seed(cloud, capsys, tmp_path):
@@ -358,7 +361,7 @@ def test_replays(cloud, capsys, decisions, tmp_path):
 
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-1', '--probe', 'small')
     said = simulate(cloud, capsys, 'replay', decisions, *packs)
-    assert [each['name'] for each in said['runs']] == ['as it is', 'changed']
+    assert [*map(itemgetter('name'), said['runs'])] == ['as it is', 'changed']
     assert said['skipped'] == {}
 
     reader = RecordReader(decisions)

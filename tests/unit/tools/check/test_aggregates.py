@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's host aggregates beside Placement's: what is said of each difference."""
+"""Compares nova's host aggregates with Placement's: the finding on each difference."""
 
 import pytest
 
@@ -17,7 +17,7 @@ NODES = {
     'c': {'node-c'},
     'ironic': {'node-1', 'node-2'},
 }
-EVERY = {uuid for uuids in NODES.values() for uuid in uuids}
+EVERY = set().union(*NODES.values())
 
 
 def said(
@@ -30,24 +30,30 @@ def said(
     nodes=NODES,
     **of_hosts,
 ):
-    """The findings on one aggregate: (level, subject), and all texts."""
+    """The findings on an aggregate: (level, subject), and the texts joined."""
     uuid = 'uuid-1'
     nova = NovaAggregates(
         {uuid: Aggregate(1, uuid, name, metadata)}, {uuid: hosts}, nodes, **of_hosts
     )
-    found = compare(
+    providers_there = [*map(ResourceProvider, members.keys(), members.values())]
+    findings = compare(
         nova,
-        {uuid: [ResourceProvider(each, root) for each, root in members.items()]},
-        lambda: [ResourceProvider(each, each) for each in providers],
+        {uuid: providers_there},
+        lambda: map(ResourceProvider, providers, providers),
         Settings(**(settings or {})),
     )
-    rows = [*found]
-    return [(str(x.level), x.subject) for x in rows], '\n'.join(x.text for x in rows)
+
+    subjects = []
+    texts = []
+    for finding in findings:
+        subjects.append((str(finding.level), finding.subject))
+        texts.append(finding.text)
+    return subjects, '\n'.join(texts)
 
 
 def roots(*uuids):
     """Providers without a parent."""
-    return {each: each for each in uuids}
+    return dict(zip(uuids, uuids, strict=True))
 
 
 FINE = [('ok', 'members')]
@@ -77,7 +83,7 @@ SEGMENTS = 'query_placement_for_routed_network_aggregates'
     ],
 )
 def test_members(hosts, members, expected):
-    """Each difference is told both ways, and what is no host's provider is none."""
+    """Each difference is found in both directions. Providers of no host are ignored."""
     found, text = said(ZONE, hosts, members)
     assert found == ([('error', ZONES)] if expected else FINE)
     assert expected in text
@@ -118,14 +124,15 @@ def test_members(hosts, members, expected):
     ],
 )
 def test_who_asks_for_the_aggregate(metadata, settings, expected):
-    """It is an error if an enabled option has Placement asked for it."""
+    """A difference is an error if an enabled option makes Placement use the
+    aggregate."""
     for members in ({}, roots('node-a', 'node-b')):
         found, _ = said(metadata, {'a'}, members, settings=settings)
         assert found == expected
 
 
 def test_aggregates_of_neutron():
-    """Those of segments are known by the names that Neutron gives them."""
+    """Aggregates of segments are recognised by the names from Neutron."""
     name = 'Neutron segment id 7b4e'
     assert said({}, {'a'}, {}, name)[0] == [('warning', 'other aggregates')]
     found, _ = said({}, {'a'}, {}, name, settings={SEGMENTS: True})
@@ -133,7 +140,7 @@ def test_aggregates_of_neutron():
 
 
 def test_who_mends_it():
-    """nova-manage adds members and takes none out."""
+    """nova-manage adds members and removes no member."""
     _, missing = said(ZONE, {'a'}, {})
     _, foreign = said(ZONE, set(), roots('node-a'))
     assert missing.endswith(': run nova-manage placement sync_aggregates')
@@ -150,21 +157,20 @@ def test_who_mends_it():
     ],
 )
 def test_hosts_that_cannot_be_members(hosts, of_hosts, providers, subject):
-    """They are told apart, with who must act first."""
+    """Hosts without a cell, node or provider are found apart, each with a remedy."""
     found, text = said(ZONE, hosts, {}, providers=providers, **of_hosts)
     assert found == [('warning', subject)]
     assert text.startswith(f'1 ({", ".join(hosts)}): ')
 
 
 def test_hosts_that_are_not_compared():
-    """Nothing is said of members in cells that do not answer, nor of those that are
-    disabled."""
+    """Hosts in disabled cells and in cells without an answer are not compared."""
     found, _ = said(ZONE, {'far', 'off'}, {}, unread={'far'}, disabled={'off'})
     assert found == [('note', 'hosts of other cells'), *FINE]
 
 
 def test_hosts_of_several_compute_nodes():
-    """Each node is a member; the command that mends others ends at such a host."""
+    """Each node is a member. nova-manage ends at a host with several nodes."""
     both = roots('node-1', 'node-2')
     assert said(ZONE, {'ironic'}, both)[0] == FINE
     several = ('warning', 'hosts of several compute nodes')
@@ -174,15 +180,17 @@ def test_hosts_of_several_compute_nodes():
 
 
 def test_many_hosts():
-    """They are counted, and a few are named. Nobody is asked for all providers without
-    need."""
+    """A finding counts all hosts and names a few. Without a missing member, Placement
+    is not asked for all providers."""
     nodes = {f'h{number:02}': {f'node-{number}'} for number in range(12)}
-    known = [uuid for uuids in nodes.values() for uuid in uuids]
+    known = set().union(*nodes.values())
     _, text = said(ZONE, set(nodes), {}, nodes=nodes, providers=known)
+
     assert (
         ' 12 (h00 of agg, h01 of agg, h02 of agg, h03 of agg, h04 of agg, ...), '
         in text
     )
+
     nova = NovaAggregates({'u': Aggregate(1, 'u', 'agg')}, {'u': {'h01'}}, nodes)
     [fine] = compare(
         nova, {'u': [ResourceProvider('node-1', 'node-1')]}, pytest.fail, Settings()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names and the values in a nova.conf tell, what differs from nova-scheduler,
-which plugins load, and who does not answer."""
+"""Findings on names and values in nova.conf, on differences from nova-scheduler, on
+plugins, and on timeouts."""
 
 import sys
 import threading
@@ -16,7 +16,8 @@ from tests.unit.own_process import a_process_of_its_own  # noqa: F401  (a fixtur
 
 @pytest.fixture
 def load(tmp_path):
-    """The options in a nova.conf of a text, and what is written there."""
+    """Load a nova.conf with a text; returns the configuration and the written
+    options."""
 
     def _load(text):
         (tmp_path / 'nova.conf').write_text(text)
@@ -27,7 +28,7 @@ def load(tmp_path):
 
 @pytest.fixture
 def read(load):
-    """What checks read of a nova.conf of this text."""
+    """The input of the checks for a nova.conf with a text."""
 
     def _read(text):
         conf, _ = load(text)
@@ -39,6 +40,11 @@ def read(load):
 
 OLD = '. novasched still reads the old name, recent releases of nova do not'
 OTHERS = 'ok other options: {} options of other services are not checked'
+
+
+def subjects_of(findings):
+    """Level and subject of each finding, in one text."""
+    return ', '.join(f'{finding.level} {finding.subject}' for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ OTHERS = 'ok other options: {} options of other services are not checked'
     ],
 )
 def test_names(load, text, found):
-    """The scheduler's own groups are known to the last name; of others', names are
+    """Unknown names in groups of the scheduler are found; options of other services are
     counted."""
     _, written = load(text)
     findings = options.check_names(written, options.known_options(written))
@@ -134,8 +140,8 @@ def test_names(load, text, found):
     ],
 )
 def test_values(load, text, subject, why):
-    """A bad value is told, whoever declares the option, and its default stands in for
-    it."""
+    """An invalid value is found for options of all libraries, and replaced by the
+    default."""
     conf, written = load(text)
     all_known = options.known_options(written)
     [found] = options.check_values(conf, written, all_known)
@@ -154,11 +160,11 @@ def test_values(load, text, subject, why):
     ],
 )
 def test_values_together(load, down_time, metrics, subjects):
-    """What is taken in part, or in another size, is told."""
+    """Ignored and corrected values are found."""
     text = f'[DEFAULT]\nservice_down_time = {down_time}\n[metrics]\nweight_setting = {metrics}'
     conf, written = load(text)
     found = differences.check_together(loading.settings(conf), written)
-    assert [each.subject for each in found] == subjects
+    assert [finding.subject for finding in found] == subjects
 
 
 @pytest.mark.parametrize(
@@ -171,8 +177,7 @@ def test_values_together(load, down_time, metrics, subjects):
     ],
 )
 def test_what_ends_the_reading(load, text, why):
-    """A broken line, and a value that is read at once: what may be a password is not
-    quoted."""
+    """An error does not quote the broken line or value, which may be a password."""
     with pytest.raises(options.UnreadableFile) as caught:
         load(text)
     assert why in str(caught.value)
@@ -193,8 +198,8 @@ def test_folders_come_after_files(tmp_path):
 
 
 def test_folders_of_the_daemon(tmp_path, monkeypatch):
-    """They are read where none is named, before files that are named, and told like
-    these."""
+    """The daemon's default folders are read before named files, and their values are
+    checked."""
     monkeypatch.setenv('HOME', str(tmp_path))
     file = tmp_path / 'any.conf'
     folder = tmp_path / '.nova' / 'novasched.conf.d'
@@ -202,10 +207,13 @@ def test_folders_of_the_daemon(tmp_path, monkeypatch):
     file.write_text('[scheduler]\nmax_attempts = 2')
     (folder / 'a.conf').write_text('[scheduler]\nmax_attempts = 1\nworkers = many')
     conf, written = options.load([str(file)], [])
+
     assert written['scheduler'] == {'max_attempts': ['1', '2'], 'workers': ['many']}
     assert conf.scheduler.max_attempts == 2
+
     [found] = options.check_values(conf, written, options.known_options(written))
     assert found.subject == '[scheduler] workers'
+
     (folder.parent / 'nova.conf').write_text('[scheduler]\nmax_attempts = 3\n')
     conf, written = options.load([], [])
     assert written['scheduler']['max_attempts'] == ['3', '1']
@@ -237,9 +245,8 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
     ],
 )
 def test_differences(read, text, found):
-    """One finding for each option that means something else here."""
-    findings = differences.check_differences(read(text))
-    assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
+    """A finding for each option with another meaning than in nova-scheduler."""
+    assert subjects_of(differences.check_differences(read(text))) == found
 
 
 @pytest.mark.parametrize(
@@ -267,16 +274,16 @@ def test_differences(read, text, found):
     ],
 )
 def test_options_of_others(load, text, found):
-    """Those that are on, and change what a scheduler's choice is worth, or who sees
-    it."""
+    """A finding for each enabled option of another service with an effect on a
+    scheduler's choice."""
     conf, written = load(text)
     findings = differences.check_others_options(written, loading.service_settings(conf))
-    assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
+    assert subjects_of(findings) == found
 
 
 def test_plugins(read, tmp_path, monkeypatch):
-    """Each is judged alone; what does not load names the reason. One that exits ends
-    neither the check nor the plugins after it."""
+    """Each plugin is loaded alone, and a failure has its reason. After a plugin that
+    exits, the check goes on."""
     (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     settings = read(
@@ -288,17 +295,19 @@ def test_plugins(read, tmp_path, monkeypatch):
         '[scheduler]\ndriver = fake_scheduler\n'
     )
     found = list(inspection.check_plugins(settings))
-    assert [(str(each.level), each.subject) for each in found] == [
-        ('error', 'available filter no.such.module'),
-        ('ok', 'filter ComputeFilter'),
-        ('error', 'filter NoSuchFilter'),
-        ('error', 'filter TrustedFilter'),
-        ('ok', 'filter ImagePropertiesFilter'),
-        ('ok', 'weigher nova.scheduler.weights.ram.RAMWeigher'),
-        ('error', 'weigher leaving.Weigher'),
-        ('error', 'weigher no.Weigher'),
-        ('error', 'driver fake_scheduler'),
+
+    assert subjects_of(found).split(', ') == [
+        'error available filter no.such.module',
+        'ok filter ComputeFilter',
+        'error filter NoSuchFilter',
+        'error filter TrustedFilter',
+        'ok filter ImagePropertiesFilter',
+        'ok weigher nova.scheduler.weights.ram.RAMWeigher',
+        'error weigher leaving.Weigher',
+        'error weigher no.Weigher',
+        'error driver fake_scheduler',
     ]
+
     texts = {each.subject: each.text for each in found}
     assert 'ModuleNotFoundError' in texts['available filter no.such.module']
     assert 'attestation' in texts['filter TrustedFilter']
@@ -307,7 +316,8 @@ def test_plugins(read, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(('there', 'level'), [(True, 'ok'), (False, 'error')])
 def test_libraries_for_traces(read, monkeypatch, there, level):
-    """Where traces are wanted they load, or it is said what to install."""
+    """If traces are enabled, missing libraries are an error with the command to install
+    them."""
     if not there:
         monkeypatch.delitem(sys.modules, 'novasched.observe.tracing', raising=False)
         monkeypatch.setitem(sys.modules, 'opentelemetry', None)
@@ -319,7 +329,7 @@ def test_libraries_for_traces(read, monkeypatch, there, level):
 
 
 def test_the_page(read):
-    """It is told before the switch where it can be shown, and where it cannot."""
+    """The page needs metrics_bind."""
     assert [*inspection.check_page(read(''))] == []
     for bind, level in (('', 'error'), ('metrics_bind = 127.0.0.1:9105', 'ok')):
         [found] = inspection.check_page(read(f'[novasched]\npage = true\n{bind}'))
@@ -331,8 +341,7 @@ def a_finding(text):
 
 
 def test_answers():
-    """All findings are there in order; silence and failures are errors beside the
-    others."""
+    """Findings keep the order of the questions. Timeouts and failures add errors."""
     forever = threading.Event()
 
     def silent():
@@ -346,13 +355,15 @@ def test_answers():
     def leaving():
         sys.exit('enough')
 
-    asked = [
-        Question('subject', ask, area='area') for ask in (silent, failing, leaving)
-    ]
-    found = answers(
-        [*asked, Question('subject', lambda: [a_finding('last')], area='area')], 0.3
-    )
+    def quick():
+        return [a_finding('last')]
+
+    questions = []
+    for ask in (silent, failing, leaving, quick):
+        questions.append(Question('subject', ask, area='area'))
+    found = answers(questions, 0.3)
     forever.set()
+
     assert {each.area for each in found} == {'area'}
     assert [(str(each.level), each.text) for each in found] == [
         ('ok', 'first'),

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of files that novasched does not read: nova-scheduler's and
-Placement's."""
+"""Findings on files that novasched does not read: nova-scheduler's and Placement's."""
 
 import pytest
 
@@ -17,8 +16,7 @@ SECRET = 'a-word-that-nobody-may-read'
 
 @pytest.fixture
 def beside(tmp_path):
-    """What is said of files beside a nova.conf of this text: [(level, name of the file,
-    text)]."""
+    """The findings on files beside a nova.conf: [(level, name of the file, text)]."""
 
     def _beside(text, files, further=()):
         nova_conf = tmp_path / 'nova.conf'
@@ -32,10 +30,11 @@ def beside(tmp_path):
         found = check_nova_scheduler_files(
             options.files_read(named, []), written, known
         )
-        return [
-            (str(each.level), each.subject.rpartition('/')[2], each.text)
-            for each in found
-        ]
+        rows = []
+        for finding in found:
+            name = finding.subject.rpartition('/')[2]
+            rows.append((str(finding.level), name, finding.text))
+        return rows
 
     return _beside
 
@@ -72,8 +71,8 @@ FILTERS = '[filter_scheduler]\navailable_filters = {}\n'
     ],
 )
 def test_what_would_be_lost(beside, ours, theirs, lost):
-    """Options of a scheduler that have another value in what is read here, by their
-    names."""
+    """The finding names options of a scheduler with a different value in the files of
+    novasched."""
     for path, name, argument in (
         (CONF, CONF, '--config-file'),
         (f'{FOLDER}/a.conf', FOLDER, '--config-dir'),
@@ -88,7 +87,7 @@ def test_what_would_be_lost(beside, ours, theirs, lost):
 
 
 def test_files_that_are_read(beside):
-    """Nothing is said of one that is given to novasched, nor where there is none."""
+    """Files of novasched, and missing files, have no finding."""
     theirs = {CONF: '[scheduler]\nmax_attempts = 5'}
     assert beside('', {}) == []
     assert beside('', theirs, further=theirs) == []
@@ -96,8 +95,7 @@ def test_files_that_are_read(beside):
 
 
 def test_links(tmp_path):
-    """What lies beside a link counts, and not what lies beside the file that it leads
-    to."""
+    """The folder of a link counts, not the folder of the link's target."""
     place = tmp_path / 'etc'
     place.mkdir()
     (place / 'nova.conf').symlink_to(tmp_path / 'nova.conf')
@@ -105,15 +103,16 @@ def test_links(tmp_path):
     (tmp_path / CONF).touch()
     (tmp_path / 'read.conf').touch()
     linked = [str(place / 'nova.conf')]
-    assert [x.subject for x in check_nova_scheduler_files(linked, {}, {})] == [
-        str(place / CONF)
-    ]
+
+    [finding] = check_nova_scheduler_files(linked, {}, {})
+    assert finding.subject == str(place / CONF)
+
     read = [*linked, str(place / CONF)]
     assert [*check_nova_scheduler_files(read, {}, {})] == []
 
 
 def test_a_file_that_cannot_be_read(beside):
-    """It is said, and its broken line is not quoted."""
+    """The finding does not quote the broken line."""
     [(level, _, text)] = beside('', {CONF: SECRET})
     assert level == 'warning'
     assert ', line 1: ' in text
@@ -159,8 +158,7 @@ URL = '[placement_database]\nconnection = {}://placement:x@db/placement\n'
     ],
 )
 def test_options_of_placement(tmp_path, text, found):
-    """What makes it offer too little, or what it then refuses; the last value
-    counts."""
+    """Options with too few or unusable candidates are found; the last value counts."""
     path = tmp_path / 'placement.conf'
     path.write_text(text)
     findings = check_placement_conf([str(path)], Settings())
@@ -169,8 +167,8 @@ def test_options_of_placement(tmp_path, text, found):
 
 
 def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
-    """Then it is said what to look at there. One that is found by itself need not be
-    readable."""
+    """Without a readable placement.conf, the finding names the options to check on
+    Placement's machine."""
     monkeypatch.setenv('HOME', str(tmp_path))
     places = 'novasched.tools.check.other_files.cfg.find_config_files'
     broken = tmp_path / 'placement.conf'
@@ -185,6 +183,6 @@ def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
 
 
 def test_placement_conf_that_is_named(tmp_path):
-    """One that is not there is a wrong argument."""
+    """A named file that does not exist is an error of the command line."""
     with pytest.raises(options.NoFile):
         list(check_placement_conf([str(tmp_path / 'none')], Settings()))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions without a claim, why they are not those that were recorded, and reports of
-it."""
+"""Decisions without claims, reasons for differences from recorded hosts, and
+reports."""
 
 import json
 
@@ -45,7 +45,7 @@ def a_shadow(*hosts, offered=None, **settings):
 
 
 def test_nothing_is_claimed_and_nothing_remembered():
-    """The same request gets the same answer, as if it were the first one."""
+    """A repeated request gets the same answer, and claims nothing."""
     shadow = a_shadow(A, B)
     assert [shadow.decide(a_request()).hosts for _ in range(3)] == [('a',)] * 3
     assert shadow.driver.parts.placement.allocations == {}
@@ -91,14 +91,14 @@ def test_nothing_is_claimed_and_nothing_remembered():
     ],
 )
 def test_why(recorded, request_, difference):
-    """What is different, and the first reason on the way of the recorded host."""
+    """The difference has the first reason against the recorded host."""
     decision = a_shadow(*HOSTS, offered=(A, B, TWIN, BUSY)).decide(request_)
     found = compare(recorded, decision)
     assert (found and (found.recorded, found.ours, found.why)) == difference
 
 
 def test_no_candidate():
-    """A refusal by Placement is told in its place."""
+    """A refusal by Placement is the reason of the difference."""
     shadow = a_shadow(A)
     shadow.driver.parts.placement.free.by_provider.clear()
     decision = shadow.decide(a_request())
@@ -125,8 +125,8 @@ RESULTS = [SAME, DIFFERENT, HALF, UNKNOWN, FAILED]
 
 
 def test_counts():
-    """Every request is compared, unknown or failed; what is compared is the same or
-    different. All is well without a difference and a failure."""
+    """Each request counts once as compared, unknown or failed. Results are the same
+    without a difference or a failure."""
     assert count_results(RESULTS) == {
         'requests': 5,
         'compared': 2,
@@ -141,14 +141,13 @@ def test_counts():
 
 
 def test_reports():
-    """Each request that is not the same has a line with its reason; half requests are
-    named. For scripts there is JSON."""
+    """The table has a row with a reason for each request without the same answer, and
+    names missing fields. JSON has all requests."""
     lines = as_table(RESULTS).splitlines()
-    cells = [
-        [cell.strip() for cell in line.split('|')[1:-1]]
-        for line in lines
-        if '|' in line
-    ]
+    cells = []
+    for line in lines:
+        if '|' in line:
+            cells.append([cell.strip() for cell in line.split('|')[1:-1]])
     assert cells[1:] == [
         ['2', 's', 'a', 'b', 'RAMWeigher'],
         ['3', 's', 'a', 'b', 'half'],
@@ -160,6 +159,7 @@ def test_reports():
         as_table([SAME])
         == '1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.'
     )
+
     found = json.loads(as_json([HALF]))
     assert found['counts']['unknown'] == 1
     assert found['requests'][0]['difference']['why'] == 'RAMWeigher'

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded messages, as they are read from a file; and requests rebuilt from
-notifications, beside the calls that these were about.
+"""Requests read from recorded messages, and requests rebuilt from notifications.
 
-The payloads are ours, which the functional tests compare with nova's field by field.
+The notifications are novasched's own; functional tests compare them with nova's.
 """
 
 import json
@@ -65,7 +64,7 @@ TOLD_BY_VERSIONED = (
 
 
 def called(spec):
-    """The request that a call with these fields makes."""
+    """The request of a call with these fields."""
     arguments = decoded({'spec_obj': primitive('RequestSpec', '1.15', **spec)})
     return decode.request(
         versions.read(arguments), Serializer().deserialize_context(CALLER)
@@ -91,19 +90,16 @@ FORMS = {
 @pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize('spec', SPECS.values(), ids=SPECS)
 def test_recorded_calls(spec, form):
-    """What is told is as in the call, devices and flavor included; one request has
-    every object."""
+    """A rebuilt request has the fields of the call, including devices and flavor."""
     payload, told = FORMS[form]
     call = called(spec)
     (found, _) = rebuild_request(payload(spec), CALLER)
-    # A rebuild forces one host, and so does a user.
-    assert {name: getattr(found, name) for name in told} == {
-        name: getattr(call, name) for name in told
-    }
+
+    for name in told:
+        assert (name, getattr(found, name)) == (name, getattr(call, name))
     assert replace(found.flavor, id=None) == replace(call.flavor, id=None)
-    assert [devices_of(x) for x in found.pci_requests] == [
-        devices_of(x) for x in call.pci_requests
-    ]
+    found_devices = [*map(devices_of, found.pci_requests)]
+    assert found_devices == [*map(devices_of, call.pci_requests)]
     assert instance_of(payload(spec)) == call.instance_uuid
 
 
@@ -135,8 +131,8 @@ def test_recorded_calls(spec, form):
     ],
 )
 def test_what_is_not_told(fields, routed, missing_fields):
-    """It is named: parts of the versioned form, networks' names where networks are
-    routed, and for the other form much."""
+    """Missing fields are named: a few in versioned notifications, many in legacy
+    ones."""
     spec = {**BOOT, **fields}
     _, missing = rebuild_request(
         payloads.versioned_payload(spec), CALLER, routed=routed
@@ -152,7 +148,7 @@ MOVE = {'requested_destination': primitive('Destination', '1.4', cell=CELL)}
 
 @pytest.mark.parametrize(('fields', 'servers'), [({}, 3), (MOVE, 1)])
 def test_how_many(fields, servers):
-    """As many as are told of, each with a UUID; a move is of one."""
+    """Each instance has its own UUID. A move is for one instance."""
     fields = {'num_instances': 3, **fields}
     found, _ = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER)
     assert len(set(found.instance_uuids)) == found.count == servers
@@ -161,7 +157,8 @@ def test_how_many(fields, servers):
 
 @pytest.mark.parametrize('form', FORMS)
 def test_what_was_saved(form):
-    """The database knows of volumes, and tells what the unversioned form does not."""
+    """The saved request provides is_bfv, and the fields missing in legacy
+    notifications."""
     saved = {
         'is_bfv': True,
         'scheduler_hints': {'same_host': ['x']},
@@ -169,7 +166,9 @@ def test_what_was_saved(form):
     }
     spec = decoded({'spec_obj': primitive('RequestSpec', '1.15', **saved)})['spec_obj']
     found, missing = rebuild_request(FORMS[form][0](BOOT), CALLER, spec)
+
     assert found.is_bfv
+
     if form == 'unversioned':
         assert found.scheduler_hints == {'same_host': ('x',)}
         assert found.force_hosts == ('h',)
@@ -189,7 +188,7 @@ def test_what_was_saved(form):
     ],
 )
 def test_what_is_no_payload(payload):
-    """It is refused as a request that cannot be read."""
+    """An unreadable payload raises BadRequest."""
     with pytest.raises(BadRequest):
         rebuild_request(payload, CALLER)
 
@@ -217,8 +216,7 @@ def line(request, reply=None):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_every_recorded_call_is_read(case):
-    """With an envelope or without, the request is the same, and its user's token is not
-    kept."""
+    """The request is the same with and without an envelope. The token is not kept."""
     call = {**CALLS[case], '_context_auth_token': TOKEN}
     [plain], [wrapped] = read([line(call)]), read([line(envelope(call))])
     assert isinstance(plain, Recorded)
@@ -229,11 +227,12 @@ def test_every_recorded_call_is_read(case):
 
 @pytest.mark.parametrize('case', REPLIES)
 def test_every_recorded_reply_is_read(case):
-    """The first selection for each server counts."""
+    """The first selection for each instance is the chosen host."""
     [found] = read([line(CALL, RECORDED[case])])
-    chosen = [each[0] for each in REPLIES[case]]
-    names = tuple(each['nova_object.data']['service_host'] for each in chosen)
-    assert found.hosts == names
+    names = []
+    for chosen, *_ in REPLIES[case]:
+        names.append(chosen[DATA]['service_host'])
+    assert found.hosts == tuple(names)
 
 
 DICT = {'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': None}
@@ -243,12 +242,14 @@ DICT = {'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': Non
     ('reply', 'hosts'), [(REFUSAL, ()), (CRASH, None), (DICT, ('a',))]
 )
 def test_other_replies(reply, hosts):
-    """A refusal is an answer, a crash is none; releases before Queens send dicts."""
-    assert [each.hosts for each in read([line(CALL, reply)])] == [hosts]
+    """A refusal is an answer, a crash is not. Releases before Queens reply with
+    dicts."""
+    [found] = read([line(CALL, reply)])
+    assert found.hosts == hosts
 
 
 def test_what_is_no_recording():
-    """It is told by its line, and the others are read."""
+    """An unreadable line is reported with its number, and later lines are read."""
     no_arguments = line({'method': 'select_destinations'})
     no_reply = line(CALL, {'result': 3})
     for text in ('no json', '[]', '{}', '7', no_arguments, no_reply):

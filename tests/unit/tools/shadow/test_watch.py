@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications, and the rows that come of them."""
+"""Events of a running scheduler, and the rows of the report."""
 
 from concurrent.futures import Executor, Future
 
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 class AtOnce(Executor):
-    """Does everything before it returns."""
+    """Runs each call within submit()."""
 
     def submit(self, work, /, *arguments):
         future = Future()
@@ -34,7 +34,7 @@ class AtOnce(Executor):
 
 
 class Bus:
-    """Says what nova's services say, and holds what servers have."""
+    """Sends the events of nova, and holds the allocations of servers."""
 
     def __init__(self):
         self.now = 0.0
@@ -70,7 +70,7 @@ class Bus:
         self.says(f'scheduler.select_destinations.{phase}', payload, request)
 
     def places(self, server, *hosts, amounts=AMOUNTS, **asked):
-        """A request from its start to its end, with the claim."""
+        """A request from start to end, with its claim."""
         self.selects('start', server, **asked)
         self.claims(server, *hosts, amounts=amounts)
         self.selects('end', server, **asked)
@@ -81,7 +81,7 @@ class Bus:
             self.watch.settle()
 
     def row(self):
-        """The only row, when nothing is left to settle."""
+        """The only row, once all requests are settled."""
         assert self.watch.is_idle
         [row] = self.watch.rows
         return row
@@ -93,8 +93,8 @@ def bus():
 
 
 def test_the_claim_names_the_host(bus):
-    """Which may be ours or not, and then it is told why. If one request starts again,
-    each start has its own end."""
+    """The claimed host may be the shadow's or another host; a difference has a reason.
+    If a request starts again, each start has its own end."""
     for server, host in (('s', A), ('t', B)):
         bus.places(server, host, request=server)
     same, other = bus.watch.rows
@@ -105,15 +105,18 @@ def test_the_claim_names_the_host(bus):
         'a',
     )
     assert other.difference.why.startswith('ours weighs differently: RAMWeigher')
+
     bus.watch.rows.clear()
     for host in (A, B):
         bus.held.clear()
         bus.places('s', host)
+
     assert [row.difference is None for row in bus.watch.rows] == [True, False]
 
 
 def test_a_refusal_is_told_by_the_conductor(bus):
-    """It is known at once; what might have been asked for besides is not."""
+    """The conductor's event is a refusal at once. Fields missing in notifications are
+    unknown."""
     bus.selects('start', 's')
     bus.says('compute_task.build_instances.error', {}, publisher='nova-conductor:z')
     row = bus.row()
@@ -122,8 +125,8 @@ def test_a_refusal_is_told_by_the_conductor(bus):
 
 
 def test_without_an_end(bus):
-    """A refusal has none, nor a claim when patience is at its end; until then nothing
-    is said. If nobody has heard the end, the claim is there all the same."""
+    """Without an end, the request has no row until its patience ends. Then a claim is a
+    placement, and no claim is a refusal."""
     bus.selects('start', 's', request='refused', ignore_hosts=['a', 'b'])
     bus.selects('start', 't', request='placed')
     bus.claims('t', A)
@@ -136,14 +139,16 @@ def test_without_an_end(bus):
 
 
 def test_several_servers(bus):
-    """Start and end name two, which may have swapped their hosts. One between them is
-    told of by its compute, or not in time."""
+    """Start and end name two servers, which may have swapped hosts. A third server is
+    known by its compute, or stays unknown."""
     bus.selects('start', 's', count=2)
     bus.claims('s', B)
     bus.claims('t', A)
     bus.selects('end', 't', count=2)
     row = bus.row()
+
     assert (row.compared, len(row.hosts)) == (True, 2)
+
     bus.watch.rows.clear()
     bus.held.clear()
     for request in ('told', 'untold'):
@@ -151,26 +156,33 @@ def test_several_servers(bus):
         bus.claims('s', A)
         bus.claims('u', A)
         bus.selects('end', 'u', count=3, request=request)
+
     assert not bus.watch.rows
+
     bus.says('compute.instance.create.start', {'instance_id': 't', 'host': 'a'}, 'told')
     assert bus.watch.rows[0].compared
+
     bus.waits()
     assert bus.watch.rows[1].unknown == 'the hosts of 2 of 3 servers are known'
 
 
 def test_the_compute_tells_if_placement_cannot(bus):
-    """A provider that no cell knows is no host. If Placement is away the request has
-    failed, and the others go on."""
+    """A provider in no cell is no host. If Placement does not answer, the request has
+    failed."""
     bus.selects('start', 's')
     bus.held['s'] = {'elsewhere': AMOUNTS}
     bus.selects('end', 's')
+
     assert not bus.watch.is_idle
+
     payload = {'nova_object.data': {'uuid': 's', 'host': 'a'}}
     bus.says('instance.create.start', payload, publisher='nova-compute:y')
     assert bus.row().compared
+
     bus.watch.rows.clear()
     bus.held['s'] = PlacementUnavailable('away')
     bus.selects('start', 's')
+
     assert bus.row().failure == 'away'
 
 
@@ -206,7 +218,8 @@ def test_the_compute_tells_if_placement_cannot(bus):
     ],
 )
 def test_differences_that_do_not_count(bus, claims, before, asked, unknown, missing):
-    """Where a request or its claim is not fully known it is said why."""
+    """A difference does not count if the request or the claim is incomplete; the row
+    says why."""
     host, amounts = claims
     bus.claims('s', *before)
     bus.places('s', host, amounts=amounts, **asked)
@@ -223,7 +236,7 @@ def test_differences_that_do_not_count(bus, claims, before, asked, unknown, miss
     'payload', [{}, {'nova_object.data': None}, {'request_spec': 3}]
 )
 def test_not_novas(bus, payload):
-    """What cannot be read is passed over."""
+    """Unreadable payloads are ignored."""
     for phase in ('start', 'end'):
         bus.says(f'scheduler.select_destinations.{phase}', payload)
     bus.says('instance.create.start', payload)
@@ -242,5 +255,5 @@ def test_not_novas(bus, payload):
     ],
 )
 def test_the_host_of_a_claim(now, before, host):
-    """The one that was not there before, if there is one alone."""
+    """The new host, if there is exactly one."""
     assert ObservedClaim(now).host(ObservedClaim(before)) == host

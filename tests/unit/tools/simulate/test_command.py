@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines, before anything is asked; options that are changed for a simulation;
-and pictures."""
+"""Command lines, changed options, and plots of simulate."""
 
 import sys
 
@@ -99,7 +98,7 @@ def status_of(command):
     ],
 )
 def test_arguments_that_do_not_go(capsys, command, why):
-    """One line says what is wrong; the status is 2."""
+    """An error is one line, and the status is 2."""
     assert status_of(command) == 2
     output, error = capsys.readouterr()
     assert output == ''
@@ -124,7 +123,7 @@ def test_arguments_that_do_not_go(capsys, command, why):
     ],
 )
 def test_what_cannot_be_done(capsys, tmp_path, arguments, why):
-    """One line says why; the status is 1."""
+    """An error is one line, and the status is 1."""
     assert status_of(f'simulate {arguments} --config-dir {tmp_path}') == 1
     said = capsys.readouterr().err
     assert why in said
@@ -132,7 +131,7 @@ def test_what_cannot_be_done(capsys, tmp_path, arguments, why):
 
 
 def test_without_matplotlib(capsys, monkeypatch):
-    """Only pictures need it, and they say how to get it."""
+    """Only plots need matplotlib, and the error has the command to install it."""
     monkeypatch.delitem(sys.modules, 'novasched.tools.simulate.plot', raising=False)
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert status_of('simulate boot --flavor f --until-full --plot a.png') == 1
@@ -162,8 +161,8 @@ def conf(tmp_path):
     ],
 )
 def test_an_option(conf, text, field, value):
-    """It has the value that is given, of the kind that it is of; nova-api's, which
-    names PCI aliases, keeps all of its values."""
+    """An option gets the value in its own type. nova-api's option for PCI aliases keeps
+    all values."""
     simulation.change_options(conf, [text])
     assert getattr(loading.settings(conf), field) == value
     assert simulation.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
@@ -193,7 +192,7 @@ def test_an_option(conf, text, field, value):
     ],
 )
 def test_what_cannot_be(conf, text, why):
-    """It is named, in one line."""
+    """The error names the option in one line."""
     with pytest.raises(ConfigError) as found:
         simulation.change_options(conf, [text])
     assert str(found.value).startswith(why)
@@ -201,16 +200,17 @@ def test_what_cannot_be(conf, text, why):
 
 
 def hosts(servers, ram_mb):
-    """Many hosts, of which each has that much more in use."""
-    return [
-        a_host(
+    """Forty hosts with more servers and more memory in use."""
+    found = []
+    for i in range(40):
+        host = a_host(
             f'h{i}',
             ram=500 - i * 10 - ram_mb,
             total_usable_ram_mb=500,
             num_instances=i % 7 + servers,
         )
-        for i in range(40)
-    ]
+        found.append(host)
+    return found
 
 
 BEFORE = hosts(0, 0)
@@ -220,8 +220,8 @@ MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
 
 @pytest.mark.parametrize('kind', MAGIC)
 def test_a_picture(tmp_path, kind):
-    """It is of the kind that the file's name says, and the same each time; it cannot be
-    drawn where a folder has that name."""
+    """A plot has the format of its suffix, and is the same each time. A folder of that
+    name is an error."""
     pictures = []
     for name in ('one', 'two'):
         path = tmp_path / f'{name}.{kind}'
@@ -229,8 +229,10 @@ def test_a_picture(tmp_path, kind):
             str(path), '5 more', {'before': BEFORE, 'after': AFTER, 'changed': BEFORE}
         )
         pictures.append(path.read_bytes())
+
     assert pictures[0].startswith(MAGIC[kind])
     assert pictures[0] == pictures[1]
+
     (tmp_path / f'folder.{kind}').mkdir()
     with pytest.raises(Unusable, match='directory'):
         plot.draw(str(tmp_path / f'folder.{kind}'), '', {'before': BEFORE})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fits once the fullest host of each zone is lost."""
+"""Servers that fit once the fullest host of each zone is lost."""
 
 import json
 from dataclasses import replace
@@ -17,23 +17,24 @@ TOTAL = 4096
 
 
 def a_zone_host(name, free, servers):
-    """A host of 4 GiB with so many servers of 512 MiB, whose zone is its first
-    letter."""
+    """A host of 4 GiB with a number of servers of 512 MiB; the zone is the first letter
+    of its name."""
     uuids = [a_uuid(f'{name}{i}') for i in range(servers)]
     return a_host(name, ram=free, total_usable_ram_mb=TOTAL, instances=uuids)
 
 
 def evacuees_of(hosts):
-    return [
-        Evacuee(
-            uuid,
-            host.host,
-            'active',
-            a_request(instance_uuids=(uuid,), instance_uuid=uuid),
-        )
-        for host in hosts
-        for uuid in host.instances
-    ]
+    evacuees = []
+    for host in hosts:
+        for uuid in host.instances:
+            request = a_request(instance_uuids=(uuid,), instance_uuid=uuid)
+            evacuees.append(Evacuee(uuid, host.host, 'active', request))
+    return evacuees
+
+
+def a_zone_simulator(hosts):
+    """A simulator whose Placement has the free memory of the hosts."""
+    return a_simulator(hosts, Asked({host.uuid: host.free_ram_mb for host in hosts}))
 
 
 @pytest.mark.parametrize(
@@ -50,34 +51,34 @@ def evacuees_of(hosts):
     ],
 )
 def test_headroom(free, expected):
-    """A zone's servers may go to another zone, and the probe may not; the simulator is
-    as before."""
+    """Servers may move to another zone, the probe may not. The simulator is unchanged
+    at the end."""
     hosts = [a_zone_host(name, *each) for name, each in free.items()]
-    ask = Asked({host.uuid: host.free_ram_mb for host in hosts})
-    simulator = a_simulator(hosts, ask)
+    simulator = a_zone_simulator(hosts)
     zones = {}
     for host in hosts:
         zones.setdefault(host.host[0], set()).add(host.host)
     probe = a_request(flavor=a_flavor(memory_mb=512, name='m1'))
     where = simulator.read_all()
     found = headroom.headroom(simulator, zones, evacuees_of(hosts), where, probe, 99)
-    assert {
-        each.name: (each.servers, each.unplaced, each.fit) for each in found
-    } == expected
-    assert all(each.fullest == f'{each.name}1' for each in found)
-    assert [each.left for each in found] == sorted(each.left for each in found)
+
+    numbers = {}
+    for result in found:
+        numbers[result.name] = (result.servers, result.unplaced, result.fit)
+        assert result.fullest == f'{result.name}1'
+    assert numbers == expected
+    lefts = [result.left for result in found]
+    assert lefts == sorted(lefts)
     assert simulator.hosts == hosts
 
 
 def test_affinity_groups_are_left_out():
-    """They find no place, whatever is free, so that nobody is to be woken for them."""
+    """Servers of strict affinity groups never find a place, so they need no alert."""
     hosts = [a_zone_host('a1', 0, 2), a_zone_host('a2', 1024, 0)]
     one, two = evacuees_of(hosts)
     group = a_group('affinity', [two.uuid])
     bound = replace(two, request=replace(two.request, instance_group=group))
-    simulator = a_simulator(
-        hosts, Asked({host.uuid: host.free_ram_mb for host in hosts})
-    )
+    simulator = a_zone_simulator(hosts)
     (found,) = headroom.headroom(
         simulator,
         {'a': {'a1', 'a2'}},
@@ -86,6 +87,7 @@ def test_affinity_groups_are_left_out():
         a_request(),
         99,
     )
+
     assert (found.servers, found.unplaced, found.fit) == (1, 0, 1)
 
 
@@ -93,16 +95,16 @@ ROOMS = [Headroom('b "x"', 'b1', 4, 2, 0), Headroom('a', 'a1', 2, 0, 7)]
 
 
 def test_what_prometheus_reads():
-    """One number for each: what fits, or less than 0 if servers have no place."""
+    """A number for each zone: servers that fit, or servers without a place as a
+    negative number."""
     text = headroom.as_prometheus('zone', 'm1.large', ROOMS)
     (family,) = text_string_to_metric_families(text + '\n')
     assert (family.name, family.type) == ('novasched_headroom_servers', 'gauge')
-    assert {
-        (x.labels['zone'], x.labels['flavor']): x.value for x in family.samples
-    } == {
-        ('a', 'm1.large'): 7,
-        ('b "x"', 'm1.large'): -2,
-    }
+    rows = [(sample.labels, sample.value) for sample in family.samples]
+    assert rows == [
+        ({'zone': 'a', 'flavor': 'm1.large'}, 7),
+        ({'zone': 'b "x"', 'flavor': 'm1.large'}, -2),
+    ]
 
 
 def test_for_people_and_machines():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are lost: what is read of their servers, and what is said of it."""
+"""Lost hosts: the requests of their servers, and the reports."""
 
 import io
 import json
@@ -20,24 +20,25 @@ from tests.lab.wire import a_spec, primitive
 
 
 class Tables:
-    """A database whose rows are given."""
+    """A database with given rows."""
 
     def __init__(self, **tables):
         self.tables = tables
 
     def rows(self, name, columns, where):
-        return [
-            SimpleNamespace(**{**dict.fromkeys(columns), **row})
-            for row in self.tables[name]
-        ]
+        rows = []
+        for row in self.tables[name]:
+            rows.append(SimpleNamespace(**{**dict.fromkeys(columns), **row}))
+        return rows
 
 
 def read(spec, settings=None, groups=(), group_members=()):
-    """What is read of one server, whose request is kept so."""
+    """The request for the evacuation of a server, with a saved RequestSpec."""
+    specs = []
+    if spec is not None:
+        specs.append({'instance_uuid': 'a', 'spec': spec})
     api = Tables(
-        request_specs=[{'instance_uuid': 'a', 'spec': spec}]
-        if spec is not None
-        else [],
+        request_specs=specs,
         instance_groups=groups,
         instance_group_member=group_members,
     )
@@ -51,13 +52,15 @@ def read(spec, settings=None, groups=(), group_members=()):
     hidden = {**row, 'uuid': 'b', 'hidden': True}
     cell = SimpleNamespace(uuid='cell', database=Tables(instances=[row, hidden]))
     (found,) = EvacuationReader(api, [cell], settings or Settings()).on(['host1'])
+
     assert (found.uuid, found.host, found.state) == ('a', 'host1', 'stopped')
+
     return found.request
 
 
 def test_the_request_of_an_evacuation():
-    """That which nova keeps, for the one server, in its cell; neither forced nor tried
-    before."""
+    """nova's saved request for the single server, in its cell, without forced hosts and
+    retries."""
     spec = a_spec(
         force_hosts=['host1'], num_instances=3, availability_zone='z', project_id='q'
     )
@@ -71,7 +74,7 @@ def test_the_request_of_an_evacuation():
 
 
 def test_its_devices_are_asked_of_placement():
-    """If that is where nova counts them."""
+    """With [filter_scheduler] pci_in_placement, devices are request groups."""
     device = primitive(
         'InstancePCIRequest',
         '1.3',
@@ -84,12 +87,13 @@ def test_its_devices_are_asked_of_placement():
         a_spec(pci_requests=primitive('InstancePCIRequests', '1.1', requests=[device]))
     )
     assert read(spec).requested_resources == ()
+
     (group,) = read(spec, Settings(pci_in_placement=True)).requested_resources
     assert group.resources == {'CUSTOM_PCI_1_2': 1}
 
 
 def test_its_group():
-    """Has the members that it has now; a group that was deleted is none."""
+    """A server group has its present members. A deleted group is dropped."""
     group = primitive(
         'InstanceGroup', '1.11', uuid='g', policy='affinity', members=None, hosts=None
     )
@@ -99,7 +103,9 @@ def test_its_group():
     rows = [{'id': 5, 'uuid': 'g'}]
     them = [{'group_id': 5, 'instance_uuid': uuid} for uuid in 'ac']
     found = read(spec, groups=rows, group_members=them)
+
     assert found.instance_group.members == {'a', 'c'}
+
     found = read(spec)
     assert found.instance_group is None
     assert found.scheduler_hints == {'x': ('y',)}
@@ -189,8 +195,9 @@ Not known: 1: nova has no request
 
 
 def test_one_loss():
-    """For people and for machines."""
+    """The table and the JSON report."""
     assert losses.lost_as_text(LOSS, HOSTS) == TEXT
+
     said = json.loads(losses.lost_as_json(LOSS))
     assert (said['servers'], said['placed'], said['unplaced'], said['unknown']) == (
         4,
@@ -207,7 +214,7 @@ def test_one_loss():
 
 
 def test_many_losses():
-    """The worst, and how many others hold."""
+    """The reports have the worst loss first, and count losses without consequences."""
     found = [LOSS, replace(LOSS, name='host=b', outcomes=LOSS.outcomes[:2])]
     text = losses.worst_as_text('host', found)
     assert text.splitlines()[0].startswith(
@@ -221,7 +228,7 @@ def test_many_losses():
 
 @pytest.mark.parametrize('is_terminal', [True, False])
 def test_progress(monkeypatch, is_terminal):
-    """A bar for whoever looks at it, and nothing in a file."""
+    """A terminal shows a bar; a file gets no output."""
     file = io.StringIO()
     file.isatty = lambda: is_terminal
     monkeypatch.setattr(sys, 'stderr', file)

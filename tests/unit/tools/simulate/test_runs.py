@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions one after the other, each on what those before it have left; and requests
-of the past, under one configuration and another."""
+"""Repeated requests on changing hosts, and replays under two configurations."""
 
 import json
 from collections import Counter, defaultdict
@@ -28,8 +27,8 @@ B = a_host('b', ram=1100)
 
 
 def test_until_full():
-    """Four and two of 512 MiB, the emptiest host first; Placement is asked once. A
-    refusal is not waited for where it would not come."""
+    """The emptiest host is filled first, and Placement is asked once. A limit ends a
+    run without a refusal."""
     ask = Asked({A.uuid: 2048, B.uuid: 1100})
     filled = until_full(a_simulator([A, B], ask), a_request(), most=99)
     assert filled.placed == {'a': 4, 'b': 2}
@@ -43,37 +42,45 @@ def test_until_full():
 
 
 def test_servers_have_settled():
-    """A server that was placed is on its host, and builds no more. A rebuild takes
-    nothing, so that there would be no end."""
+    """A placed server is on its host, and no longer builds. A rebuild claims nothing
+    and cannot be repeated."""
     simulator = a_simulator([A])
     request = simulator.anew(a_request())
     simulator.decide(request)
     (after,) = simulator.hosts
+
     assert set(after.instances) == {request.instance_uuid}
     assert (after.free_ram_mb, after.num_instances, after.num_io_ops) == (1536, 1, 3)
+
     simulator = a_simulator([A])
     request = a_request(hints={'_nova_check_type': ['rebuild']})
     assert simulator.decide(simulator.anew(request)).decision.hosts == ('a',)
     assert simulator.hosts == [A]
+
     with pytest.raises(BadRequest):
         until_full(simulator, request, 9)
 
 
 def test_the_same_seed_gives_the_same():
-    """Hosts, UUIDs, seeds and reasons; another seed draws others."""
+    """A seed gives the same hosts, UUIDs and reasons; another seed draws
+    differently."""
     hosts = [a_host(f'host{i}', ram=4096) for i in range(9)]
 
     def told(seed):
         simulator = a_simulator(hosts, host_subset_size=9, seed=seed)
-        outcomes = [simulator.decide(simulator.anew(a_request())) for _ in range(20)]
-        return [outcome.record(0) for outcome in outcomes]
+        records = []
+        for _ in range(20):
+            outcome = simulator.decide(simulator.anew(a_request()))
+            records.append(outcome.record(0))
+        return records
 
     assert told(1) == told(1)
-    assert [each.result for each in told(1)] != [each.result for each in told(2)]
+    results, others = ([record.result for record in told(seed)] for seed in (1, 2))
+    assert results != others
 
 
 def test_what_the_limit_keeps():
-    """It is told where a refusal did not look at all that Placement has."""
+    """A refusal counts the candidates beyond Placement's limit."""
     filled = until_full(
         a_simulator([A, B], max_placement_results=1, max_instances_per_host=2),
         a_request(),
@@ -86,7 +93,7 @@ def test_what_the_limit_keeps():
 
 
 def test_spread():
-    """The numbers of all hosts; what was there before is not touched."""
+    """Numbers over all hosts. Servers from before do not touch a host."""
     hosts = [
         a_host('a', ram=0, total_usable_ram_mb=100, num_instances=3),
         a_host('b', ram=60, total_usable_ram_mb=100, num_instances=3),
@@ -94,29 +101,32 @@ def test_spread():
     ]
     before = [*hosts[:1], a_host('b', ram=100), *hosts[2:]]
     found = Change(before=before, after=hosts).spread
+
     assert (found.hosts, found.touched, found.empty) == (3, 1, 1)
     assert found.servers_deviation == pytest.approx(2**0.5)
     assert found.ram_deviation_mb == pytest.approx(41.096, abs=0.001)
     assert (found.fullest, found.fullest_share) == ('a', 1.0)
 
 
+def recorded(uuid):
+    return Recorded(1, a_request(instance_uuids=(uuid,), instance_uuid=uuid), None)
+
+
 HOSTS = [a_host(name, ram=2048) for name in 'abc']
-UUIDS = [a_uuid(f'{i}') for i in range(4)]
-ENTRIES = [
-    Recorded(1, a_request(instance_uuids=(x,), instance_uuid=x), None) for x in UUIDS
-]
+ENTRIES = [*map(recorded, map(a_uuid, '0123'))]
 PROBE = a_request(flavor=a_flavor(memory_mb=512, name='probe'))
 
 
 def runs(entries=ENTRIES):
-    return [
-        replay(name, a_simulator(HOSTS, ram_weight_multiplier=ram), entries, PROBE, 99)
-        for name, ram in (('spread', 1.0), ('packed', -1.0))
-    ]
+    results = []
+    for name, ram in (('spread', 1.0), ('packed', -1.0)):
+        simulator = a_simulator(HOSTS, ram_weight_multiplier=ram)
+        results.append(replay(name, simulator, entries, PROBE, 99))
+    return results
 
 
 def test_two_configurations():
-    """One spreads, the other packs; each has hosts of its own to begin with."""
+    """One configuration spreads, the other packs. Each starts with its own hosts."""
     spread, packed = runs()
     assert spread.answers == [('a',), ('b',), ('c',), ('a',)]
     assert packed.answers == [('a',)] * 4
@@ -127,21 +137,19 @@ def test_two_configurations():
 
 
 def test_refusals():
-    """What was refused is counted by its first line, what could not be decided by its
-    error."""
+    """Refusals are counted by headline, undecided requests by error."""
     odd = a_request(extra_specs={'hw:cpu_policy': 'odd'})
     many = a_request(count=13)
-    (run, _) = runs(
-        [*ENTRIES, *(Recorded(1, request, None) for request in (odd, many, many))]
-    )
+    refused = [Recorded(1, odd, None), Recorded(1, many, None), Recorded(1, many, None)]
+    (run, _) = runs([*ENTRIES, *refused])
     assert run.servers == 4
     assert run.refusals.total() == 3
     assert set(run.refusals.values()) == {1, 2}
 
 
 def test_groups_of_the_past():
-    """A request knows the hosts that its group has now, and not those that servers
-    which are replayed had then."""
+    """A request keeps the present hosts of its group, without recorded hosts of
+    replayed servers."""
     past = defaultdict(set)
 
     def asked(hosts, got):
@@ -171,18 +179,20 @@ TABLE = """\
 
 
 def test_reports():
-    """Side by side, and what is missing below; for machines the same, and each
-    answer."""
+    """The table has a column for each run and notes below; the JSON has each answer."""
     skipped = Counter({'not kept: retry': 2})
     entries = Entries(ENTRIES, skipped, ['line 7: no pair of request and reply'])
     text = replayed_as_text(runs(), entries, 'probe')
+
     assert text.startswith(TABLE)
     assert text.splitlines()[-3:] == [
         '2 requests get other hosts.',
         'Skipped: 2: not kept: retry',
         'Not read: line 7: no pair of request and reply',
     ]
+
     found = json.loads(replayed_as_json(runs(), Entries(ENTRIES), None))
     assert found['requests'] == 4
-    assert [each['answers'][3] for each in found['runs']] == [['a'], ['a']]
+    spread, packed = found['runs']
+    assert (spread['answers'][3], packed['answers'][3]) == (['a'], ['a'])
     assert found['elsewhere'] == 2

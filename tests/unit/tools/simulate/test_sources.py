@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of files: recorded messages, and records of decisions."""
+"""Requests from recorded messages, and from records of decisions."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ LARGE_GROUP = a_group('affinity', map(str, range(5000)))
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Three lines, of which the last is cut in the middle."""
+    """A file of three lines; the last line is cut in the middle."""
     path = tmp_path / 'requests'
     path.write_text(f'{LINE}\n\n{LINE[: len(LINE) // 2]}\n')
     return path
@@ -37,21 +37,22 @@ def recorded(tmp_path):
 
 @pytest.fixture
 def decisions(tmp_path):
-    """A file with decisions on servers of one flavor, in a group and without."""
+    """A file with decisions on servers of a flavor, with and without a group."""
     decided = Decided(
         [a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',))
     )
     flavor = a_flavor(name='m1', memory_mb=600)
     requests = [
-        a_request(instance_uuids=(name,), flavor=flavor, group=group)
-        for name, group in (('one', None), ('two', GROUP), ('three', LARGE_GROUP))
+        a_request(instance_uuids=('one',), flavor=flavor),
+        a_request(instance_uuids=('two',), flavor=flavor, group=GROUP),
+        a_request(instance_uuids=('three',), flavor=flavor, group=LARGE_GROUP),
     ]
     keep(tmp_path / 'decisions', decided, requests)
     return tmp_path / 'decisions'
 
 
 def test_recorded_messages(recorded):
-    """What is cut is told of; the rest is there."""
+    """A cut line is reported, and the other line is read."""
     found = sources.entries(str(recorded), SETTINGS)
     assert len(found.requests) == 1
     assert found.unread == ['line 3: no pair of request and reply (JSONDecodeError)']
@@ -66,25 +67,25 @@ def test_recorded_messages(recorded):
     ],
 )
 def test_a_line(recorded, number, why):
-    """By its number, or else the first; what is not there is named."""
+    """A line is named by number, or the first request counts."""
     assert sources.numbered(f'{recorded}:1') == sources.numbered(str(recorded))
     with pytest.raises(Unusable, match=why):
         sources.numbered(f'{recorded}{number}')
 
 
 def test_decisions(decisions):
-    """Those that are kept in full are repeated; the others are counted: a group of so
-    many members is not kept. A file that is cut cannot be read."""
+    """Complete records are repeated, and records without their large group are counted.
+    A cut file cannot be read."""
     found = sources.entries(str(decisions), SETTINGS)
-    assert [each.request.instance_uuids for each in found.requests] == [
-        ('one',),
-        ('two',),
-    ]
-    assert [each.hosts for each in found.requests] == [('host1',), ()]
-    assert found.requests[1].request.instance_group == GROUP
+    one, two = found.requests
+    assert (one.request.instance_uuids, one.hosts) == (('one',), ('host1',))
+    assert (two.request.instance_uuids, two.hosts) == (('two',), ())
+    assert two.request.instance_group == GROUP
     assert found.skipped == {'not kept: instance_group': 1}
+
     request = sources.remembered(str(decisions), 'one', SETTINGS)
     assert (request.flavor.name, request.flavor.memory_mb) == ('m1', 600)
+
     for name, why in (('three', 'instance_group'), ('four', 'no decision on four')):
         with pytest.raises(Unusable, match=why):
             sources.remembered(str(decisions), name, SETTINGS)
@@ -104,7 +105,7 @@ def test_decisions(decisions):
     ],
 )
 def test_nothing_to_use(tmp_path, content, why):
-    """Why, in one line."""
+    """The error has the reason in one line."""
     if content is not None:
         (tmp_path / 'file').write_bytes(content)
     with pytest.raises(Unusable, match=why):
@@ -139,7 +140,7 @@ def kept(request, key=None):
 
 @pytest.mark.parametrize('volume', [False, True])
 def test_what_is_kept_is_enough(volume):
-    """The request as it was, with the cells that the flavor asks for."""
+    """The rebuilt request equals the original, with the NUMA cells of the flavor."""
     image = Image(
         'an image', disk_format='qcow2', properties={'hw_architecture': 'x86_64'}
     )
@@ -150,8 +151,8 @@ def test_what_is_kept_is_enough(volume):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_recorded_requests_are_kept(case):
-    """Of every kind of operation the record, read from a file, gives the request that
-    came, but for what no decision looks at."""
+    """A record of any operation, read from a file, gives the request back, except for
+    fields without an effect on a decision."""
     request = decode.request(versions.read(decoded(CALLS[case]['args'])), CONTEXT)
     found = sources.rebuilt(from_json(to_json(kept(request))), SETTINGS)
     assert found == replace(request, request_id=None, global_request_id=None)
@@ -179,7 +180,7 @@ MANY_NETWORKS = replace(REQUEST, requested_networks=(RequestedNetwork('n' * 36),
     ],
 )
 def test_what_is_not_enough(record, routed, why):
-    """It is named, unless nothing depends on it."""
+    """A missing field is named, unless no decision depends on it."""
     settings = replace(SETTINGS, query_placement_for_routed_network_aggregates=routed)
     found = sources.rebuilt(record, settings)
     assert (why in found) if why else not isinstance(found, str)
