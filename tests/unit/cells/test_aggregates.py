@@ -18,8 +18,8 @@ from tests.lab.builders import a_uuid
     ],
 )
 def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
-    """What cannot override an option, since it is no number of the kind, is told
-    once."""
+    """A metadata value that is no number of the right kind cannot override an option.
+    The log says so once."""
     cloud.add_aggregate(1, ['h1'], **metadata)
     aggregates = cloud.reader().aggregates
     for _ in range(2):
@@ -30,8 +30,8 @@ def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
 
 
 def test_the_api_database_fails(cloud, caplog):
-    """What was read last counts, which is all of them with their metadata, with one
-    warning until that is over."""
+    """The last aggregates stay in use while the API database fails. The log has one
+    warning, and one line when the failure is over."""
     caplog.set_level('INFO')
     cloud.add_aggregate(1, ['h1'], zone='a', filter_tenant_id='p')
     aggregates = cloud.reader().aggregates
@@ -57,7 +57,7 @@ def test_the_api_database_fails(cloud, caplog):
 
 
 def test_the_api_database_has_never_answered(cloud):
-    """Nothing is known, so that nothing can be said."""
+    """Before the first answer there are no aggregates to use."""
     aggregates = cloud.reader().aggregates
     cloud.sql('api', 'DROP TABLE aggregates')
     with pytest.raises(DatabaseUnavailable):

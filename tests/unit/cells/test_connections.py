@@ -24,7 +24,7 @@ PSYCOPG = 'postgresql+psycopg'
 
 @pytest.fixture
 def server():
-    """It takes connections."""
+    """A server that accepts connections and stays silent."""
     with socket.create_server(('127.0.0.1', 0)) as made:
         yield made
 
@@ -42,7 +42,8 @@ def tracked(asked, seconds=60):
 
 @pytest.mark.parametrize('said', [b'', b'\xff\xff\x00\x00x'])
 def test_nobody_waits_on_a_line_that_is_cut(server, said):
-    """Whether the server is silent or has begun to say something."""
+    """abort() ends a wait for a silent server, and for a server that has begun to
+    answer."""
     asked = engine(server)
     connections = tracked(asked)
     with ThreadPoolExecutor(1) as pool:
@@ -57,7 +58,7 @@ def test_nobody_waits_on_a_line_that_is_cut(server, said):
 
 
 def said(kind, content):
-    """A message of PostgreSQL's protocol."""
+    """A message of the PostgreSQL protocol."""
     return kind + struct.pack('>I', len(content) + 4) + content
 
 
@@ -73,8 +74,9 @@ GREETING = said(b'R', bytes(4)) + b''.join(
 
 @pytest.mark.parametrize('driver', [PSYCOPG2, PSYCOPG])
 def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
-    """The time limit that libpq has for a connection may be less than that of a probe.
-    While they wait for an answer PostgreSQL's drivers know of none."""
+    """A probe may fail by libpq's connect_timeout before its own timeout. It aborts the
+    operations in progress then, too: PostgreSQL drivers have no timeout for an
+    answer."""
     asked = engine(
         server, driver, '?sslmode=disable&gssencmode=disable&connect_timeout=2'
     )
@@ -96,7 +98,7 @@ def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
 
 @pytest.mark.parametrize('driver', [MYSQL, PSYCOPG2, PSYCOPG])
 def test_nobody_begins_anew_whose_time_is_over(server, driver):
-    """Not even the first connection is tried that would come too late."""
+    """After its timeout, an operation opens no connection, not even the first."""
     asked = engine(server, driver)
     error = pytest.raises(sa_exc.OperationalError, match='no answer within 0 s')
     with tracked(asked, seconds=0).operation(), error:
@@ -104,8 +106,8 @@ def test_nobody_begins_anew_whose_time_is_over(server, driver):
 
 
 def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
-    """MySQL 8 has PyMySQL encrypt passwords on connections without TLS. Where the
-    package for that is not installed, the error says what to do."""
+    """MySQL 8 requires PyMySQL to encrypt passwords on connections without TLS. If the
+    package for the encryption is missing, the error names it."""
     monkeypatch.setattr(pymysql._auth, '_have_cryptography', False)
     encrypt = pymysql._auth.sha2_rsa_encrypt
     monkeypatch.setattr(
@@ -120,8 +122,7 @@ def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
 
 
 def test_nothing_is_left_of_a_failure():
-    """What a connection needs is free when it could not be made, not with the next
-    garbage."""
+    """A connection that fails is freed at once, without the garbage collector."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         asked = engine(away)
     _connections = tracked(asked)
@@ -139,7 +140,7 @@ def test_nothing_is_left_of_a_failure():
 
 
 def test_what_tls_needs_is_made_once():
-    """Connections share it, but for those whose URL has an opinion on TLS."""
+    """Connections share a TLS context unless the URL has TLS parameters."""
     one, two = (SharedContextConnection(defer_connect=True) for _ in range(2))
     assert one.ctx is two.ctx
     assert one.ctx.verify_mode is ssl.CERT_NONE
@@ -149,8 +150,8 @@ def test_what_tls_needs_is_made_once():
 
 
 def test_what_is_asked_meanwhile():
-    """It belongs to what the same thread asked first, and to nothing of another
-    thread."""
+    """An operation within an operation of the same thread belongs to the outer
+    operation. Operations of other threads do not."""
     connections = TrackedConnections(60)
     seen = []
 

@@ -16,8 +16,8 @@ from novasched.scheduler.errors import DatabaseUnavailable
 
 
 def test_threads_share_a_table(cloud):
-    """Threads that look a table up at the same time get the same one, as statements of
-    either must refer to one table."""
+    """Threads that reflect a table at the same time get the same object: a statement
+    with two objects would join the table with itself."""
     engine = cloud.engines['cell1']
     both = threading.Barrier(2)
 
@@ -39,7 +39,7 @@ def database(cloud):
 
 
 class Troubled:
-    """Work in a transaction, which fails in these ways before it succeeds."""
+    """Work in a transaction that raises errors in turn before it succeeds."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -53,12 +53,12 @@ class Troubled:
 
 
 def mysql(*arguments):
-    """An error as SQLAlchemy raises it."""
+    """An error of MySQL as SQLAlchemy raises it."""
     return sa_exc.OperationalError('SELECT 1', {}, err.OperationalError(*arguments))
 
 
 def postgresql(error):
-    """The same, of the other server."""
+    """An error of PostgreSQL as SQLAlchemy raises it."""
     return sa_exc.ProgrammingError('SELECT 1', {}, error)
 
 
@@ -108,9 +108,9 @@ DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
     ],
 )
 def test_what_is_done_again(database, operation, errors, begun, why):
-    """A read is done once more if a new connection, or another look at the columns, may
-    help. A write that is lost may have been done, so that only what the server has
-    refused is tried again."""
+    """A read is repeated once if a new connection may help, and once if reflecting the
+    tables again may help. A lost write may have succeeded, so a write is repeated only
+    if the server has refused it."""
     work = Troubled(*errors)
     ask = getattr(database, operation)
     if why is None:
@@ -122,7 +122,8 @@ def test_what_is_done_again(database, operation, errors, begun, why):
 
 
 def test_what_has_been_given_up(database, monkeypatch):
-    """Nobody asks it, and each is told why; what has begun may end."""
+    """While the circuit is open, new operations fail with its reason. An operation that
+    has begun may end."""
     work = Troubled()
     probed = threading.Event()
     monkeypatch.setattr(database.breaker, '_probe', lambda: probed.wait(10))
@@ -143,7 +144,7 @@ def test_what_has_been_given_up(database, monkeypatch):
 
 
 def test_one_slow_read(database, caplog):
-    """It takes the database away from nobody, since others are answered."""
+    """One slow read does not open the circuit while other reads are answered."""
     began = time.monotonic()
     assert database.read(Troubled()) == 'done'
     database.breaker.failed('no answer within 60 s', began)

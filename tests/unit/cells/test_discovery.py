@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery by itself; the functional tests compare it with nova-scheduler's."""
+"""Discovery of hosts. The functional tests compare it with nova-scheduler."""
 
 from datetime import timedelta
 
@@ -18,8 +18,8 @@ from tests.lab.nova_databases import NOW
 
 @pytest.fixture
 def cloud(cloud):
-    """Controllers ctl1 and ctl2, whose services are in the first cell's database, which
-    is as good as any."""
+    """Schedulers on ctl1 and ctl2, with service records in the database of the first
+    cell."""
     for host in ('ctl2', 'ctl1'):
         values = {'binary': 'nova-scheduler', 'disabled': False, 'forced_down': False}
         cloud.add_service(host, cloud.engines['cell1'], **values)
@@ -41,17 +41,17 @@ def discover(cloud, host='ctl1'):
 
 
 def add(cloud, host, cell='cell1'):
-    """A compute that nobody has mapped yet."""
+    """Add a compute node that is not mapped yet."""
     cloud.add_host(host, cell, node=host, mapped=0, uuid=host)
 
 
 def mappings(cloud):
-    """Hosts to the ids of their cells; cell1's is 2, and cell2's is 3."""
+    """Host name to cell id: cell1 has id 2, cell2 has id 3."""
     return dict(cloud.sql('api', 'SELECT host, cell_id FROM host_mappings'))
 
 
 def marked(cloud, cell='cell1'):
-    """The nodes that are marked as mapped."""
+    """Node name to the value of the column ``mapped``."""
     return dict(
         cloud.sql(cell, 'SELECT hypervisor_hostname, mapped FROM compute_nodes')
     )
@@ -59,16 +59,16 @@ def marked(cloud, cell='cell1'):
 
 @pytest.fixture
 def said(caplog):
-    """Gives what has been logged."""
+    """A function that returns the messages on nova's logger."""
     caplog.set_level('INFO')
     name = 'nova.scheduler.manager'
     return lambda: [each.getMessage() for each in caplog.records if each.name == name]
 
 
 def test_new_computes_are_mapped(cloud, said):
-    """Each goes to the cell that it is in, is marked, and is named in one line. A
-    mapping has the time at which it was made, and a node that of its change. Requests
-    find the host at once."""
+    """Every host is mapped to its cell, its node is marked, and one line names all
+    hosts. Mapping and node get the time of the discovery. Requests find the host at
+    once."""
     for host, cell in (('h2', 'cell2'), ('h1', 'cell1'), ('h0', 'cell1')):
         add(cloud, host, cell)
     reader = cloud.reader()
@@ -89,7 +89,7 @@ def test_new_computes_are_mapped(cloud, said):
 
 
 def test_cells_are_looked_up_each_time(cloud):
-    """Hosts of cells that are new or disabled are mapped too, as nova does."""
+    """As in nova, hosts of new cells and of disabled cells are mapped, too."""
     add(cloud, 'h1')
     add(cloud, 'h2', 'cell2')
     discovery = scheduler(cloud)
@@ -117,8 +117,8 @@ def test_cells_are_looked_up_each_time(cloud):
     ],
 )
 def test_one_scheduler_leads(cloud, said, change, leader):
-    """The first host by name whose scheduler is up and enabled; others do nothing, nor
-    does anybody once all are down."""
+    """The leader is the first host by name whose scheduler is up and enabled. All other
+    schedulers do nothing, and without a leader no scheduler does."""
     cloud.sql('cell1', f"UPDATE services SET {change} WHERE host = 'ctl1'")
     add(cloud, 'h1')
     (follower,) = {'ctl1', 'ctl2'} - {leader}
@@ -134,8 +134,8 @@ def test_one_scheduler_leads(cloud, said, change, leader):
 
 
 def test_somebody_else_is_faster(cloud, said):
-    """A mapping that appears between our look and our write is not ours: no error, and
-    the others are mapped."""
+    """Another process may map a host between the reading and the writing. The discovery
+    logs no error, and maps the remaining hosts."""
     add(cloud, 'h1')
     add(cloud, 'h2')
     discovery = scheduler(cloud)

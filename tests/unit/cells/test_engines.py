@@ -59,9 +59,9 @@ TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
     ],
 )
 def test_templates_are_filled_from_our_own_connection(template, own, url, why, caplog):
-    """As nova does, with which ``functional/test_cells.py`` compares it. One that
-    cannot be filled stays: the log names the cell and the mistake, and tells no
-    secret."""
+    """Templates are filled as in nova (``functional/test_cells.py`` compares the two).
+    A template that cannot be filled stays as it is: the log names the cell and the
+    mistake, without secrets."""
     assert filled(template, own, 'cell c1') == url
     assert caplog.messages == ([f'The URL of cell c1 {why}'] if why else [])
 
@@ -131,8 +131,7 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
     ],
 )
 def test_a_silent_server_is_not_waited_for(url, patience, query):
-    """Drivers that have timeouts are given them in whole seconds; what the URL says
-    stays."""
+    """Drivers get timeouts in whole seconds. Timeouts in the URL stay."""
     engine = connect(database_options(), url, 'cell c1', patience=patience).engine
     assert dict(engine.url.query) == query
     assert engine.url.password == (None if 'sqlite' in url else 'p@')
@@ -142,7 +141,7 @@ def test_a_silent_server_is_not_waited_for(url, patience, query):
     'driver', ['postgresql+psycopg2', 'postgresql+psycopg', 'mysql+pymysql']
 )
 def test_a_server_that_is_not_there_yet(driver, caplog):
-    """It is tried again, as often as max_retries says."""
+    """The connection is retried max_retries times."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         url = f'{driver}://u:s3cret@127.0.0.1:{away.getsockname()[1]}/db'
     options = database_options(max_retries=2, retry_interval=0)
@@ -169,7 +168,7 @@ def test_a_server_that_is_not_there_yet(driver, caplog):
     ],
 )
 def test_a_driver_that_is_not_installed(url, driver, why, monkeypatch):
-    """It is named, with what brings it."""
+    """The error names the driver, and the extra that installs it."""
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(
         ConfigError, match=re.escape(f'cell c1 = (not shown): unusable: {why}')

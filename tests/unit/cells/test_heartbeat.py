@@ -10,7 +10,7 @@ from tests.lab.builders import a_uuid
 
 @pytest.fixture
 def heart(cloud):
-    """A heartbeat into the first cell's database, which is as good as any."""
+    """A heartbeat to the database of the first cell."""
     cloud.cells.refresh()
     own = Database(cloud.engines['cell1'], '[database] connection')
     return Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now)
@@ -22,9 +22,9 @@ def row(cloud, columns):
 
 
 def test_joining_makes_the_row(cloud, heart):
-    """A new scheduler appears as nova-scheduler, with the newest version of the others.
-    Each beat raises the count by one and notes the time. An operator who deletes the
-    row of a living scheduler sees it come back."""
+    """A new scheduler registers as nova-scheduler, with the newest version of all other
+    services. Every report raises the count by one and writes the time. A row that an
+    operator has deleted comes back."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
     heart.register()
@@ -41,9 +41,8 @@ def test_joining_makes_the_row(cloud, heart):
 
 @pytest.mark.parametrize(('others', 'version'), [([66], 66), ([], 60)])
 def test_joining_again_keeps_the_row(cloud, heart, others, version):
-    """A restarted scheduler goes on with its row, also one that nova-scheduler left;
-    what an operator set in it stays, and the version where no other service tells
-    one."""
+    """A restarted scheduler keeps its row, also a row of nova-scheduler. Values set by
+    an operator stay, and so does the version if no other service has a version."""
     before = {
         'binary': 'nova-scheduler',
         'report_count': 7,
@@ -58,7 +57,7 @@ def test_joining_again_keeps_the_row(cloud, heart, others, version):
 
 
 def test_a_dead_cell_says_nothing(cloud, heart, caplog):
-    """The versions of the other cells count, and the log names the dead one."""
+    """The versions in all other cells count, and the log names the failed cell."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.sql('cell2', 'DROP TABLE services')
     heart.register()
@@ -69,7 +68,8 @@ def test_a_dead_cell_says_nothing(cloud, heart, caplog):
 
 
 def test_a_failure_is_logged_once(cloud, heart, caplog):
-    """While the database is away, one line says so, and one that it is back."""
+    """The log has one line when the database fails, and one line when it answers
+    again."""
     caplog.set_level('INFO')
     heart.register()
     cloud.sql('cell1', 'ALTER TABLE services RENAME TO away')
@@ -88,8 +88,8 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
 
 
 def test_the_version_of_the_deployment_changes(cloud, heart):
-    """The row follows the newest version of the other services, so that an upgrade of
-    nova needs no restart here. It stays where no service tells a version."""
+    """The row follows the newest version of the other services, so an upgrade of nova
+    needs no restart. The version stays if no service has a version."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     heart.register()
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
@@ -104,7 +104,7 @@ def test_the_version_of_the_deployment_changes(cloud, heart):
 
 
 def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
-    """The version is not lowered since the cell with the newest services does not
+    """The version is not lowered while the cell with the newest services does not
     answer. The log names the cell once."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
@@ -125,7 +125,7 @@ def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
 
 
 def test_a_report_asks_no_cell(cloud, heart):
-    """A cell that takes long does not make the scheduler look dead."""
+    """A slow cell must not delay the report, or the scheduler would count as down."""
     heart.register()
     heart.cells = None
     heart.report_state()
@@ -133,7 +133,7 @@ def test_a_report_asks_no_cell(cloud, heart):
 
 
 def test_no_database_to_update_the_version_in(cloud, heart):
-    """The heartbeat tells of it."""
+    """A failure to write the version is not raised: the heartbeat reports it."""
     heart.register()
     cloud.sql('cell1', 'ALTER TABLE services RENAME TO away')
     heart.update_version()

@@ -18,7 +18,8 @@ from novasched.cells.host_cache import lowest_version
     ],
 )
 def test_lowest_version(versions, lowest):
-    """The lowest number of all services; a column that holds none counts for none."""
+    """The lowest version of all services. A version that is no number does not
+    count."""
     rows = [SimpleNamespace(version=version, forced_down=0) for version in versions]
     assert lowest_version(rows) == lowest
 

@@ -33,8 +33,8 @@ def add_mapping(cloud, cell_id):
     ids=['before it has a cell', 'in cell0'],
 )
 def test_without_a_cell(cloud, reader, cell_id, state):
-    """nova has a mapping for every instance. That alone tells of builds that go on, and
-    of those that were refused."""
+    """Every instance has a mapping. The mapping alone tells of a build in progress, and
+    of a build that was refused."""
     assert find(reader) is None
     add_mapping(cloud, cell_id)
     assert find(reader) == state
@@ -87,7 +87,8 @@ def test_without_a_cell(cloud, reader, cell_id, state):
     ],
 )
 def test_in_a_cell(cloud, reader, row, migrations, state):
-    """Its row, its migrations, and the hosts of the providers."""
+    """The state comes from the row of the instance, its migrations, and the hosts of
+    the providers."""
     add_mapping(cloud, 2)
     cell = cloud.engines['cell1']
     cloud.add(cell, tables.instances, uuid=SERVER, **{'deleted': 0, **row})
@@ -100,7 +101,7 @@ def test_in_a_cell(cloud, reader, row, migrations, state):
 
 @pytest.mark.parametrize('cell_id', [2, 99], ids=['no row', 'no such cell'])
 def test_nobody_knows(cloud, reader, cell_id):
-    """A row that is not there says nothing."""
+    """Without a row the state is unknown."""
     add_mapping(cloud, cell_id)
     with pytest.raises(DatabaseUnavailable):
         find(reader)

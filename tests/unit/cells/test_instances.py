@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which instances are read for a request, and how."""
+"""The instances that are read for a request, and the statements for it."""
 
 import gc
 import threading
@@ -29,7 +29,7 @@ QUERY = '["not", ["=", "$instances.x.uuid", "x"]]'
 
 
 def on_hosts(cloud, cell, *rows):
-    """Put instances on hosts of a cell: UUID and host."""
+    """Add instances to a cell: pairs of UUID and host."""
     values = [
         {'uuid': uuid, 'host': host, 'deleted': 0, 'instance_type_id': 1}
         for uuid, host in rows
@@ -40,7 +40,7 @@ def on_hosts(cloud, cell, *rows):
 
 @pytest.fixture
 def full(cloud):
-    """A cloud whose hosts have many instances each."""
+    """A cloud with many instances on every host."""
     for name, cell in HOSTS.items():
         cloud.add_host(name, cell)
         on_hosts(cloud, cell, *((f'{name}-{i}', name) for i in range(MANY)))
@@ -53,8 +53,8 @@ def of_instances(asked):
 
 
 def asked_for(cloud, filters, fields):
-    """Those that a request makes with these filters, and all weighers, on hosts that
-    are read."""
+    """The statements for a request with these filters and all weighers that read
+    instances, with their parameters."""
     values = Settings(enabled_filters=filters)
     made = loading.filters(values), loading.weighers(values)
     placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
@@ -81,7 +81,8 @@ def asked_for(cloud, filters, fields):
 def test_a_request_that_names_instances_has_those_read_alone(
     full, filters, fields, names
 ):
-    """One query in each cell, by UUID, however many instances there are."""
+    """The named instances are read by UUID, in one query a cell, no matter how many
+    instances the cell has."""
     found = asked_for(full, filters, fields)
     assert len(found) == 2
     for statement, parameters in found:
@@ -107,8 +108,8 @@ def test_a_request_that_names_instances_has_those_read_alone(
     ],
 )
 def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
-    """Neither those who look at the hosts of a group, nor filters that do not run.
-    Whatever a user writes into a hint, no database hears of what it cannot hold."""
+    """Filters that do not run, and filters that only look at the hosts of a group, have
+    no instances read. A hint that no database can store reaches no database."""
     assert asked_for(full, filters, fields) == []
 
 
@@ -125,7 +126,8 @@ def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
     ],
 )
 def test_all_instances_are_read_where_all_count(full, filters, fields, is_grouped):
-    """Where nothing but their flavors counts, the database sends one of each flavor."""
+    """If only the flavors of instances count, the database sends one instance of each
+    flavor."""
     found = asked_for(full, filters, fields)
     (statement, parameters) = found[0]
     assert 'instances.uuid IN' not in statement
@@ -136,7 +138,7 @@ def test_all_instances_are_read_where_all_count(full, filters, fields, is_groupe
 
 
 def flavors_of(hosts):
-    """The flavors of the instances that each host has, as often as they are there."""
+    """Host name to the flavor ids of its instances, sorted, with repetitions."""
     return {
         name: sorted(each.instance_type_id for each in host.instances.values())
         for name, host in hosts.items()
@@ -144,7 +146,8 @@ def flavors_of(hosts):
 
 
 def test_one_instance_of_each_flavor(full):
-    """However many there are; instances that the request names are there, too."""
+    """One instance of each flavor is read, and beside it the instances that the request
+    names."""
     on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'large%'"
@@ -166,8 +169,9 @@ def test_one_instance_of_each_flavor(full):
 
 @pytest.mark.parametrize('how', [{'flavors': True}, {'instances': True}])
 def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
-    """Filters and weighers are asked about other objects alone. Who waits for the same
-    readings gets the same mapping."""
+    """A host whose instances have not changed is the same object, so filters and
+    weighers need not judge it again. Requests that share a reading share the
+    mapping."""
     reader = full.reader()
     before = reader.read(None, a_request(), Needs(**how)).hosts
     again = reader.read({*before}, a_request(), Needs(**how)).hosts
@@ -186,7 +190,7 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
 
 
 def test_hosts_and_their_instances_are_forgotten(full):
-    """Nothing keeps them but those who use them."""
+    """Hosts with instances are freed once no request uses them."""
     reader = full.reader()
     hosts = reader.read(None, a_request(), Needs(instances=True)).hosts
     kept = weakref.ref(hosts)
@@ -201,14 +205,15 @@ def test_hosts_and_their_instances_are_forgotten(full):
     [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
 )
 def test_instances_are_read_of_candidates_alone(full, uuids, found):
-    """Of all hosts, those that Placement named; all where it was not asked."""
+    """Instances are read on the candidates of Placement, and on all hosts if Placement
+    was not asked."""
     assert [*hosts_of(full.reader(), uuids=uuids, instances=True)] == found
 
 
 @pytest.fixture
 def mixed(cloud):
-    """Two instances on a host, one that is gone, and one that is nowhere; each with a
-    flag of its image's."""
+    """Two instances on a host, a deleted instance, and an instance without a host. All
+    images have the same property."""
     engine = cloud.engines['cell1']
     kept = tables.instance_system_metadata
     cloud.add_host('h1')
@@ -237,8 +242,9 @@ def mixed(cloud):
     ],
 )
 def test_what_is_read_of_a_host(mixed, how, found):
-    """The instances that are asked for and are there, with the properties of their
-    images if these are asked for; what a rebuild has replaced is not among them."""
+    """A host gets the instances that the request asks for, with the properties of their
+    images if the request asks for images. Metadata that a rebuild has replaced does not
+    count."""
     [host] = hosts_of(mixed.reader(), **how).values()
     assert {
         uuid: each.image_properties for uuid, each in host.instances.items()
@@ -246,7 +252,7 @@ def test_what_is_read_of_a_host(mixed, how, found):
 
 
 def test_hosts_of_a_cell_that_fails_are_left_out(full):
-    """Nobody knows which of the instances are on them."""
+    """The hosts of a cell that fails are left out: their instances are unknown."""
     reader = full.reader()
     hosts_of(reader)
     full.sql('cell1', 'ALTER TABLE instances RENAME TO lost')
@@ -262,8 +268,8 @@ def test_hosts_of_a_cell_that_fails_are_left_out(full):
     ],
 )
 def test_instances_are_located_wherever_they_are(full, how):
-    """The host of each is known, also if that is none that the request may go to; those
-    of a cell that fails are not."""
+    """The host of an instance is located even if the request may not go there.
+    Instances in a cell that fails are not located."""
     full.add_aggregate(1, ['h3'], rack='r')
     uuids = how.get('uuids')
     request = how.get('request', a_request())
@@ -283,8 +289,8 @@ def test_instances_are_located_wherever_they_are(full, how):
 
 
 def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
-    """A move within a disabled cell sees those there, and claims that are pending
-    there."""
+    """A move within a disabled cell sees the hosts of instances in the cell, and
+    pending claims on them."""
     full.sql(
         'api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'"
     )
@@ -302,7 +308,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
 
 
 def test_many_names_are_asked_for_in_chunks(full):
-    """No statement has more than so many, and all are found."""
+    """A statement has a bounded number of names. All instances are found."""
     names = [f'{host}-{i}' for host in HOSTS for i in range(NAMES_PER_QUERY)]
     reader = full.reader()
     with full.watched() as asked:
@@ -314,7 +320,7 @@ def test_many_names_are_asked_for_in_chunks(full):
 
 
 class Gate:
-    """Lets statements that read instances pass when it is opened."""
+    """Holds back all statements that read instances until the gate is opened."""
 
     def __init__(self, cloud):
         self.waiting = threading.Semaphore(0)
@@ -331,8 +337,7 @@ class Gate:
 
 
 def test_requests_at_once_share_a_reading(full):
-    """However many come while the instances of a cell are being read, they are read
-    once more."""
+    """Requests that arrive during a reading share the next reading."""
     reader = full.reader()
     basis = Basis(began=time.monotonic())
     request = a_request()
@@ -353,8 +358,8 @@ def test_requests_at_once_share_a_reading(full):
 
 
 def test_a_reading_that_does_not_have_all_hosts(full):
-    """Whoever needs another host waits for the next reading, which has it; what was
-    read is forgotten when nobody needs it."""
+    """A request for a host outside the current reading waits for the next reading. A
+    reading is forgotten once no request needs it."""
     base = full.reader().cells.get(a_uuid('cell1')).database
     reader = InstanceReader(base, InstanceDetail.ALL)
     gate = Gate(full)
@@ -372,8 +377,8 @@ def test_a_reading_that_does_not_have_all_hosts(full):
 
 
 def test_instances_that_came_while_hosts_were_read_are_seen(full):
-    """All instances are read after the hosts: a pending claim that the hosts show is
-    over, and whoever reads the instances must find it there."""
+    """All instances are read after the hosts. A host that shows an instance ends the
+    pending claim, so a later reading of instances must find the instance."""
     reader = full.reader()
     base = reader.cells.get(a_uuid('cell1')).database
     whole = InstanceReader(base, InstanceDetail.ALL)

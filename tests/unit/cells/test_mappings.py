@@ -14,7 +14,7 @@ from tests.lab.nova_databases import hosts_of
 
 
 def update(changes):
-    """Write to the mapping of the first cell."""
+    """A statement that changes the mapping of the first cell."""
     return f"UPDATE cell_mappings SET {changes} WHERE name = 'cell1'"
 
 
@@ -23,8 +23,8 @@ MOVE = update(f'database_connection = {URL_OF_CELL2}')
 
 
 def disposals(cells):
-    """The names of the cells whose connections are closed from now on, as it
-    happens."""
+    """A list that gets the name of a cell whenever the connections of the cell are
+    closed."""
     names = []
     for cell in cells.all():
         sa.event.listen(
@@ -50,9 +50,8 @@ def disposals(cells):
     ],
 )
 def test_renewal(two_cells, change, cells, found, closed):
-    """What an operator does to a cell counts when the reader is renewed, and not
-    before. Connections to a database that is not used any more are closed. cell0 is
-    none of the cells."""
+    """A change of the cell mappings counts from the next renewal on. Connections to
+    unused databases are closed. cell0 is left out."""
     reader = two_cells.reader()
     assert [cell.name for cell in two_cells.cells.all()] == ['cell1', 'cell2']
     disposed = disposals(two_cells.cells)
@@ -68,7 +67,8 @@ def test_renewal(two_cells, change, cells, found, closed):
     'url', ['nonsense', 'no+such://h/db', 'mysql+pymysql://h:None/db', '']
 )
 def test_a_url_that_cannot_be_used(two_cells, url, caplog):
-    """The cell is named and left out; the others stay; the URL is not told."""
+    """A cell with an unusable URL is left out, and the log names the cell without the
+    URL. All other cells stay."""
     reader = two_cells.reader()
     two_cells.sql('api', update(f"database_connection = '{url}'"))
     reader.renew()
@@ -80,8 +80,8 @@ def test_a_url_that_cannot_be_used(two_cells, url, caplog):
 
 
 def test_mappings_that_are_not_used(cloud):
-    """They share the databases that are known, so that one's silence is known to both,
-    and to give them back closes nothing that is in use."""
+    """Mappings that were only read share the databases in use, hence their circuit
+    breakers. Releasing the mappings closes no database in use."""
     cloud.cells.refresh()
     closed = disposals(cloud.cells)
     mapped = cloud.cells.read()
@@ -97,7 +97,8 @@ def test_mappings_that_are_not_used(cloud):
 
 @pytest.fixture
 def late(two_cells):
-    """A reader that began before the second cell was mapped; the call that maps it."""
+    """A reader that has read the mappings before the second cell was mapped, and a
+    function that maps the cell."""
     [row] = two_cells.sql('api', "SELECT * FROM cell_mappings WHERE name = 'cell2'")
     two_cells.sql('api', "DELETE FROM cell_mappings WHERE name = 'cell2'")
     reader = two_cells.reader()
@@ -112,7 +113,7 @@ def late(two_cells):
 
 
 def lookups(asked):
-    """The readings of the cell mappings among statements."""
+    """The statements that read the cell mappings."""
     return [statement for statement, _ in asked if 'FROM cell_mappings' in statement]
 
 
@@ -124,8 +125,8 @@ def to_cell2(**fields):
 
 @pytest.mark.parametrize(('disabled', 'later'), [(False, ['h1', 'h2']), (True, ['h1'])])
 def test_a_cell_that_is_new_to_us(late, disabled, later):
-    """A request that names it finds its hosts, and so does whoever comes later. If it
-    is disabled an instance may move within it, and no other goes there."""
+    """A request that names a new cell finds its hosts, and so do later requests. In a
+    disabled cell, only moves within the cell find hosts."""
     reader, map_cell2 = late
     map_cell2(disabled=disabled)
     assert [*hosts_of(reader)] == ['h1']
@@ -145,8 +146,8 @@ FORCED = a_request(force_hosts=('h2',))
     ],
 )
 def test_a_host_in_a_new_cell(late, asked):
-    """Its cell is looked up, and read before the request needs the host, even where
-    others have read the cells meanwhile."""
+    """The new cell of a named host is looked up, and read before the request needs the
+    host, even if other requests have read the cells in between."""
     reader, map_cell2 = late
     map_cell2()
     aimed = reader.with_requested_destination(asked)
@@ -156,9 +157,8 @@ def test_a_host_in_a_new_cell(late, asked):
 
 
 def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
-    """The mappings are read once for however many requests that name it, and again only
-    after a while. For a host that is mapped nowhere they say nothing, and are not
-    read."""
+    """Many requests with an unknown cell read the mappings once, and again after an
+    interval. A host without a mapping does not read the cell mappings."""
     reader, map_cell2 = late
     with cloud.watched() as asked:
         with pytest.raises(NoValidHost):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in memcached are read; what somebody else has put there is not run. For the
-clients that nova's own services have see also ``functional/test_servicegroup.py``."""
+"""Keys of nova's services are read from memcached, and nothing else is unpickled.
+``functional/test_servicegroup.py`` has tests with the clients of nova's services."""
 
 import io
 import os
@@ -34,8 +34,8 @@ def read(data):
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
 def test_all_else_is_none(protocol, tmp_path, caplog):
-    """Keys of services are read in whatever protocol a release pickles them. Of all
-    else nothing is run; the log says what it would have been."""
+    """Keys of services are read in every pickle protocol. Of any other value nothing is
+    run, and the log names the refused function."""
     assert read(pickle.dumps(WRITTEN, protocol)) == WRITTEN
     evil = Evil(tmp_path / 'made')
     for what in (evil, CachedValue(evil, {}), CachedValue(NOW, {'ct': evil})):
@@ -58,7 +58,8 @@ def test_all_else_is_none(protocol, tmp_path, caplog):
     ],
 )
 def test_what_a_hand_may_write(data):
-    """Globals of every spelling, extension codes, persistent ids, and garbage."""
+    """Globals in every spelling, extension codes, persistent ids and garbage are
+    refused."""
     assert read(data) is None
 
 
@@ -76,7 +77,7 @@ def test_python_binary_memcached():
 
 
 def test_pymemcache(tmp_path):
-    """What it writes is as it was."""
+    """pymemcache writes its usual format, and reads it with the safe unpickler."""
     backend = made('dogpile.cache.pymemcache').actual_backend
     data, flags = backend.serde.serialize(b'key', WRITTEN)
     assert flags == PICKLED_FLAG
@@ -92,7 +93,8 @@ def test_pymemcache(tmp_path):
 
 
 def test_what_dogpile_pickles(tmp_path):
-    """As for redis."""
+    """Values that dogpile itself pickles, as for redis, are read with the safe
+    unpickler."""
     region = made('dogpile.cache.memory_pickle')
     region.set('key', NOW)
     assert region.get('key') == NOW
@@ -102,7 +104,7 @@ def test_what_dogpile_pickles(tmp_path):
 
 
 def test_a_client_of_its_own_mind(caplog):
-    """pylibmc unpickles by itself; a warning tells."""
+    """pylibmc has its own unpickler. The log warns of such a client."""
     region = made('dogpile.cache.memory')
     region.actual_backend._create_client = object
     use_safe_unpickler(region)

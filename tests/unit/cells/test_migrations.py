@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-manage db sync does to tables while they are in use."""
+"""Tables that ``nova-manage db sync`` changes while they are in use."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def own(cloud):
 
 
 def of(cloud, own):
-    """Each of those who ask the databases, by what they do."""
+    """All work in the databases, by name."""
     group = DatabaseServiceGroup(60)
 
     def now():
@@ -82,7 +82,7 @@ def of(cloud, own):
 def test_a_column_that_is_dropped(
     cloud, reader, own, work, where, table, column, caplog
 ):
-    """Whoever names it does without, at once."""
+    """Statements go on without a dropped column, and without a warning."""
     ask = of(cloud, own)[work]
     before = ask(reader)
     cloud.sql(where, f'ALTER TABLE {table} DROP COLUMN {column}')
@@ -93,7 +93,8 @@ def test_a_column_that_is_dropped(
 
 
 def test_a_look_that_finds_nothing_new(cloud, own):
-    """Tables stay the same objects, and with them the statements that are kept."""
+    """If no column has changed, tables stay the same objects, and kept statements stay
+    valid."""
     before = own.table('services')
     own.look_again()
     assert own.table('services') is before
@@ -104,8 +105,8 @@ def test_a_look_that_finds_nothing_new(cloud, own):
 
 
 def test_a_transaction_sees_one_table(own, cloud):
-    """Though its columns are looked at anew while a statement is made: one that named
-    both would join the table with itself."""
+    """A transaction keeps its table even if another thread reflects the table again: a
+    statement with both would join the table with itself."""
     own.table('services')
     meanwhile = threading.Event()
     looked = threading.Event()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps through which nova takes an instance, and at which of them its host shows
-it."""
+"""The steps of builds and moves in nova, and the step at which the host of the instance
+reports it."""
 
 from types import SimpleNamespace
 
@@ -116,7 +116,7 @@ task_state, host and perhaps node; - is null."""
 
 
 def row_of(step):
-    """The columns of the instance's row."""
+    """The columns of the instance's row at a step."""
     vm_state, task_state, host, *gone = (None if x == '-' else x for x in step.split())
     host, _, node = (host or '').partition('/')
     return {
@@ -127,9 +127,9 @@ def row_of(step):
 
 @pytest.mark.parametrize(('pending', 'shown'), MOVES.values(), ids=MOVES)
 def test_an_instance_counts_until_its_host_shows_it(pending, shown):
-    """From the choice of its host up to the first step at which nova-compute has
-    written what it takes there, or at which it can go there no more, and not a step
-    longer."""
+    """A pending claim counts from the choice of the host to the step at which nova-
+    compute has written the resources of the instance, or at which the instance can no
+    longer go to the host."""
     steps = [step for step in (*pending, *shown) if step != 'no row']
     counted = [
         x for x in steps if is_pending(SimpleNamespace(**row_of(x)), ('dest', 'dest'))
@@ -139,7 +139,8 @@ def test_an_instance_counts_until_its_host_shows_it(pending, shown):
 
 @pytest.mark.parametrize('step', ['building deleting dest', 'deleted - dest deleted'])
 def test_rows_are_read(cloud, step):
-    """Those of instances that are on their way to a host, also if they are deleted."""
+    """The rows of instances on their way to a host are read, deleted instances
+    included."""
     cloud.add_host('dest')
     reader = cloud.reader()
     request = a_request()

@@ -86,15 +86,16 @@ def host(settings=None, **changes):
     ],
 )
 def test_host(changes, attribute, value, caplog):
-    """A row's columns become the attributes that nova's HostState has. One that cannot
-    be read counts as empty, and the log names node and column."""
+    """The columns of a row become the attributes of nova's HostState. A column that
+    cannot be read counts as empty, and the log names node and column."""
     assert getattr(host(**changes), attribute) == value
     told = 'Column stats of compute node h.example cannot be read' in caplog.text
     assert told is (value == {})
 
 
 def test_own_ratio_comes_before_the_initial_one():
-    """Where a host reports no ratio, our option counts, and then the initial one."""
+    """If a host reports no ratio, the option counts, and if the option is unset, the
+    initial ratio."""
     settings = Settings(cpu_allocation_ratio=16.0)
     assert host(settings, cpu_allocation_ratio=None).cpu_allocation_ratio == 16.0
 
@@ -105,7 +106,7 @@ def row(node, text):
 
 
 class Parser:
-    """Counts what it is asked."""
+    """Keeps the texts that it has parsed."""
 
     def __init__(self):
         self.asked = []
@@ -118,8 +119,7 @@ class Parser:
 
 
 def test_read_when_somebody_looks():
-    """A text is parsed for the first who looks, and hosts with the same text share what
-    it says."""
+    """A text is parsed on the first call. Hosts with equal texts share the value."""
     column = LazyColumn('column', parse := Parser(), None)
     one, two, other = (
         column.of(row(*each)) for each in [('a', 'x'), ('b', 'x'), ('c', 'y')]
@@ -131,8 +131,8 @@ def test_read_when_somebody_looks():
 
 
 def test_remembered_as_long_as_it_is_reported():
-    """Nothing is parsed anew when hosts are, however many there are; a text that no
-    host in memory reports any more is forgotten."""
+    """A text is parsed once, no matter how many hosts are read how often. A text that
+    no host in memory reports is forgotten."""
     column = LazyColumn('column', parse := Parser(), None)
     hosts = {}
     for number in [*range(12_000)] * 2:
@@ -146,8 +146,7 @@ def test_remembered_as_long_as_it_is_reported():
 
 
 def test_one_warning_for_a_text(caplog):
-    """What cannot be read is absent, and the log names the first host that reports
-    it."""
+    """A text that cannot be read counts as absent, and the log names its first host."""
     column = LazyColumn('column', Parser(), None)
     hosts = [column.of(row(node, 'broken')) for node in 'aba']
     assert [host() for host in hosts] == [None, None, None]
@@ -172,8 +171,8 @@ def test_one_warning_for_a_text(caplog):
     ],
 )
 def test_columns(column, text, why, caplog):
-    """A host that reports nothing is an ordinary one; one that reports nonsense is
-    named."""
+    """A host without a value is an ordinary host. A host with an invalid value is named
+    in the log."""
     assert not column.of(row('host7', text))()
     assert ('host7' in caplog.text) is (why is not None)
     assert (why or '') in caplog.text

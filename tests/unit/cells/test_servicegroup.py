@@ -21,8 +21,12 @@ LOST = 'Lost connection to memcache server for reporting service status: '
 
 
 class Memory:
-    """A cache region in memory that counts how often it is read, and that can be cut
-    off: what cannot be reached either raises or, as some clients do, has nothing."""
+    """A cache region in memory.
+
+    :ivar reads: number of readings.
+    :ivar cut: how the region fails: an exception that it raises, or any other value if
+        it has no keys, like some clients; None while it works.
+    """
 
     def __init__(self):
         self.cache = core.create_region()
@@ -47,7 +51,7 @@ class Memory:
             raise self.cut
 
     def heard(self, host, seconds_ago=0):
-        """What nova-compute on that host has written."""
+        """Write the key as nova-compute on a host does."""
         written = {'ct': time.time() - seconds_ago, 'v': 2}
         self.cache.backend.set(service_key(COMPUTE, host), CachedValue(NOW, written))
 
@@ -59,8 +63,7 @@ def memory():
 
 @pytest.fixture
 def cloud(cloud, memory):
-    """Three computes in two cells, whose rows say nothing of when they were last
-    seen."""
+    """Three computes in two cells. Their rows do not say when they reported."""
     cloud.group = MemcachedServiceGroup(memory, 'ctl1', lambda: cloud.now)
     for host, cell in (('h1', 'cell1'), ('h2', 'cell1'), ('h3', 'cell2')):
         cloud.add_host(host, cell, service=False)
@@ -80,8 +83,9 @@ def said(caplog):
 
 
 def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
-    """Whatever their rows say, but for an operator's word; the next request sees what
-    has changed. memcached is asked once for each cell, however many hosts there are."""
+    """A compute is up while its key is young, whatever its row says, unless an operator
+    has forced it down. The next request sees a change. A request reads memcached once a
+    cell."""
     reader = cloud.reader()
     assert up(reader) == []
     memory.heard('h1', DOWN_TIME - 1)
@@ -109,9 +113,9 @@ REFUSED = ConnectionRefusedError('refused')
     ],
 )
 def test_an_outage(cloud, memory, meets, cut, why, caplog):
-    """One warning for an outage of all cells, by whoever meets it first, and one line
-    when it is over; meanwhile all computes are down. That they are is no outage by
-    itself, as long as our own key is there."""
+    """The first failure of an outage is logged, and its end. All computes are down in
+    between. Computes without keys are no outage as long as the key of the scheduler
+    exists."""
     caplog.set_level('INFO')
     reader = cloud.reader()
     cloud.group.report_state()
@@ -132,8 +136,8 @@ def test_an_outage(cloud, memory, meets, cut, why, caplog):
 
 
 def test_the_scheduler_joins(cloud, memory):
-    """Its row is made, and its key is there at once; each beat renews the key and
-    leaves the row alone."""
+    """Registering inserts the row and sets the key. A report renews the key and leaves
+    the row alone."""
     cloud.cells.refresh()
     own = cloud.cells.all()[0].database
     heart = Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now, cloud.group)
@@ -171,15 +175,15 @@ KEEPS = 'servicegroup_driver = mc keeps what services report there'
     ],
 )
 def test_a_cache_that_cannot_be_used(load, text, message):
-    """The error says which option is wrong, or what to install."""
+    """The error names the wrong option, or the missing package."""
     with pytest.raises(ConfigError) as caught:
         cache_region(load(text), DOWN_TIME)
     assert message in str(caught.value)
 
 
 def test_the_region_forgets_after_service_down_time(load, monkeypatch):
-    """As in nova, that is how old a key may be, whatever [cache] expiration_time says.
-    Without oslo.cache the error says what to install."""
+    """As in nova, a key expires after service_down_time, whatever [cache]
+    expiration_time is. Without oslo.cache the error names the missing package."""
     assert cache_region(load(f'{MEMORY}expiration_time = 600'), 7).expiration_time == 7
     monkeypatch.setitem(sys.modules, 'oslo_cache', None)
     why = r'install the package oslo.cache \(pip install novasched\[memcached\]\)$'

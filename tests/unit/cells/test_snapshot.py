@@ -33,8 +33,8 @@ from tests.lab.nova_databases import NOW, hosts_of
     ],
 )
 def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
-    """An instance stays in its cell unless it may leave it. Each host knows its
-    cell."""
+    """An instance stays in its cell unless a cross-cell move is allowed. Every host
+    names its cell."""
     hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))
     assert {name: host.cell_uuid for name, host in hosts.items()} == {
         name: a_uuid(cell) for name, cell in found.items()
@@ -42,8 +42,8 @@ def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
 
 
 def test_rows_that_are_no_hosts(cloud, caplog):
-    """Deleted nodes, nodes without a nova-compute, and those that never reported are
-    left out. The row of the nova-compute says whether the host is disabled."""
+    """Deleted nodes, nodes without a nova-compute, and nodes without a report are left
+    out. The service record of a host tells whether it is disabled."""
     engine = cloud.engines['cell1']
     cloud.add_host('deleted', deleted=7)
     cloud.add_host('orphan', service=False)
@@ -59,8 +59,7 @@ def test_rows_that_are_no_hosts(cloud, caplog):
 
 
 def test_rows_that_changed_are_counted(two_cells):
-    """A compute node and a service each, when they are new, and no more until one
-    changes."""
+    """A new host counts as two rows, node and service. Unchanged rows do not count."""
     reader = two_cells.reader()
     refreshed = []
     for new in ((), (), ('h3',)):
@@ -87,7 +86,7 @@ def test_rows_that_changed_are_counted(two_cells):
     ],
 )
 def test_service_is_up(cloud, changes, up):
-    """A service is up when it was heard of lately and nobody forced it down."""
+    """A service is up if it has reported lately and is not forced down."""
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', cloud.engines['cell1'], **changes)
     assert hosts_of(cloud.reader())['h1'].service.up is up
@@ -108,8 +107,8 @@ def test_service_is_up(cloud, changes, up):
     ],
 )
 def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
-    """The snapshot says when that was seen: also of hosts that are new, or whose
-    service changed; not of the hosts that were read first."""
+    """The snapshot tells when a host was seen to have become freer, to be new, or to
+    have another service record. Hosts of the first reading do not count."""
     reader = two_cells.reader()
     assert reader.snapshot().host_snapshot.freed == {}
     if table:
@@ -128,7 +127,8 @@ def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
 
 
 def test_aggregates_that_change(two_cells):
-    """Placement may not have a change for some seconds after it was seen."""
+    """Placement may lack a change of aggregates for some seconds after the scheduler
+    has read it."""
     reader = two_cells.reader()
     first = reader.snapshot().host_snapshot
     assert first.aggregates_settled == first.read_at
@@ -150,9 +150,9 @@ def in_zones(*zones, forbidden=()):
 
 
 def test_hosts_that_have_left_an_aggregate(two_cells):
-    """They are offered to no request that needs the aggregate, though Placement may
-    offer them; nor hosts that have joined one that the request must avoid. Hosts of
-    which Placement alone says that they are in an aggregate are offered."""
+    """Hosts that have left an aggregate which the request needs are left out, and so
+    are hosts that have joined a forbidden aggregate: Placement may still offer them. A
+    host that only Placement has in a needed aggregate stays."""
     agg1 = a_uuid('agg1')
     agg2 = a_uuid('agg2')
     placements = a_uuid('known to Placement')
@@ -183,7 +183,7 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
 
 
 def test_aggregates(two_cells):
-    """A host bears the metadata of its aggregates; its zone is one of these."""
+    """A host has the metadata of its aggregates, the availability zone included."""
     two_cells.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
     two_cells.add_aggregate(2, ['h2'], availability_zone='az2')
     hosts = hosts_of(two_cells.reader())
@@ -212,7 +212,8 @@ def to(**fields):
     ],
 )
 def test_a_named_host_is_looked_up(cloud, fields, in_tree, unlimited, destination):
-    """One node found is Placement's tree to look in; of several it cannot name all."""
+    """If the name leads to one node, Placement is asked for the tree of that node. A
+    query cannot name several trees."""
     cloud.add_host('h1')
     cloud.add_service('iron', cloud.engines['cell2'])
     cloud.add(cloud.api, tables.host_mappings, cell_id=3, host='iron')
@@ -230,7 +231,7 @@ NO_CELL = pytest.raises(DatabaseUnavailable, match=r'^no answer of cell ')
 
 
 def away(cloud, *cells):
-    """Let nobody read the hosts of these cells."""
+    """Make the hosts of these cells unreadable."""
     for cell in cells:
         cloud.sql(cell, 'ALTER TABLE compute_nodes RENAME TO away')
 
@@ -245,8 +246,8 @@ def away(cloud, *cells):
     ],
 )
 def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
-    """One that no cell has is refused before Placement is asked. One that may be in a
-    cell that is away is not said to be missing."""
+    """A host that no cell has is refused before Placement is asked. A host that may be
+    in a silent cell is not refused."""
     away(two_cells, *gone)
     with error:
         two_cells.reader().with_requested_destination(a_request(**fields))
@@ -269,8 +270,8 @@ def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
 def test_cells_that_are_away(
     two_cells, caplog, gone, uuids, destination, found, instances
 ):
-    """Their hosts are left out, but where a request has no others: that is no
-    refusal."""
+    """The hosts of a silent cell are left out. If the request has no other hosts, the
+    request fails without a refusal."""
     away(two_cells, *gone)
     request = a_request(requested_destination=destination)
     reader = two_cells.reader()
@@ -287,7 +288,8 @@ def test_cells_that_are_away(
 
 
 def test_a_cell_that_fails_at_a_renewal(two_cells):
-    """What is known of it stays, and counts again as soon as it answers."""
+    """The hosts of the cell stay in memory, and count again as soon as the cell
+    answers."""
     reader = two_cells.reader()
     hosts_of(reader)
     away(two_cells, 'cell1')
@@ -298,7 +300,8 @@ def test_a_cell_that_fails_at_a_renewal(two_cells):
 
 
 class Interrupted(DatabaseServiceGroup):
-    """Does something else before it tells of services: it is told the hosts."""
+    """A service group that calls a function with the host names before it judges the
+    services."""
 
     def __init__(self, before):
         super().__init__(60)
@@ -310,7 +313,8 @@ class Interrupted(DatabaseServiceGroup):
 
 
 def test_a_reading_that_does_not_end(two_cells, caplog):
-    """The cell is left out of the next ones too, and back when it has ended."""
+    """A cell whose reading does not end is left out of the next readings, and returns
+    once the reading has ended."""
     stuck = threading.Event()
     over = threading.Event()
 
@@ -335,7 +339,7 @@ def test_a_reading_that_does_not_end(two_cells, caplog):
 
 
 def test_a_reading_that_is_cut(cloud):
-    """It is done once more, and what the first half has seen is not forgotten."""
+    """The reading is repeated, and changes that the first try has read are not lost."""
     failures = []
 
     def fail(_hosts):
@@ -372,9 +376,9 @@ VERSION_73 = {'version': 73}
     ],
 )
 def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
-    """Of all cells, also of one that is disabled for now and is upgraded all the same;
-    services that are forced down or gone do not count, nor do those of a dead cell,
-    which cannot be given instances."""
+    """The minimum version covers all cells, also a disabled cell, which is upgraded
+    like the others. Services that are forced down or deleted do not count, nor do
+    services of a silent cell, which gets no instances."""
     for name, services in (('cell1', cell1), ('cell2', cell2)):
         for number, columns in enumerate(services):
             values = {'forced_down': False, **columns}
@@ -389,8 +393,8 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
 
 
 def test_a_request_that_goes_by_another_version(two_cells):
-    """It finds out when the hosts are read for it; from then on requests go by the new
-    one."""
+    """A request with an outdated minimum version fails when the hosts are read. The
+    next request gets the new version."""
     reader = two_cells.reader()
     for version in (60, 73):
         for cell in ('cell1', 'cell2'):

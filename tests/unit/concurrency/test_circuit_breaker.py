@@ -8,7 +8,10 @@ from novasched.concurrency.circuit_breaker import CircuitBreaker
 
 
 class Patient:
-    """Something that answers once it is well; ``asked`` counts the probes."""
+    """A service that answers once it is well.
+
+    :ivar asked: counts the probes.
+    """
 
     def __init__(self):
         self.well = threading.Event()
@@ -31,7 +34,7 @@ def patient():
 
 @pytest.fixture
 def told():
-    """What the breaker tells."""
+    """The calls of ``on_change``."""
     return []
 
 
@@ -45,7 +48,7 @@ def breaker(patient, told):
 
 
 def ended():
-    """Wait for the threads that probe to end."""
+    """Wait for the probing threads to end."""
     for thread in threading.enumerate():
         if thread.name == 'breaker':
             thread.join(timeout=10)
@@ -57,8 +60,8 @@ def closed(breaker):
 
 
 def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
-    """For the first reason, and each time anew. While it is closed nothing is
-    probed."""
+    """The circuit is open for the first reason until a probe is answered, and may open
+    again. A closed circuit is not probed."""
     assert closed(breaker)
     assert not patient.asked.acquire(blocking=False)
     for reason in ('silent', 'refused'):
@@ -76,8 +79,8 @@ def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
 
 
 def test_one_slow_answer_among_others(breaker, patient, told):
-    """Nobody else is kept from it: others were answered meanwhile, and so is the
-    probe."""
+    """A slow answer does not open the circuit if other calls and the probe are
+    answered."""
     patient.well.set()
     began = time.monotonic()
     breaker.succeeded()
@@ -88,8 +91,8 @@ def test_one_slow_answer_among_others(breaker, patient, told):
 
 
 def test_the_last_answer_was_the_last(breaker, patient, told):
-    """Others were answered while somebody waited, and then nobody any more: a probe
-    shows."""
+    """If calls were answered during the failed call, the first failed probe opens the
+    circuit."""
     began = time.monotonic()
     breaker.succeeded()
     breaker.failed('silent for 60 s', began)
@@ -101,7 +104,7 @@ def test_the_last_answer_was_the_last(breaker, patient, told):
 
 
 def test_a_probe_that_is_alone_with_its_failure(told):
-    """It does not open what answers others at the same time."""
+    """A failed probe does not open the circuit while other calls are answered."""
 
     def probe():
         breaker.succeeded()
@@ -116,7 +119,8 @@ def test_a_probe_that_is_alone_with_its_failure(told):
 
 
 def test_an_error_that_nobody_expects(patient, monkeypatch):
-    """What is wrong with the probe must not keep callers away."""
+    """An unexpected error of a probe closes the circuit: a mistake in the probe must
+    not keep callers away."""
     monkeypatch.setattr(threading, 'excepthook', lambda args: None)
     breaker = CircuitBreaker(patient.probe, ValueError, first=0.01)
     breaker.failed('silent', time.monotonic())
@@ -124,8 +128,8 @@ def test_an_error_that_nobody_expects(patient, monkeypatch):
 
 
 def test_calls_without_an_answer(breaker, patient):
-    """They are remembered from the first to the last, also those that failed at once,
-    until one is answered, be it a probe."""
+    """The trouble covers all calls without an answer, from the first to the last,
+    including fast failures, until a call or a probe is answered."""
     assert breaker.trouble is None
     before = time.monotonic()
     breaker.missed('refused')
@@ -147,7 +151,7 @@ def test_calls_without_an_answer(breaker, patient):
 
 
 def test_no_probe_outlives_the_process(breaker, patient):
-    """Nor does anybody wait for one."""
+    """Stopping ends the probes, and lets waiting callers go on."""
     breaker.failed('silent', time.monotonic())
     patient.wait_for(1)
     breaker.stop()

@@ -14,7 +14,7 @@ from novasched.concurrency.single_flight import SingleFlight
 
 
 class Work:
-    """Work that ends when it is told to, and gives its number."""
+    """Work that ends when it may, and returns the number of its run."""
 
     def __init__(self, *failures):
         self.failures = failures
@@ -38,7 +38,7 @@ def pool():
 
 
 def begun(pool, work, **how):
-    """A flight, and the result of the caller whose work has begun."""
+    """A flight whose work has begun, and the future of its first caller."""
     flight = SingleFlight(work, **how)
     first = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
@@ -46,8 +46,7 @@ def begun(pool, work, **how):
 
 
 def test_callers_during_a_flight_share_the_next(pool):
-    """However many come while the work is done, it is done once more for all of
-    them."""
+    """Callers that come during a flight share the next flight."""
     flight, first = begun(pool, work := Work())
     moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(8)]
@@ -57,8 +56,8 @@ def test_callers_during_a_flight_share_the_next(pool):
 
 
 def test_a_stuck_flight_is_overtaken(pool):
-    """The next one does not wait for it for ever; callers of either get its own
-    result."""
+    """The next flight does not wait for a stuck flight for ever. Every caller gets the
+    result of its own flight."""
     flight, first = begun(pool, work := Work(), stuck_after=0.01)
     second = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
@@ -68,8 +67,8 @@ def test_a_stuck_flight_is_overtaken(pool):
 
 
 def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
-    """A result is shared with whoever arrived before its flight began, and with nobody
-    else."""
+    """A result serves only callers whose moment is not after the beginning of the
+    flight."""
     results = iter('abc')
     flight = SingleFlight(lambda: next(results))
     clock = SimpleNamespace(monotonic=itertools.count(10, 10).__next__)
@@ -80,8 +79,7 @@ def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
 
 
 def test_a_failure_is_shared_and_then_forgotten(pool):
-    """Those who share a flight share its failure; whoever asks afterwards has it done
-    again."""
+    """Callers of a flight share its failure. A later caller starts a new flight."""
     flight, first = begun(pool, work := Work(2))
     moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(3)]
@@ -95,7 +93,7 @@ def test_a_failure_is_shared_and_then_forgotten(pool):
 
 
 def test_nothing_is_left_of_a_failure():
-    """Whoever hears of it has it, and nobody else."""
+    """An error is freed with its last caller, without the garbage collector."""
 
     class Failure(Exception):
         pass
@@ -117,8 +115,8 @@ def test_nothing_is_left_of_a_failure():
 
 @pytest.mark.parametrize('threads', [2, 16])
 def test_no_result_is_older_than_the_call(pool, threads):
-    """Under any interleaving a result is at least as new as the question, and only one
-    flight runs at a time."""
+    """Under any interleaving a result is at least as new as its call, and flights do
+    not overlap."""
     running = threading.Semaphore(1)
     writing = threading.Lock()
     newest = [0]

@@ -6,11 +6,11 @@ from novasched.concurrency.worker_queue import WorkerQueue
 
 
 class Item:
-    """Something large."""
+    """A large item."""
 
 
 def test_an_item_that_is_done():
-    """The thread that waits for the next item does not keep the last one."""
+    """The thread that waits for the next item does not keep the last item."""
     gone = threading.Event()
     items = [Item()]
     waiting = WorkerQueue(lambda item: None, 'test', repr, 1)
