@@ -32,12 +32,12 @@ AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AggregateState:
-    """The aggregates at one moment.
+    """All aggregates at a moment.
 
-    :ivar by_host: the aggregates of each host name, oldest first. Hosts with equal
-        aggregates share one tuple.
-    :ivar changes: the log of the host names whose aggregates have changed. Every state
-        has another version.
+    :ivar by_host: the aggregates by host name, oldest first. Hosts with equal
+        aggregates share a tuple.
+    :ivar changes: the log of host names with changed aggregates. Every state has a new
+        version.
     """
 
     aggregates: Sequence[Aggregate]
@@ -46,7 +46,7 @@ class AggregateState:
 
 
 class AggregateReader:
-    """Reads aggregates from the API database for each request, so that changes count
+    """Reads aggregates from the API database for every request, so changes count
     without the cast ``update_aggregates``. Implements
     :class:`novasched.scheduler.prefilters.Aggregates`.
 
@@ -140,7 +140,7 @@ class AggregateReader:
         )
 
     def _changes(self, by_host: AggregatesByHost) -> ChangeLog:
-        """The log of the state after the present one."""
+        """The log of the next state."""
         if self._state is None:
             return UNVERSIONED.with_step(by_host)
 
@@ -152,7 +152,7 @@ class AggregateReader:
         return self._state.changes.with_step(changed_names)
 
     def _check_number(self, aggregate: int, key: str, value: str) -> None:
-        """Warn once of a value that is no number: filters use their option instead."""
+        """Warn once of an invalid number: filters use the option instead."""
         try:
             NUMERIC_KEYS[key](value)
         except ValueError:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in memory, of which only the changed rows are read.
+"""Tables in memory, updated by reading only the changed rows.
 
-``updated_at`` cannot tell which rows have changed: it counts whole seconds, comes from
-the clock of the writer, and goes back when a backup is restored. Instead, MySQL,
-MariaDB and PostgreSQL compute a digest for each bucket of neighbouring ids, and a
-bucket is read if its digest differs from the digest of the rows in memory. Other
-databases are read whole. The rows themselves are not kept, only values built from rows:
-the texts in the rows would take most of the memory of a large cloud.
+``updated_at`` does not identify changed rows: it counts whole seconds, comes from the
+clock of the writer, and goes back when a backup is restored. Instead, MySQL, MariaDB
+and PostgreSQL compute a digest for every bucket of neighbouring ids, and a bucket is
+read if the digest differs from the digest of the rows in memory. All other databases
+are read whole. The rows themselves are not kept, only values built from rows: the texts
+in the rows would take most of the memory of a large cloud.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ def no_columns(table: sa.Table) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Value]):
-    """The digest of a row, and the value that was built from the row."""
+    """The digest of a row, and the value built from the row."""
 
     digest: int
     value: Value
@@ -50,7 +50,7 @@ class _Entry(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class _Bucket(Generic[Value]):
-    """The entries of a bucket by id, and the sum of their digests."""
+    """The entries of a bucket by id, and the sum of the digests."""
 
     entries: Mapping[int, _Entry[Value]]
     digest: int
@@ -59,9 +59,9 @@ class _Bucket(Generic[Value]):
 class _Statements(NamedTuple):
     """The statements for a table.
 
-    :ivar rows: selects the rows. With digests, each row comes with its own digest, so
-        that the digest of a bucket in memory is always that of the rows in memory.
-    :ivar digests: selects the digest of each bucket; None without digests.
+    :ivar rows: selects the rows. With digests, a row comes with the digest of the row,
+        so a bucket in memory always has the digest of the rows in memory.
+    :ivar digests: selects the digest of every bucket; None without digests.
     """
 
     table: sa.Table
@@ -75,7 +75,7 @@ class _Source:
 
     :ivar columns: names of columns, ``id`` first.
     :ivar computed: makes further columns from the table.
-    :ivar equal: columns, and the values that rows must have in these columns.
+    :ivar equal: columns, and the required values in the columns.
     """
 
     base: Database
@@ -86,8 +86,8 @@ class _Source:
     _last: _Statements | None = field(default=None, init=False)
 
     def statements(self) -> _Statements:
-        """The statements, which are kept until the table has other columns. Then all
-        digests differ, and all rows are read again."""
+        """The statements, kept until the columns of the table change. Then all digests
+        differ, and all rows are read again."""
         table = self.base.table(self.name)
         if self._last is None or self._last.table is not table:
             self._last = self._statements(table)
@@ -97,6 +97,7 @@ class _Source:
         computed = self.computed(table)
         rows = self.base.select(self.name, self.columns, **self.equal)
         rows = rows.add_columns(*computed)
+
         functions = digest_functions(self.base.engine.dialect)
         if functions is None:
             return _Statements(table, rows, None)
@@ -118,8 +119,8 @@ class ChangeTrackedTable(Generic[Value]):
     time.
 
     :param build: makes a value from a row.
-    :param computed: makes columns, beside those of the table, that rows get.
-    :param equal: columns, and the values that rows must have in these columns.
+    :param computed: makes further columns of the rows.
+    :param equal: columns, and the required values in the columns.
     """
 
     def __init__(
@@ -140,8 +141,8 @@ class ChangeTrackedTable(Generic[Value]):
         """Bring :attr:`values` up to date.
 
         :param parameters: parameters of the computed columns.
-        :return: the ids of rows that are new, changed or gone.
-        :raises DBError: the database does not answer; all values stay as they were.
+        :return: the ids of new, changed and deleted rows.
+        :raises DBError: the database does not answer; all values stay.
         """
         statements = self._source.statements()
         if statements.digests is None:
@@ -154,6 +155,7 @@ class ChangeTrackedTable(Generic[Value]):
 
         digests = {}
         for row in connection.execute(statements.digests, parameters):
+            # MySQL and PostgreSQL return sums of large numbers as decimals.
             digests[row.bucket] = int(row.digest)
         stale = set()
         for number, digest in digests.items():
@@ -174,9 +176,9 @@ class ChangeTrackedTable(Generic[Value]):
         stale: Collection[int],
         parameters: Mapping[str, object],
     ) -> Mapping[int, _Bucket[Value]]:
-        """Read buckets, row after row, so that few rows are in memory at the same
-        time."""
+        """Read buckets, row after row, so few rows are in memory at a time."""
         select = statements.rows
+        # Beyond, the many conditions cost more than the rows that are read in vain.
         if len(stale) < MAX_STALE_BUCKETS:
             id = statements.table.c.id
             ranges = []
@@ -217,8 +219,8 @@ class ChangeTrackedTable(Generic[Value]):
     def _replace(
         self, stale: Collection[int], buckets: Mapping[int, _Bucket[Value]]
     ) -> set[int]:
-        """Replace the stale buckets by those that were read; the ids of the rows that
-        are new, changed or gone."""
+        """Replace the stale buckets by the buckets just read; the ids of new, changed
+        and deleted rows."""
         changed: set[int] = set()
         for number in stale:
             before: Mapping[int, _Entry[Value]] = {}
@@ -244,10 +246,10 @@ def _bucket(entries: Mapping[int, _Entry[Value]]) -> _Bucket[Value]:
 
 
 class DigestFunctions(NamedTuple):
-    """The SQL with which a database computes digests.
+    """SQL for digests.
 
-    :ivar of_row: makes the digest of a row from its columns, the id first.
-    :ivar division: the operator that divides whole numbers.
+    :ivar of_row: makes the digest of a row from all columns of the row, the id first.
+    :ivar division: the operator for the division of whole numbers.
     """
 
     of_row: Callable[[Columns], sa.ColumnElement[int]]
@@ -255,7 +257,7 @@ class DigestFunctions(NamedTuple):
 
 
 def digest_functions(dialect: sa.Dialect) -> DigestFunctions | None:
-    """The functions of a database; None if it computes no digests."""
+    """The functions of a database; None if the database computes no digests."""
     version = getattr(dialect, 'server_version_info', None) or ()
     if dialect.name == 'mysql':
         return DigestFunctions(_mysql_digest, 'DIV')
@@ -265,11 +267,11 @@ def digest_functions(dialect: sa.Dialect) -> DigestFunctions | None:
 
 
 def _mysql_digest(columns: Columns) -> sa.ColumnElement[int]:
-    """The CRC-32 of a row, times an odd number made from its id.
+    """The CRC-32 of a row, times an odd number made from the id.
 
-    CRC-32 is linear. Without the factor, rows of a bucket that change in the same way,
-    as when each host gets an instance of the same flavor, could leave the sum of their
-    digests unchanged.
+    CRC-32 is linear. Without the factor, equal changes of the rows of a bucket, as when
+    all hosts get an instance of the same flavor, could leave the sum of the digests
+    unchanged.
     """
     texts = [sa.func.coalesce(column, '~') for column in columns]
     crc = sa.func.crc32(sa.func.concat_ws('|', *texts), type_=sa.BigInteger)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Database connections that can be aborted.
 
-The drivers limit each wait on a socket, but no driver (PyMySQL, psycopg2, psycopg) has
+The drivers limit every wait on a socket, but no driver (PyMySQL, psycopg2, psycopg) has
 an option for the whole operation. An operation may wait twice, on a connection and on
-its replacement, and waits for ever on a database that sends a byte now and then.
+the replacement, and waits for ever on a database sending a byte now and then.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ NO_CRYPTOGRAPHY = (
 
 
 class SharedContextConnection(pymysql.Connection):  # type: ignore[misc]
-    """A connection that shares one TLS context where the URL sets no TLS parameter.
+    """A connection with a shared TLS context if the URL sets no TLS parameter.
 
-    PyMySQL loads the system's certificate authorities for each connection, which takes
-    20 ms and 1 MiB, and verifies nothing with them.
+    PyMySQL loads the system's certificate authorities for every connection (20 ms and 1
+    MiB), and verifies nothing with the authorities.
     """
 
     _default_context: ssl.SSLContext | None = None
@@ -54,8 +54,8 @@ class SharedContextConnection(pymysql.Connection):  # type: ignore[misc]
 
 
 class TrackedConnections:
-    """The connections of several engines to one database, which :meth:`abort` can shut
-    down from another thread.
+    """The connections of several engines to a database. :meth:`abort` can shut the
+    connections down from another thread.
 
     :param timeout: seconds from the start of an operation after which the operation
         opens no new connection.
@@ -83,7 +83,7 @@ class TrackedConnections:
     @contextmanager
     def operation(self) -> Iterator[bool]:
         """Begin an operation of this thread; yields False within an operation of the
-        same thread, whose start still counts."""
+        same thread: the start of the outer operation counts."""
         if getattr(self._operation, 'began', None) is not None:
             yield False
             return

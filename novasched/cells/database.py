@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's databases, in any release.
+"""nova's databases, in all releases.
 
-Columns come and go between releases, so a query names its columns. A column that the
-table lacks is NULL in the answer.
+Columns come and go between releases, so a query names its columns. A missing column is
+NULL in the answer.
 """
 
 import logging
@@ -61,7 +61,7 @@ class _Transaction(NamedTuple):
 
 
 class Database:
-    """One of nova's databases.
+    """A database of nova.
 
     Columns of a table are reflected when the table is first used, and again after a
     migration has changed the table.
@@ -69,7 +69,7 @@ class Database:
     A circuit breaker opens when an operation has waited without an answer. Until a
     probe gets an answer, new operations fail at once.
 
-    :param patience: seconds that an operation may wait for its answer.
+    :param patience: longest wait of an operation for an answer, in seconds.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Database:
     ) -> sa.Select[Any]:
         """A SELECT of columns of the rows that nova has not deleted.
 
-        :param equal: columns, and the values that rows must have in these columns.
+        :param equal: columns, and the required values in the columns.
         """
         table = self.table(name)
         selected: list[sa.ColumnElement[Any]] = []
@@ -151,10 +151,10 @@ class Database:
         return statement
 
     def read(self, work: Work[Answer]) -> Answer:
-        """Read in one transaction, which sees one moment.
+        """Read in a transaction with a consistent view of a single moment.
 
         :param work: called once more if the connection is lost, or a table has changed.
-            It must therefore build its statements itself.
+            Builds all statements itself, for the present tables.
         :raises DatabaseUnavailable: the database does not answer.
         """
         return self._run(self._twice, self._readers.connect, work)
@@ -215,8 +215,8 @@ class Database:
         return self.breaker.reason is not None
 
     def close(self) -> None:
-        """Close pooled connections, so that none is shared with a forked process, and
-        stop probing. Operations in progress may end."""
+        """Close pooled connections, so a forked process shares no connection, and stop
+        probing. Operations in progress may end."""
         self.breaker.stop()
         self.engine.dispose()
 
@@ -267,8 +267,8 @@ class Database:
         raise DatabaseUnavailable(f'{self.name}: {why}', self.breaker.wait_closed)
 
     def _with_present_tables(self, once: Callable[[], Answer]) -> Answer:
-        """Run an operation. If a migration has dropped a column or table of one of its
-        statements, reflect the tables and run it again."""
+        """Run an operation. If a migration has dropped a column or table of a
+        statement, reflect the tables and run the operation again."""
         try:
             return once()
         except DATABASE_ERRORS as error:
@@ -285,7 +285,7 @@ class Database:
         return once()
 
     def _twice(self, once: Callable[[], Answer]) -> Answer:
-        """Try again on a new connection: a database that restarts ends all
+        """Try again on a new connection: a restart of the database ends all
         connections."""
         began = time.monotonic()
         try:
@@ -314,10 +314,10 @@ class Database:
         return time.monotonic() - began > self._quick
 
     def _probe(self) -> None:
-        """Check that the database would soon answer or refuse an operation.
+        """Check whether the database would soon answer or refuse an operation.
 
-        The probe reads from all tables in use, since one table may be locked. A probe
-        without an answer aborts all operations in progress.
+        The probe reads from all tables in use, since a single table may be locked. A
+        probe without an answer aborts all operations in progress.
         """
         engine = self.engine
         if engine.dialect.name != 'sqlite':
@@ -351,7 +351,7 @@ class Database:
 
 
 def reason(error: Exception) -> str:
-    """A database error in one line, without the statement, the URL and secrets."""
+    """A database error as a single line, without the statement, the URL and secrets."""
     text = str(_origin(error))
     if text:
         return hide(text.splitlines()[0])
@@ -373,6 +373,6 @@ def _code(error: BaseException) -> object:
 
 
 def _origin(error: BaseException) -> object:
-    """The error of the driver, which oslo.db and SQLAlchemy wrap."""
+    """The error of the driver inside the errors of oslo.db and SQLAlchemy."""
     wrapped = getattr(error, 'inner_exception', None) or error
     return getattr(wrapped, 'orig', None) or wrapped

@@ -28,11 +28,11 @@ SERVICE_COLUMNS = ('id', 'host', 'forced_down')
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
-    Each run reads the cell mappings anew: hosts of a new cell are mapped before SIGHUP
+    Every run reads the cell mappings anew: hosts of a new cell are mapped before SIGHUP
     makes the scheduler use the cell. Hosts of disabled cells are mapped, too.
 
-    :param own: the database of ``[database] connection``, which has the service records
-        of schedulers.
+    :param own: the database of ``[database] connection``, with the service records of
+        schedulers.
     """
 
     cells: Cells
@@ -87,7 +87,7 @@ class Discovery:
         return min(self.own.read(schedulers_up), default=None)
 
     def _map_new_hosts(self, cell: Cell) -> Iterator[str]:
-        """Map the unmapped hosts of a cell, and yield each host once it is mapped.
+        """Map the unmapped hosts of a cell, and yield every mapped host.
 
         A host may have several nodes. As in nova, only the first node is marked.
         """

@@ -56,18 +56,20 @@ def connect(
     """Open a database with the pool and retry options of ``[database]`` or
     ``[api_database]``.
 
-    :param name: name of the database in errors and logs. The URL is never shown, since
-        it holds a password.
+    :param name: name of the database in errors and logs. The URL is never shown: URLs
+        hold passwords.
     :param wait: try to reach the database, ``max_retries`` times every
         ``retry_interval`` seconds.
-    :param patience: seconds that an operation may wait for its answer.
+    :param patience: longest wait of an operation for an answer, in seconds.
     :raises ConfigError: the URL is unusable.
     :raises DatabaseUnavailable: the database cannot be reached.
     """
+    # From now on, redaction hides the password of the URL in logs and errors.
     learn([url])
     options = {name: group[name] for name in ENGINE_OPTIONS}
     if not url.startswith('sqlite'):
         options |= {name: group[name] for name in POOL_OPTIONS}
+    # oslo.db does not recognise errors of PostgreSQL; see _wait_for_postgresql().
     if not wait or url.startswith('postgresql'):
         options['max_retries'] = 0
 
@@ -119,8 +121,8 @@ def _wait_for_postgresql(
 
 
 def _with_timeouts(url: str, seconds: float) -> str:
-    """Add timeouts of the driver to a URL, unless the URL sets them: a thread that
-    waits for ever would also keep the process from ending."""
+    """Add timeouts of the driver to a URL, unless the URL sets timeouts: a thread
+    waiting for ever would also keep the process from ending."""
     if seconds == math.inf:
         return url
 
@@ -156,12 +158,12 @@ def filled(template: str, own: str | None, name: str) -> str:
     """Fill the URL of a cell mapping with the parts of ``[database] connection``.
 
     nova lets the URL of a cell mapping be a template (``{username}``, ``{password}``
-    and so on), so that each host has its own credentials. A template has the syntax of
-    Python's ``str.format``, but may only use plain names: it comes from a database, and
-    must neither reach into objects nor produce texts of any length. ``{path}`` comes
-    without its leading slash. ``{hostname2}`` is the second host of ``connection``, if
-    it names several; likewise for user name, password and port. A template that cannot
-    be filled stays as it is, with an error in the log.
+    and so on), so every host can have separate credentials. A template has the syntax
+    of Python's ``str.format``, but may only use plain names: a template comes from a
+    database, and must neither reach into objects nor produce texts of unlimited length.
+    ``{path}`` comes without the leading slash. ``{hostname2}`` is the second host of
+    ``connection``, if ``connection`` names several; likewise for user name, password
+    and port. An invalid template stays unfilled, with an error in the log.
 
     :param own: the URL of ``[database] connection``.
     :param name: name of the cell's URL in the log.
@@ -185,7 +187,7 @@ def filled(template: str, own: str | None, name: str) -> str:
 
 
 def _parts(own: str) -> dict[str, object]:
-    """The parts of a URL, by their names in templates.
+    """The parts of a URL, by name in templates.
 
     :raises ValueError: the port of a URL is no number.
     """
@@ -256,9 +258,9 @@ def _translated(query: Mapping[str, str]) -> dict[str, str]:
     beside ``ssl_ca``.
 
     SQLAlchemy passes ``ssl_ca``, ``ssl_cert`` and ``ssl_key`` as a dictionary. PyMySQL
-    ignores the dictionary if it also gets one of the two parameters, and then trusts
-    another certificate authority, or none. With ``ssl_ca`` alone PyMySQL verifies the
-    certificate and the host name.
+    ignores the dictionary together with either of the two parameters, and then trusts a
+    different certificate authority, or no authority. With ``ssl_ca`` alone PyMySQL
+    verifies the certificate and the host name.
     """
     if 'ssl_ca' not in query or not query.keys() & {VERIFY_CERT, VERIFY_IDENTITY}:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of one cell in memory."""
+"""The hosts of a cell in memory."""
 
 import logging
 import threading
@@ -38,18 +38,18 @@ NO_HOSTS = HostView()
 
 @dataclass(frozen=True, slots=True)
 class CellRefresh:
-    """A cell as :meth:`CellHostCache.refresh` has read it.
+    """The result of :meth:`CellHostCache.refresh`.
 
     :ivar hosts: all hosts by compute node UUID, without aggregates and instances. The
         same mapping as before if no host has changed.
     :ivar version: the version of ``hosts``.
     :ivar changed: UUIDs of the compute nodes that have come, gone or changed since the
-        version that the caller knew; None if every host may have changed.
-    :ivar freed: UUIDs of the hosts of which :func:`is_freer` was true since that
-        version.
+        version known to the caller; None if every host may have changed.
+    :ivar freed: UUIDs of the hosts that have become freer (:func:`is_freer`) since the
+        same version.
     :ivar minimum_version: the lowest version of nova-compute by :func:`lowest_version`.
     :ivar instances: rows of the pending instances by UUID, deleted instances included.
-    :ivar changed_rows: number of rows that were new, changed or gone.
+    :ivar changed_rows: number of new, changed and deleted rows.
     """
 
     hosts: Mapping[str, Host]
@@ -76,8 +76,7 @@ def is_freer(host: Host, before: Host | None) -> bool:
 def lowest_version(records: Iterable[Any]) -> int:
     """The lowest version in rows of the services table; 0 if there is no version.
 
-    As in nova, services that are forced down do not count, nor do versions that are no
-    number.
+    As in nova, services forced down do not count, nor do versions other than numbers.
     """
     versions = []
     for row in records:
@@ -113,24 +112,26 @@ class ComputeServices:
         self._changed_rows = 0
 
     def refresh(self, connection: sa.Connection, now: datetime) -> None:
-        """Read the changes, also of services that have stopped to report."""
+        """Read the changes, including services without a report in time."""
         changed = self._records.refresh(connection, **self._group.moment(now))
         if changed:
             self._is_stale = True
             self._changed_rows += len(changed)
+
+        # A service also goes down without a changed row, by the time that passes.
         records = self._records.values
         down = self._group.down(COMPUTE, records)
         if self._is_stale or down != self._down:
             self._rebuild(records, down)
 
     def take_changed_hosts(self) -> set[str]:
-        """The names of the hosts whose service has changed since the last call."""
+        """The names of the hosts with a changed service since the last call."""
         names = self._changed_hosts
         self._changed_hosts = set()
         return names
 
     def take_changed_rows(self) -> int:
-        """The number of rows that were new, changed or gone since the last call."""
+        """The number of new, changed and deleted rows since the last call."""
         number = self._changed_rows
         self._changed_rows = 0
         return number
@@ -140,6 +141,7 @@ class ComputeServices:
         after = {}
         for id, row in records.items():
             after[row.host] = rows.service(row, up=id not in down)
+
         for name in before.keys() | after.keys():
             if before.get(name) != after.get(name):
                 self._changed_hosts.add(name)
@@ -185,6 +187,7 @@ class CellHostCache:
         """
         if not self._refresh_lock.acquire(blocking=False):
             raise TimeoutError(self.cell.uuid)
+
         try:
             # Before the nodes: a host that already shows one of the instances in its
             # row then includes the instance in its resources, too.
@@ -209,7 +212,7 @@ class CellHostCache:
         return database.read(read)
 
     def _read(self, connection: sa.Connection, now: datetime) -> None:
-        """Read all changes; may be repeated wherever it has failed."""
+        """Read all changes; may be repeated after a failure, which loses no change."""
         self._services.refresh(connection, now)
         changed = self._nodes.refresh(connection)
         self._changed_nodes |= changed
@@ -234,6 +237,7 @@ class CellHostCache:
             uuid = self._uuids.pop(id)
             hosts.pop(uuid, None)
             changed.add(uuid)
+
         for id in stale & self._nodes.values.keys():
             node = self._nodes.values[id]
             if node is None:
@@ -259,7 +263,9 @@ class CellHostCache:
         for uuid, version in self._freed.items():
             if version > known_version:
                 freed[uuid] = version
+        # The caller knows the rest.
         self._freed = freed
+
         changed_rows = self._changed_rows + self._services.take_changed_rows()
         self._changed_rows = 0
         return CellRefresh(
@@ -273,8 +279,8 @@ class CellHostCache:
         )
 
     def _host(self, row: Any) -> Host | None:
-        """A compute node as a host without its service; None if the node has not
-        reported yet, or cannot be read."""
+        """A compute node as a host without service; None if the node has not reported
+        yet, or is unreadable."""
         try:
             return rows.host(row, self.cell.uuid, NO_SERVICE, self.settings)
         except (TypeError, ValueError, RecursionError) as error:

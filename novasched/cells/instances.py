@@ -2,10 +2,9 @@
 """Instances in the cells, and flavors in the API database, for the few requests that
 need them.
 
-Most requests need a few named instances, which are read by their UUIDs. Where all
-instances on a host count, simultaneous requests share a reading and the hosts made from
-the reading. Where only the flavors of instances count, the database sends one instance
-of each flavor.
+Most requests need a few named instances, read by UUID. Where all instances on a host
+count, simultaneous requests share a reading and the hosts made from the reading. Where
+only the flavors of instances count, the database sends one instance a flavor.
 """
 
 import threading
@@ -58,7 +57,7 @@ Answer = TypeVar('Answer')
 
 
 class InstanceDetail(Enum):
-    """The detail in which instances on a host are read."""
+    """The detail of a reading of instances."""
 
     ONE_OF_EACH_FLAVOR = 'one of each flavor'
     """UUID and flavor of one instance of each flavor."""
@@ -69,10 +68,10 @@ class InstanceDetail(Enum):
 
 @dataclass(frozen=True, eq=False)
 class InstanceReading:
-    """Instances of a cell at one moment.
+    """Instances of a cell at a moment.
 
-    :ivar names: the hosts whose instances were read; None for all hosts of the cell.
-    :ivar version: an object that identifies the reading.
+    :ivar names: the hosts covered by the reading; None for all hosts of the cell.
+    :ivar version: an object identifying the reading.
     """
 
     names: Set[str] | None
@@ -102,7 +101,7 @@ class HostsWithInstances(dict[str, Host]):
 
 
 class HostInstances:
-    """Adds instances to hosts. Hosts of cells that fail are left out."""
+    """Adds instances to hosts. Hosts of failed cells are left out."""
 
     def __init__(self, cells: Cells, timeout: float, pool: futures.Executor) -> None:
         self._cells = cells
@@ -120,11 +119,11 @@ class HostInstances:
         self._reading_pool.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Drop the readers, so that cells that are gone can be freed."""
+        """Drop the readers, so unused cells can be freed."""
         self._readers = {}
 
     def add_named(self, view: HostView, uuids: Collection[str]) -> HostView:
-        """Add the named instances to the hosts that run them. A host keeps the
+        """Add the named instances to the hosts of the instances. A host keeps the
         instances that it already has.
 
         :raises DatabaseUnavailable: no cell answers.
@@ -158,9 +157,9 @@ class HostInstances:
         detail: InstanceDetail,
         moment: float,
     ) -> HostView:
-        """The hosts with these UUIDs, and perhaps other hosts, with their instances as
-        of a moment or later. A host is the same object as before if neither the host
-        nor its instances have changed.
+        """The wanted hosts, and perhaps more hosts, with all instances as of a moment
+        or later. A host is the same object as before if neither the host nor the
+        instances have changed.
 
         :param uuids: UUIDs of compute nodes; None for all hosts.
         :param moment: monotonic seconds.
@@ -189,9 +188,9 @@ class HostInstances:
     def hosts_of(
         self, uuids: Collection[str], cells: Mapping[str, HostView]
     ) -> dict[str, Host]:
-        """The host of each of these instances, by the UUID of the instance.
+        """The hosts of the instances, by the UUID of the instance.
 
-        :param cells: the hosts among which to look, by the UUID of their cell.
+        :param cells: the hosts to look through, by the UUID of the cell.
         :raises DatabaseUnavailable: no cell answers.
         """
 
@@ -212,7 +211,7 @@ class HostInstances:
         read: Callable[[Cell], Answer],
         pool: futures.Executor,
     ) -> Mapping[str, Answer]:
-        """The answers of the cells with these UUIDs, by UUID."""
+        """The answers of the wanted cells, by UUID."""
         cells = [cell for cell in self._cells.all() if cell.uuid in uuids]
         answers = scatter_gather(pool, cells, read, self._timeout)
         if cells and not answers:
@@ -225,10 +224,10 @@ def _merged(
     readings: Mapping[str, InstanceReading],
     last: HostsWithInstances | None,
 ) -> HostsWithInstances:
-    """The hosts whose instances were read, with the instances.
+    """The hosts covered by the readings, with the instances.
 
-    A host that has not changed stays the same object as in ``last``: filters and
-    weighers judge only new objects again.
+    An unchanged host stays the same object as in ``last``: filters and weighers judge
+    only new objects again.
     """
     versions = {uuid: reading.version for uuid, reading in readings.items()}
     if last is None:
@@ -289,9 +288,9 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
 class InstanceReader:
     """Reads instances on hosts of a cell.
 
-    One reading runs at a time. It covers the hosts of all requests that wait when the
-    reading begins. The reading is dropped once no request waits: an instance takes
-    about 180 bytes, and more if its image is rare.
+    A single reading runs at a time, and covers the hosts of all requests waiting at the
+    beginning of the reading. The reading is dropped once no request waits: an instance
+    takes about 180 bytes, and more with a rare image.
     """
 
     def __init__(self, base: Database, detail: InstanceDetail) -> None:
@@ -348,8 +347,8 @@ class InstanceReader:
 
 
 def _may_be_uuid(text: str) -> bool:
-    """False for texts that cannot be a UUID: scheduler hints are free text, and a
-    database may refuse a text."""
+    """False for texts other than UUIDs: scheduler hints are free text, and a database
+    may refuse a text."""
     return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
 
 
@@ -360,7 +359,8 @@ def _select_on_hosts(base: Database) -> sa.Select[Any]:
 
 
 def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
-    """Select one row for all instances of a flavor on a host, without the project."""
+    """Select a single row for all instances of a flavor on a host, without the
+    project."""
     columns = select.selected_columns
     select = select.with_only_columns(
         sa.func.min(columns.uuid),
@@ -374,8 +374,8 @@ def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
 def _instances(
     connection: sa.Connection, selects: Iterable[sa.Select[Any]]
 ) -> dict[str, dict[str, Instance]]:
-    """Read instances row after row, so that few rows are in memory at the same time.
-    Equal project ids and equal flavor ids are one object, which saves memory."""
+    """Read instances row after row, so few rows are in memory at a time. To save
+    memory, equal project ids are a single object, and so are equal flavor ids."""
     by_host: dict[str, dict[str, Instance]] = {}
     interned: dict[Any, Any] = {}
     for select in selects:
@@ -396,7 +396,7 @@ def _add_images(
     base: Database,
     by_host: Mapping[str, dict[str, Instance]],
 ) -> None:
-    """Give the instances the properties of their images. Equal properties are one
+    """Give the instances the properties of the images. Equal properties are a single
     object."""
     table = base.table('instance_system_metadata')
     select = base.select(
@@ -433,8 +433,8 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
-    """Reads the state of one instance before its allocations are deleted in Placement.
-    Implements :class:`novasched.scheduler.ports.Instances`."""
+    """Reads the state of an instance before the allocations of the instance are deleted
+    in Placement. Implements :class:`novasched.scheduler.ports.Instances`."""
 
     cells: Cells
 
@@ -465,9 +465,10 @@ class InstanceStates:
 def _instance_state(
     base: Database, uuid: str, providers: Collection[str]
 ) -> InstanceState:
-    """Read the state of an instance in its cell, in one transaction.
+    """Read the state of an instance from the database of the cell, in a single
+    transaction.
 
-    :param providers: UUIDs of compute nodes whose hosts are wanted.
+    :param providers: UUIDs of compute nodes, whose hosts the state includes.
     """
 
     def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
@@ -514,7 +515,7 @@ def _instance_state(
 
 
 def find_flavor(api: Database, name: str) -> Flavor | None:
-    """The flavor with this id, or else with this name; None if neither exists.
+    """The flavor by id, or else by name; None if neither exists.
 
     :raises DatabaseUnavailable: the API database does not answer.
     """

@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def identity(self) -> str:
-        """The cell as nova's logs name it."""
+        """The name of the cell in nova's logs."""
         if self.name:
             return f'{self.uuid}({self.name})'
         return self.uuid
@@ -76,7 +76,7 @@ class Cells:
     def read(self) -> Mapping[str, Cell]:
         """Read the mappings: the cells by UUID.
 
-        A database whose URL is unchanged keeps its connections. A cell with an unusable
+        A database with an unchanged URL keeps all connections. A cell with an unusable
         URL is logged and left out.
 
         :raises DatabaseUnavailable: the API database does not answer.
@@ -88,6 +88,8 @@ class Cells:
         for row in sorted(rows, key=attrgetter('id')):
             if row.uuid == CELL0:
                 continue
+
+            # nova fills templates with the URL of its own [database] connection.
             name = f'cell {row.name or row.uuid}'
             url = filled(row.database_connection, self._options.connection, name)
             try:
@@ -97,6 +99,7 @@ class Cells:
             except ConfigError as error:
                 LOG.error('A cell is left out: %s', error)
                 continue
+
             cells[row.uuid] = Cell(
                 row.id, row.uuid, row.name, bool(row.disabled), database, url
             )
@@ -109,6 +112,7 @@ class Cells:
         if cells != before:
             self.changed = time.monotonic()
         self.release(before)
+
         LOG.debug('Found %d cells: %s', len(cells), ', '.join(cells))
         disabled = [cell.identity for cell in self.all() if cell.disabled]
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
@@ -125,7 +129,7 @@ class Cells:
         return tuple(self._cells.values())
 
     def enabled(self) -> Sequence[Cell]:
-        """The cells that may get instances."""
+        """The cells open to new instances."""
         return tuple(cell for cell in self.all() if not cell.disabled)
 
     def close(self) -> None:
@@ -144,7 +148,7 @@ class Cells:
         return self._cells.get(uuid)
 
     def of_host(self, host: str) -> Cell | None:
-        """The cell to which a host is mapped. An unknown cell is looked up.
+        """The cell of a host, by the host mapping. An unknown cell is looked up.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
@@ -152,6 +156,7 @@ class Cells:
         ids = {row.cell_id for row in mappings}
         if ids.difference(cell.id for cell in self.all()):
             self._look_up()
+
         for cell in self.all():
             if cell.id in ids:
                 return cell
@@ -187,6 +192,7 @@ def scatter_gather(
     """
     began = time.monotonic()
     futures_by_cell = [(cell, pool.submit(ask, cell)) for cell in cells]
+
     answers = []
     for cell, future in futures_by_cell:
         error: BaseException | None

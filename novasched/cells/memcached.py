@@ -40,8 +40,9 @@ protocols below 3."""
 def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
     """Make the dogpile cache region of ``[cache]``, as nova's services do.
 
-    :param expiration_time: seconds after which the region hides a value.
-    :raises ConfigError: ``[cache]`` names no memcached, or its client is not installed.
+    :param expiration_time: age in seconds beyond which the region hides a value.
+    :raises ConfigError: ``[cache]`` names no memcached, or the client library is not
+        installed.
     """
     try:
         from oslo_cache import core
@@ -76,8 +77,8 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Loads the values that nova writes. Any other value is loaded as None, which
-    clients take for a missing key."""
+    """Loads the values written by nova. All other values are loaded as None: to
+    clients, None is a missing key."""
 
     def load(self) -> Any:
         try:
@@ -114,7 +115,7 @@ def use_safe_unpickler(region: Any) -> None:
 
 
 def _loads(data: bytes) -> Any:
-    """Load a value of a backend whose values dogpile itself pickles."""
+    """Load a value of a backend with values pickled by dogpile itself."""
     from dogpile.cache.api import CantDeserializeException
 
     value = SafeUnpickler(io.BytesIO(data)).load()

@@ -31,11 +31,11 @@ class CellCaches:
     _caches: dict[Cell, CellHostCache] = field(default_factory=dict, init=False)
 
     def new(self, cell: Cell) -> CellHostCache:
-        """An empty cache, which is not kept."""
+        """An empty cache, which is not kept here."""
         return CellHostCache(cell, self.settings, self.group)
 
     def of(self, cells: Collection[Cell]) -> Mapping[Cell, CellHostCache]:
-        """The caches of these cells, which are made where there is none."""
+        """The caches of all these cells. Missing caches are made."""
         # Changed in place: the caches of a renewal in the meantime must stay.
         caches = self._caches
         for cell in cells:
@@ -59,10 +59,10 @@ class CellCaches:
 class CellsReader:
     """Reads every cell and the aggregates in parallel.
 
-    Requests that arrive during a reading share the next reading, so a request gets the
-    cells as of its arrival or later.
+    Requests arriving during a reading share the next reading, so a request gets the
+    cells as of the arrival of the request or later.
 
-    :ivar refreshed: number of rows that were new, changed or gone in all readings.
+    :ivar refreshed: number of new, changed and deleted rows in all readings.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CellsReader:
 
     @property
     def timeout(self) -> float:
-        """Seconds after which a reading goes on without a cell."""
+        """Longest wait of a reading for a cell, in seconds."""
         return self._caches.settings.cell_timeout
 
     def at_least(self, moment: float) -> CellsSnapshot:
@@ -104,18 +104,18 @@ class CellsReader:
         return self._flights.at_least(moment)
 
     def read_alone(self, cell: Cell) -> CellRefresh:
-        """Read one cell for one request. Nothing of it is kept.
+        """Read a cell for a single request. Nothing is kept.
 
         :raises DatabaseUnavailable: the cell does not answer.
         """
         return self._caches.new(cell).refresh(self._utcnow())
 
     def renew(self) -> None:
-        """Read the cell mappings and every cell anew, and use them from the next
+        """Read the cell mappings and every cell anew, and use the result from the next
         request on.
 
-        No request waits: requests use the former values until all is read. Cells that
-        do not answer keep their former values.
+        No request waits: requests use the former values until all is read. Silent cells
+        keep the former values.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
@@ -127,6 +127,7 @@ class CellsReader:
             return caches[cell].refresh(self._utcnow())
 
         answers = dict(scatter_gather(self._pool, enabled, refresh, self.timeout))
+        # Only now: requests must not see a cell before it has been read.
         self._cells.use(mapped)
         self._count_rows(answers.values())
         self._caches.replace(caches, answers.keys())
@@ -164,7 +165,7 @@ class CellsReader:
     def _await_aggregates(
         self, future: futures.Future[AggregateState], began: float
     ) -> AggregateState:
-        """The aggregates, or their last state after the timeout of cells."""
+        """The aggregates, or the last state after the timeout of cells."""
         try:
             return future.result(max(0.0, began + self.timeout - time.monotonic()))
         except futures.TimeoutError:

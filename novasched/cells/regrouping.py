@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts whose aggregates have changed so lately that Placement may not know it yet."""
+"""Hosts whose aggregates have changed lately, so that Placement may not know the change
+yet."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +18,7 @@ to half a second later."""
 
 @dataclass(frozen=True, slots=True)
 class _Regrouped:
-    """A host whose aggregates have changed.
+    """A host with changed aggregates.
 
     :ivar noticed_at: when the scheduler has read the change, in monotonic seconds.
     :ivar former: UUIDs of the aggregates in which Placement may still have the host.
@@ -34,7 +35,8 @@ class _Regrouped:
         return moment < self.noticed_at + AGGREGATES_LAG_S
 
     def is_misplaced(self, host: Host, destination: Destination) -> bool:
-        """True if Placement may offer the host only because it lacks the change."""
+        """True if Placement may offer the host only because Placement lacks the
+        change."""
         present = _uuids(host.aggregates)
         if not destination.forbidden_aggregates.isdisjoint(present):
             return True
@@ -50,7 +52,7 @@ class RegroupedHosts:
     """The hosts whose aggregates have changed lately. Written by one thread at a time,
     read by all.
 
-    :ivar settled_at: if Placement is asked after this moment (monotonic seconds), its
+    :ivar settled_at: if Placement is asked after this moment (monotonic seconds), the
         answer has the hosts in the same aggregates as the last state.
     """
 

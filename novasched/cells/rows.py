@@ -54,10 +54,10 @@ SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 
 class LazyColumn(Generic[Value]):
-    """A long column of compute_nodes that few requests need, parsed on demand.
+    """A long column of compute_nodes, needed by few requests and parsed on demand.
 
-    Hosts with equal texts share one value, as long as one of the hosts is in memory. A
-    text that cannot be parsed counts as absent, and the log names its first host.
+    Hosts with equal texts share a value, as long as a host with the text is in memory.
+    An invalid text counts as absent, and the log names the first host with the text.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LazyColumn(Generic[Value]):
         self._values = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
-        """A function that returns the value of the column in a row."""
+        """A function for the value of the column in a row."""
         text = getattr(row, self.column)
         if text is None:
             return lambda: self.absent
@@ -85,7 +85,7 @@ class LazyColumn(Generic[Value]):
 
 
 class _LazyValue(Generic[Value]):
-    """Holds a text until the first call, and its value afterwards."""
+    """Holds a text until the first call, and the parsed value afterwards."""
 
     __slots__ = ('__weakref__', '_column', '_node', '_text', '_value')
 
@@ -135,7 +135,7 @@ def service(row: Any, up: bool) -> Service:
 
 
 def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host | None:
-    """A host without aggregates and instances; None until its nova-compute has reported
+    """A host without aggregates and instances; None until nova-compute has reported
     resources.
 
     :raises ValueError: the value of a column is invalid.
@@ -184,8 +184,8 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
 
 
 def _free_disk_gb(row: Any) -> int:
-    """Disk that remains free even if sparse images grow to their full size: the lower
-    of ``free_disk_gb`` and ``disk_available_least``, as in nova."""
+    """Disk left free even if sparse images grow to full size: the lower of
+    ``free_disk_gb`` and ``disk_available_least``, as in nova."""
     free = amount('free_disk_gb', row.free_disk_gb)
     if row.disk_available_least is None:
         return free
@@ -202,8 +202,8 @@ def _free_disk_gb(row: Any) -> int:
 
 
 def _supported(row: Any) -> Triples:
-    """Triples (architecture, hypervisor type, VM mode). Hosts with equal texts share
-    one object."""
+    """Triples (architecture, hypervisor type, VM mode). Hosts with equal texts share an
+    object."""
     text = row.supported_instances
     if text in _triples_by_text:
         return _triples_by_text[text]
@@ -220,7 +220,7 @@ def _supported(row: Any) -> Triples:
 
 
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
-    """Statistics with their values as texts, as in nova, whichever statistics a
+    """Statistics with all values as texts, as in nova, whichever statistics a
     nova-compute reports."""
     texts: dict[str, str | None] = {}
     for name, value in stats.items():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Liveness of services, by the option ``[DEFAULT] servicegroup_driver``.
 
-With ``db``, a service counts up in its row of the services table. With ``mc``, a
-service keeps a key in memcached; nova's services and novasched use oslo.cache for it.
+With ``db``, a service counts up in a row of the services table. With ``mc``, a service
+keeps a key in memcached; nova's services and novasched use oslo.cache.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ SCHEDULER = 'nova-scheduler'
 
 
 class DatabaseServiceGroup:
-    """Driver ``db``: a service is up while it writes to its row.
+    """Driver ``db``: a service is up while the service writes to its row.
 
-    :param service_down_time: seconds after the last report at which a service counts as
+    :param service_down_time: seconds from the last report until a service counts as
         down.
     """
 
@@ -62,7 +62,7 @@ class DatabaseServiceGroup:
         return {'first': now - self._down_time, 'last': now + self._down_time}
 
     def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
-        """The ids of the services that are down.
+        """The ids of services without a report in time.
 
         :param services: rows of this binary by id, with ``host`` and ``late``.
         """
@@ -70,14 +70,14 @@ class DatabaseServiceGroup:
 
 
 class MemcachedServiceGroup:
-    """Driver ``mc``: a service is up while its key ``topic:host`` is younger than
+    """Driver ``mc``: a service is up while the key ``topic:host`` is younger than
     ``service_down_time``.
 
-    One thread does all queries. oslo.cache gives each thread its own client, and a
-    client remembers dead servers for minutes: after an outage, several threads would
-    contradict each other.
+    A single thread does all queries. oslo.cache gives every thread a separate client,
+    and a client remembers dead servers for minutes: after an outage, the clients of
+    several threads would disagree.
 
-    :param region: a dogpile cache region, which mangles keys and hides old values.
+    :param region: a dogpile cache region. The region mangles keys and hides old values.
     """
 
     def __init__(self, region: Any, host: str, utcnow: Callable[[], datetime]) -> None:
@@ -90,8 +90,8 @@ class MemcachedServiceGroup:
         self._is_failing = False
 
     def report_state(self) -> None:
-        """Renew the scheduler's key and read it back: clients of memcached hide failed
-        writes."""
+        """Renew the scheduler's key and read the key back: clients of memcached hide
+        failed writes."""
 
         def write() -> None:
             self._region.set(self._own_key, self._utcnow())
@@ -142,7 +142,7 @@ class MemcachedServiceGroup:
         return [value is not core.NO_VALUE for value in self._region.get_multi(keys)]
 
     def _ask(self, ask: Callable[[], Answer], default: Answer) -> Answer:
-        """Run a function in the thread of memcached; the default if it fails."""
+        """Run a function in the thread of memcached; the default after an error."""
 
         def run() -> Answer:
             try:
@@ -155,7 +155,7 @@ class MemcachedServiceGroup:
         return self._thread.submit(run).result()
 
     def _set_failing(self, why: str | None) -> None:
-        """Log the first failure, and the first success after it."""
+        """Log the first failure, and the first success after a failure."""
         before = self._is_failing
         self._is_failing = why is not None
         if why is not None and not before:
@@ -176,8 +176,8 @@ class Heartbeat:
     workers of a host write to the same row.
 
     :ivar own: the database of ``[database] connection``.
-    :ivar memcached: with ``[DEFAULT] servicegroup_driver = mc``, the service group to
-        which the scheduler reports; None with ``db``.
+    :ivar memcached: with ``[DEFAULT] servicegroup_driver = mc``, the service group for
+        the scheduler's reports; None with ``db``.
     """
 
     own: Database
@@ -189,7 +189,7 @@ class Heartbeat:
     _silent_cells: set[str] = field(default_factory=set, init=False)
 
     def register(self) -> None:
-        """Insert the row, or update its version.
+        """Insert the row, or update the version.
 
         :raises DatabaseUnavailable: the database does not answer.
         """
@@ -233,6 +233,7 @@ class Heartbeat:
 
         try:
             if not self.own.write(count):
+                # An operator has deleted the row.
                 self.register()
         except DatabaseUnavailable as error:
             if not self._is_failing:
@@ -258,6 +259,7 @@ class Heartbeat:
             if 'version' not in table.c:
                 return
             is_outdated = table.c.version != version
+            # A silent cell may have the newest services.
             if self._silent_cells:
                 is_outdated = table.c.version < version
             values: dict[str, object] = {'version': version}
@@ -292,16 +294,16 @@ class Heartbeat:
         return connection.execute(statement).rowcount > 0
 
     def _existing(self, values: dict[str, object]) -> dict[str, object]:
-        """The values whose column exists in this release of nova."""
+        """The values with a column in this release of nova."""
         return {name: value for name, value in values.items() if name in self._table.c}
 
     def _deployment_version(self) -> int:
-        """The newest version that a service other than a scheduler reports; 0 if there
-        is no such service.
+        """The newest version of all services except schedulers; 0 without such
+        services.
 
         nova takes the lowest version of all services as the capability of the
         deployment, so a version of novasched's own could hold the deployment back, or
-        raise it too far. Cells that do not answer are left out, and do not prevent the
+        raise the capability too far. Silent cells are left out, and do not prevent the
         start.
         """
         cells = self.cells()

@@ -66,7 +66,7 @@ class HostReader:
 
     @property
     def refreshed(self) -> int:
-        """Number of rows that were new, changed or gone in all readings."""
+        """Number of new, changed and deleted rows in all readings."""
         return self._reader.refreshed
 
     def close(self) -> None:
@@ -86,8 +86,8 @@ class HostReader:
     def with_requested_destination(self, request: Request) -> Request:
         """See :class:`novasched.scheduler.ports.Hosts`.
 
-        If the name leads to one compute node, Placement is asked for the tree of that
-        provider only. If the host has several nodes, Placement is asked without a
+        If the name leads to a single compute node, Placement is asked for the tree of
+        the provider only. If the host has several nodes, Placement is asked without a
         limit, since a query cannot name several trees.
         """
         destination = request.requested_destination
@@ -173,6 +173,8 @@ class HostReader:
             cells = [cell for cell in cells if cell.uuid == cell_uuid]
             view = self._view_of_cell(cell_uuid, snapshot)
             views = {**views, cell_uuid: view}
+        # Without a host that could serve the request, the request must not be refused:
+        # the silent cell may have one.
         failed = [cell for cell in cells if cell.uuid not in snapshot.cells]
         if failed:
             offered: Collection[str] = view.hosts.keys()
@@ -191,6 +193,7 @@ class HostReader:
             view = self._instances.add_all(view, uuids, detail, snapshot.complete)
         if needs.named and not needs.instances:
             view = self._instances.add_named(view, needs.named)
+
         hosts_of_instances: Mapping[str, Host] = {}
         if needs.located:
             hosts_of_instances = self._instances.hosts_of(needs.located, views)
@@ -211,13 +214,15 @@ class HostReader:
         misplaced = self._reader.regrouped.misplaced(view.hosts, request, basis.began)
         if not misplaced:
             return view
+
         hosts = dict(view.hosts)
         for uuid in misplaced:
             del hosts[uuid]
         return HostView(hosts, view.changes.with_step(misplaced))
 
     def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostView:
-        """The hosts of one cell. A disabled cell is only read for moves within it."""
+        """The hosts of a cell. A disabled cell is only read for moves within the
+        cell."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             return snapshot.cells.get(uuid, NO_HOSTS)
@@ -227,6 +232,7 @@ class HostReader:
         )
         if not answers:
             raise no_answer([cell])
+
         [(_, refresh)] = answers
         aggregates = self.aggregates.state(snapshot.host_snapshot.read_at)
         hosts = {}
@@ -237,10 +243,10 @@ class HostReader:
     def _nodes(
         self, host: str | None, name: str | None, cell: Cell | None
     ) -> Sequence[Any]:
-        """The compute nodes with a host and a node name, in the first cell that has
-        such nodes.
+        """The compute nodes with a host and a node name, in the first cell with such
+        nodes.
 
-        :param cell: the cell in which to look; None for the cell of the host, or all.
+        :param cell: the cell to search; None for the cell of the host, or all.
         """
         if host and cell is None:
             cell = self.cells.of_host(host)
@@ -262,6 +268,7 @@ class HostReader:
         for _, nodes in answers:
             if nodes:
                 return nodes
+
         # A host in a silent cell must not be reported as missing.
         answered = {cell for cell, _ in answers}
         silent = [cell for cell in cells if cell not in answered]

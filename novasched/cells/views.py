@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts of all cells with their aggregates, from reading to reading.
 
-Nobody compares hosts to find out what has changed. The digests of rows tell which hosts
-of a cell have changed, the aggregates tell which hosts have joined or left one, and the
-logs of the views keep both.
+Hosts are never compared to find changes. The digests of rows give the changed hosts of
+a cell, the log of the aggregates gives the regrouped hosts, and the logs of the views
+keep both.
 """
 
 import math
@@ -18,13 +18,13 @@ from novasched.scheduler.model.host import Host, HostSnapshot
 
 @dataclass(frozen=True, slots=True)
 class CellsSnapshot:
-    """All cells that answer, at one moment.
+    """All answering cells, at a moment.
 
-    :ivar cells: the hosts of each cell, by the UUID of the cell.
+    :ivar cells: the hosts by the UUID of the cell.
     :ivar host_snapshot: the hosts of all cells.
     :ivar complete: when the reading was complete, in monotonic seconds. Instances on
-        hosts are read after that: an instance that a host shows is no pending claim any
-        more.
+        hosts are read afterwards: an instance shown by a host is no longer a pending
+        claim.
     """
 
     cells: Mapping[str, HostView] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class _CellView:
         return _CellView(view, refresh.version, aggregates.changes.version)
 
     def _regrouped(self, aggregates: AggregateState) -> frozenset[str]:
-        """UUIDs of hosts whose aggregates differ from those in the view."""
+        """UUIDs of hosts with different aggregates than in the view."""
         names = aggregates.changes.since(self.aggregates_version)
         if names is not None and not names:
             return frozenset()
@@ -80,7 +80,7 @@ class _CellView:
 
 
 def with_aggregates(host: Host, aggregates: AggregateState) -> Host:
-    """A host with its aggregates; the same object if the host is in none."""
+    """A host with its aggregates; the same object if the host is in no aggregate."""
     if groups := aggregates.by_host.get(host.host):
         return replace(host, aggregates=groups)
     return host
@@ -98,7 +98,7 @@ class ViewBuilder:
         self._cells: dict[str, _CellView] = {}
 
     def known_version(self, cell_uuid: str) -> int:
-        """The version of the cell's last refresh; 0 if there is none."""
+        """The version of the cell's last refresh; 0 before the first."""
         if cell_uuid in self._cells:
             return self._cells[cell_uuid].cell_version
         return 0
@@ -135,7 +135,7 @@ class ViewBuilder:
         return self.last
 
     def forget_other_cells(self, uuids: Set[str]) -> None:
-        """Forget the views of cells with other UUIDs."""
+        """Forget the views of all cells except these."""
         for uuid in self._cells.keys() - uuids:
             del self._cells[uuid]
 

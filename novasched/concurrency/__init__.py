@@ -2,9 +2,9 @@
 """Single flight, circuit breaker and worker queue, and the choice of the threading
 backend of oslo.service.
 
-oslo.service fixes its backend when its modules are first imported. Import
-``loopingcall`` from here, and this package before oslo.messaging, so that the choice
-comes first. The imports below stand between other statements for the same reason.
+oslo.service fixes its backend when its first module is imported. Import ``loopingcall``
+from here, and this package before oslo.messaging, so the choice comes first. The
+imports below stand between statements for the same reason.
 """
 
 import os
@@ -38,8 +38,8 @@ __all__ = ['backoff', 'clear_frames', 'loopingcall']
 
 
 def backoff(first: float, last: float) -> Iterator[float]:
-    """Pauses between tries, in seconds: from ``first`` they double up to ``last``, each
-    with a random addition of up to half of ``first``."""
+    """Pauses between tries, in seconds: doubling from ``first`` up to ``last``, with a
+    random addition of up to half of ``first``."""
     pause = first
     while True:
         yield pause + random.uniform(0, first / 2)
@@ -47,11 +47,10 @@ def backoff(first: float, last: float) -> Iterator[float]:
 
 
 def clear_frames(error: BaseException | None) -> None:
-    """Free the local variables of the frames in which an error and its causes were
-    raised.
+    """Free the local variables of the frames of an error and of all causes.
 
-    An error refers to its frames, and often a frame to the error. The garbage collector
-    would free such a cycle late, since it runs rarely.
+    An error refers to frames, and often a frame to the error. The garbage collector
+    runs rarely, and would free such a cycle late.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A circuit breaker: a service that does not answer gets only probes until it answers
-one."""
+"""A circuit breaker: a silent service gets only probes, until a probe is answered."""
 
 import functools
 import math
@@ -36,9 +35,9 @@ class CircuitBreaker:
 
     The circuit is closed while calls are answered. When a call fails after a wait, a
     thread starts to probe, with back-off. The circuit opens at once if the service has
-    answered no call since the failed call began, and later if it answers no call while
-    a probe fails. One slow answer among many therefore does not open the circuit. The
-    first answered probe closes the circuit and ends the thread.
+    answered no call since the failed call began, and later if the service answers no
+    call while a probe fails. A slow answer among many therefore does not open the
+    circuit. The first answered probe closes the circuit and ends the thread.
 
     :ivar reason: the failure for which the circuit is open; None while it is closed.
     :ivar trouble: the calls without an answer since the last answer, including calls
@@ -75,7 +74,7 @@ class CircuitBreaker:
         self.trouble: Trouble | None = None
 
     def wait_closed(self, seconds: float) -> bool:
-        """Wait for the circuit to close; False if it is still open in the end."""
+        """Wait for the circuit to close; False if the circuit stays open."""
 
         def is_over() -> bool:
             return self.reason is None or self._is_stopped
@@ -89,7 +88,7 @@ class CircuitBreaker:
         self.trouble = None
 
     def missed(self, why: str) -> None:
-        """Note that a call got no answer, no matter how fast it failed."""
+        """Note that a call got no answer, no matter how fast the call failed."""
         now = time.monotonic()
         since = now
         if (before := self.trouble) is not None:
@@ -151,8 +150,8 @@ class CircuitBreaker:
             self._on_change(None)
 
     def _is_answered(self, reason: str) -> bool:
-        """Probe; True if the probe is answered, or if it fails while another call is
-        answered and the circuit is still closed."""
+        """Probe; True if the probe is answered, or fails while another call is answered
+        and the circuit is still closed."""
         began = time.monotonic()
         try:
             self._probe()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single flight: one call serves all callers that wait for its result, and no caller
-gets a result that is too old."""
+"""Single flight: a call serves all waiting callers, and no caller gets an outdated
+result."""
 
 import contextlib
 import math
@@ -40,9 +40,9 @@ class SingleFlight(Generic[Result]):
     """Runs work one flight after the other.
 
     A caller gets the result of a flight that began at the caller's moment or later: the
-    last flight, the current flight, or the next flight. All callers that come too late
-    for the current flight share the next flight, so work that takes long runs no more
-    often than it must. Two flights overlap only if the first is stuck.
+    last flight, the current flight, or the next flight. All callers too late for the
+    current flight share the next flight, so work that takes long runs no more often
+    than necessary. Two flights overlap only if the first is stuck.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class SingleFlight(Generic[Result]):
 
         :param gather: called before a flight begins; waits for further callers that are
             about to want the flight.
-        :param stuck_after: seconds from the beginning of a flight after which the next
-            flight no longer waits for its end; None waits for ever.
+        :param stuck_after: seconds from the beginning of a flight; afterwards the next
+            flight no longer waits for the end; None waits for ever.
         """
         self._work = work
         self._gather = gather
@@ -70,8 +70,8 @@ class SingleFlight(Generic[Result]):
     def at_least(self, moment: float = FROM_NOW) -> Result:
         """Return the result of a flight that began at a moment or later.
 
-        All callers that share a flight get its error. An error is not kept for later
-        callers.
+        All callers of a flight get the error of the flight. An error is not kept for
+        later callers.
 
         :param moment: monotonic seconds.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue of work for one thread, for which no request waits."""
+"""A bounded queue of work for a background thread."""
 
 import contextlib
 import logging

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of a view, and the ids that changed between two versions.
+"""Versions of a view, and the ids changed between two versions.
 
-The databases know which rows have changed. A change log keeps these ids, so that nobody
-has to compare the objects of two views to find the changes again.
+The databases give the ids of changed rows. A change log keeps the ids, so there is no
+need to compare the objects of two views to find the changes again.
 """
 
 import itertools
@@ -21,15 +21,15 @@ _versions = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class ChangeLog:
-    """The version of a view, and the ids that changed in its last steps.
+    """The version of a view, and the ids changed in the last steps.
 
-    A view that is made of another view, for one request, has a branch of the log: it
-    knows what changed since a version of the other view, and its own version is unknown
-    to all other views.
+    A view made from a shared view, for a single request, has a branch of the log. The
+    branch knows the changes since versions of the shared view. Its own version is
+    unknown to all other logs.
 
     :ivar version: grows from version to version; 0 for a view without versions.
-    :ivar steps: the version before a step, and the ids that changed in the step, oldest
-        step first.
+    :ivar steps: the version before a step, and the ids changed in the step, oldest step
+        first.
     """
 
     version: int = 0
@@ -38,8 +38,8 @@ class ChangeLog:
     def since(self, version: int) -> frozenset[str] | None:
         """Ids that may have changed since a version. All other ids are unchanged.
 
-        :return: None if the log does not know: the version is too old, or of another
-            view. Then everything may have changed.
+        :return: None if the log does not know: the version is too old, or of a
+            different view. Then everything may have changed.
         """
         if version == self.version != 0:
             return frozenset()
@@ -56,7 +56,7 @@ class ChangeLog:
         return None
 
     def with_step(self, ids: Collection[str]) -> 'ChangeLog':
-        """The log of the next version, in which these ids have changed."""
+        """The log of the next version, with a change of these ids."""
         version = next(_versions)
         if not self.version:
             return ChangeLog(version)
