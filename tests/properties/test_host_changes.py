@@ -97,7 +97,7 @@ STEP = st.one_of(
 @given(steps=st.lists(st.one_of(STEP, STORY), max_size=8))
 @example(steps=[EXAMPLE])
 @example(steps=[[('join', 'h3', 1)], ('go_silent', 'cell1', 'services')])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_hosts_that_differ_are_reported(databases, steps):
     """A host that is another object in the later of two snapshots is reported as
     changed, whatever happened in between. This holds across all kinds of snapshots."""
@@ -121,7 +121,7 @@ LASTING = ('all hosts', 'one cell', 'all instances')
 
 @given(steps=STORY)
 @example(steps=EXAMPLE)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_hosts_that_are_equal_stay_the_same(databases, steps):
     """Snapshots of lasting kinds always know the changes. A host that has not changed
     stays the same object, and is not reported."""

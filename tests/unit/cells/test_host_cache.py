@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from novasched.cells.host_cache import lowest_version
+from novasched.cells.host_cache import CellHostCache, lowest_version
+from novasched.cells.servicegroup import DatabaseServiceGroup
+from novasched.conf.settings import Settings
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_uuid
+from tests.lab.nova_databases import NOW
 
 
 @pytest.mark.parametrize(
@@ -31,3 +37,59 @@ def test_a_service_that_is_forced_down():
         SimpleNamespace(version=66, forced_down=0),
     ]
     assert lowest_version(rows) == 66
+
+
+@pytest.fixture
+def cache(two_cells):
+    two_cells.cells.refresh()
+    cell = two_cells.cells.get(a_uuid('cell1'))
+    return CellHostCache(cell, Settings(), DatabaseServiceGroup(60))
+
+
+def set_free_ram(cloud, ram):
+    cloud.sql('cell1', f'UPDATE compute_nodes SET free_ram_mb = {ram}')
+
+
+def test_a_refresh_without_changes(two_cells, cache):
+    """The mapping of hosts stays the same object, and no host is reported."""
+    first = cache.refresh(NOW)
+    second = cache.refresh(NOW, known_version=first.version)
+    assert first.hosts.keys() == {a_uuid('h1')}
+    assert (first.changed, first.freed, first.changed_rows) == (None, set(), 2)
+    assert second.hosts is first.hosts
+    assert second.version == first.version
+    assert (second.changed, second.freed, second.changed_rows) == (set(), set(), 0)
+
+
+def test_a_refresh_whose_result_was_dropped(two_cells, cache):
+    """The next refresh reports the changes since the version that the caller knows,
+    also if another refresh in between has read some of them."""
+    first = cache.refresh(NOW)
+    set_free_ram(two_cells, 9000)
+    cache.refresh(NOW, known_version=first.version)
+    two_cells.add_host('h3')
+    third = cache.refresh(NOW, known_version=first.version)
+    both = {a_uuid('h1'), a_uuid('h3')}
+    assert third.changed == both
+    assert third.freed == both
+    fourth = cache.refresh(NOW, known_version=third.version)
+    assert (fourth.changed, fourth.freed) == (set(), set())
+
+
+def test_a_service_that_is_late(two_cells, cache):
+    """The host is reported as soon as its service counts as down, though no row has
+    changed."""
+    first = cache.refresh(NOW)
+    second = cache.refresh(NOW + timedelta(seconds=61), known_version=first.version)
+    assert second.changed == {a_uuid('h1')}
+    assert not second.hosts[a_uuid('h1')].service.up
+
+
+def test_pending_instances(two_cells, cache):
+    """The rows of pending instances are read, deleted instances included."""
+    engine = two_cells.engines['cell1']
+    two_cells.add(engine, tables.instances, uuid='here', host='h1', deleted=0)
+    two_cells.add(engine, tables.instances, uuid='gone', host='h1', deleted=7)
+    instances = cache.refresh(NOW, ['here', 'gone', 'nowhere']).instances
+    hosts = {uuid: row.host for uuid, row in instances.items()}
+    assert hosts == {'here': 'h1', 'gone': 'h1'}
