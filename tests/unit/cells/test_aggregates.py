@@ -24,9 +24,14 @@ def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
     aggregates = cloud.reader().aggregates
     for _ in range(2):
         aggregates.all()
+
     assert caplog.messages == [
         f'Could not decode {each} of aggregate 1' for each in told
     ]
+
+
+def ids(aggregates):
+    return [aggregate.id for aggregate in aggregates.all()]
 
 
 def test_the_api_database_fails(cloud, caplog):
@@ -40,14 +45,17 @@ def test_the_api_database_fails(cloud, caplog):
         a_uuid('agg1'),
         {'zone': 'a', 'filter_tenant_id': 'p'},
     )
+
     cloud.sql('api', 'ALTER TABLE aggregate_hosts RENAME TO lost')
     cloud.add_aggregate(2, [], zone='b')
     for _ in range(2):
-        assert [each.id for each in aggregates.all()] == [1]
+        assert ids(aggregates) == [1]
     assert aggregates.failing
+
     cloud.sql('api', 'ALTER TABLE lost RENAME TO aggregate_hosts')
-    assert [each.id for each in aggregates.all()] == [1, 2]
+    assert ids(aggregates) == [1, 2]
     assert not aggregates.failing
+
     assert caplog.messages == [
         'API database has changed, and is looked at anew: no such table: aggregate_hosts',
         'Aggregates cannot be read, and stay as they were: API database has no table '

@@ -24,7 +24,7 @@ PSYCOPG = 'postgresql+psycopg'
 
 @pytest.fixture
 def server():
-    """A server that accepts connections and stays silent."""
+    """A silent server with open connections."""
     with socket.create_server(('127.0.0.1', 0)) as made:
         yield made
 
@@ -42,7 +42,7 @@ def tracked(asked, seconds=60):
 
 @pytest.mark.parametrize('said', [b'', b'\xff\xff\x00\x00x'])
 def test_nobody_waits_on_a_line_that_is_cut(server, said):
-    """abort() ends a wait for a silent server, and for a server that has begun to
+    """abort() ends a wait for a silent server, and for a server in the middle of an
     answer."""
     asked = engine(server)
     connections = tracked(asked)
@@ -74,9 +74,9 @@ GREETING = said(b'R', bytes(4)) + b''.join(
 
 @pytest.mark.parametrize('driver', [PSYCOPG2, PSYCOPG])
 def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
-    """A probe may fail by libpq's connect_timeout before its own timeout. It aborts the
-    operations in progress then, too: PostgreSQL drivers have no timeout for an
-    answer."""
+    """A probe may fail by libpq's connect_timeout before the timeout of probes. The
+    probe aborts the operations in progress then, too: PostgreSQL drivers have no
+    timeout for an answer."""
     asked = engine(
         server, driver, '?sslmode=disable&gssencmode=disable&connect_timeout=2'
     )
@@ -141,9 +141,11 @@ def test_nothing_is_left_of_a_failure():
 
 def test_what_tls_needs_is_made_once():
     """Connections share a TLS context unless the URL has TLS parameters."""
-    one, two = (SharedContextConnection(defer_connect=True) for _ in range(2))
+    one = SharedContextConnection(defer_connect=True)
+    two = SharedContextConnection(defer_connect=True)
     assert one.ctx is two.ctx
     assert one.ctx.verify_mode is ssl.CERT_NONE
+
     told = SharedContextConnection(defer_connect=True, ssl_verify_cert=True)
     assert told.ctx is not one.ctx
     assert told.ctx.verify_mode is ssl.CERT_REQUIRED
@@ -165,4 +167,5 @@ def test_what_is_asked_meanwhile():
         other.start()
         other.join()
     ask()
+
     assert (outer, seen) == (True, [False, True, True])

@@ -16,8 +16,8 @@ from novasched.scheduler.errors import DatabaseUnavailable
 
 
 def test_threads_share_a_table(cloud):
-    """Threads that reflect a table at the same time get the same object: a statement
-    with two objects would join the table with itself."""
+    """Threads reflecting a table at the same time get the same object: a statement with
+    two objects would be a self-join."""
     engine = cloud.engines['cell1']
     both = threading.Barrier(2)
 
@@ -28,7 +28,7 @@ def test_threads_share_a_table(cloud):
     sa.event.listen(engine, 'before_cursor_execute', meet)
     database = Database(engine, 'cell1')
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(database.table, ['services'] * 2)
+        first, second = pool.map(database.table, ['services', 'services'])
     assert first is second is database.table('services')
 
 
@@ -39,7 +39,7 @@ def database(cloud):
 
 
 class Troubled:
-    """Work in a transaction that raises errors in turn before it succeeds."""
+    """Work in a transaction. The work raises errors in turn before a success."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -122,8 +122,8 @@ def test_what_is_done_again(database, operation, errors, begun, why):
 
 
 def test_what_has_been_given_up(database, monkeypatch):
-    """While the circuit is open, new operations fail with its reason. An operation that
-    has begun may end."""
+    """While the circuit is open, new operations fail with the reason. An operation in
+    progress may end."""
     work = Troubled()
     probed = threading.Event()
     monkeypatch.setattr(database.breaker, '_probe', lambda: probed.wait(10))
@@ -139,12 +139,13 @@ def test_what_has_been_given_up(database, monkeypatch):
         database.read(work)
     assert work.begun == 1
     assert not error.value.is_over(0)
+
     probed.set()
     assert error.value.is_over(10)
 
 
 def test_one_slow_read(database, caplog):
-    """One slow read does not open the circuit while other reads are answered."""
+    """One slow read does not open the circuit while further reads are answered."""
     began = time.monotonic()
     assert database.read(Troubled()) == 'done'
     database.breaker.failed('no answer within 60 s', began)

@@ -76,9 +76,11 @@ def test_new_computes_are_mapped(cloud, said):
     cloud.now = NOW + timedelta(seconds=7)
     for _ in range(2):
         discover(cloud)
+
     assert mappings(cloud) == {'h0': 2, 'h1': 2, 'h2': 3}
     assert {**marked(cloud), **marked(cloud, 'cell2')} == {'h0': 1, 'h1': 1, 'h2': 1}
     assert said() == ['Discovered 3 new hosts: cell1:h1,cell1:h0,cell2:h2']
+
     changed = cloud.sql('cell2', 'SELECT updated_at FROM compute_nodes')
     assert cloud.sql('api', 'SELECT DISTINCT created_at FROM host_mappings') == changed
     assert changed == [(f'{cloud.now}.000000',)]
@@ -96,6 +98,7 @@ def test_cells_are_looked_up_each_time(cloud):
     cloud.sql('api', "DELETE FROM cell_mappings WHERE name = 'cell2'")
     discovery.run()
     assert mappings(cloud) == {'h1': 2}
+
     cloud.add(
         cloud.api, tables.cell_mappings, id=3, uuid='cell2', name=None, disabled=True,
         database_connection=cloud.urls['cell2'],
@@ -126,6 +129,7 @@ def test_one_scheduler_leads(cloud, said, change, leader):
     assert mappings(cloud) == {}
     discover(cloud, leader)
     assert mappings(cloud) == {'h1': 2}
+
     add(cloud, 'h2')
     cloud.now += timedelta(hours=1)
     discover(cloud, leader)
@@ -146,6 +150,7 @@ def test_somebody_else_is_faster(cloud, said):
             cloud.add(cloud.api, tables.host_mappings, cell_id=2, host='h1')
 
     discovery.run()
+
     assert mappings(cloud) == {'h1': 2, 'h2': 2}
     assert marked(cloud) == {'h1': 0, 'h2': 1}
     assert said() == ['Discovered 1 new hosts: cell1:h2']

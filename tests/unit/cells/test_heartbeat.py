@@ -22,18 +22,21 @@ def row(cloud, columns):
 
 
 def test_joining_makes_the_row(cloud, heart):
-    """A new scheduler registers as nova-scheduler, with the newest version of all other
-    services. Every report raises the count by one and writes the time. A row that an
-    operator has deleted comes back."""
+    """A new scheduler registers as nova-scheduler, with the newest version of all
+    further services. Every report raises the count by 1 and writes the time. A row
+    deleted by an operator comes back."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
     heart.register()
+
     assert row(cloud, 'binary, topic, version') == ('nova-scheduler', 'scheduler', 66)
     assert row(cloud, 'disabled, forced_down, deleted') == (False, False, 0)
     assert row(cloud, 'report_count, last_seen_up') == (0, f'{cloud.now}.000000')
+
     cloud.now += timedelta(seconds=10)
     heart.report_state()
     assert row(cloud, 'report_count, last_seen_up') == (1, f'{cloud.now}.000000')
+
     cloud.sql('cell1', 'DELETE FROM services')
     heart.report_state()
     assert row(cloud, 'report_count') == (0,)
@@ -41,8 +44,8 @@ def test_joining_makes_the_row(cloud, heart):
 
 @pytest.mark.parametrize(('others', 'version'), [([66], 66), ([], 60)])
 def test_joining_again_keeps_the_row(cloud, heart, others, version):
-    """A restarted scheduler keeps its row, also a row of nova-scheduler. Values set by
-    an operator stay, and so does the version if no other service has a version."""
+    """A restarted scheduler keeps the row, also a row of nova-scheduler. Values set by
+    an operator stay, and so does the version if no further service has a version."""
     before = {
         'binary': 'nova-scheduler',
         'report_count': 7,
@@ -68,8 +71,8 @@ def test_a_dead_cell_says_nothing(cloud, heart, caplog):
 
 
 def test_a_failure_is_logged_once(cloud, heart, caplog):
-    """The log has one line when the database fails, and one line when it answers
-    again."""
+    """The log has one line when the database fails, and one line after the next
+    answer."""
     caplog.set_level('INFO')
     heart.register()
     cloud.sql('cell1', 'ALTER TABLE services RENAME TO away')
@@ -77,27 +80,30 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
     heart.report_state()
     cloud.sql('cell1', 'ALTER TABLE away RENAME TO services')
     heart.report_state()
-    assert [
-        record.getMessage()
-        for record in caplog.records
-        if 'servicegroup' in record.name
-    ] == [
+
+    messages = []
+    for record in caplog.records:
+        if 'servicegroup' in record.name:
+            messages.append(record.getMessage())
+    assert messages == [
         'Unable to update the service record: [database] connection has no table services',
         'Recovered from being unable to report status.',
     ]
 
 
 def test_the_version_of_the_deployment_changes(cloud, heart):
-    """The row follows the newest version of the other services, so an upgrade of nova
-    needs no restart. The version stays if no service has a version."""
+    """The row follows the newest version of all services except schedulers, so an
+    upgrade of nova needs no restart. The version stays if no service has a version."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     heart.register()
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
     heart.update_version()
     assert row(cloud, 'version, report_count') == (66, 0)
+
     cloud.sql('cell2', 'UPDATE services SET deleted = id')
     heart.update_version()
     assert row(cloud, 'version') == (61,)
+
     cloud.sql('cell1', "UPDATE services SET deleted = id WHERE host = 'h1'")
     heart.update_version()
     assert row(cloud, 'version') == (61,)
@@ -114,14 +120,13 @@ def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
         for _ in range(3):
             heart.update_version()
         assert row(cloud, 'version') == (number - 1,)
+
         cloud.sql('cell2', 'ALTER TABLE away RENAME TO services')
         cloud.sql('cell2', f'UPDATE services SET version = {number}')
         heart.update_version()
         assert row(cloud, 'version') == (number,)
-    lines = [
-        line for line in caplog.messages if 'Failed to get service versions' in line
-    ]
-    assert len(lines) == 2
+
+    assert caplog.text.count('Failed to get service versions') == 2
 
 
 def test_a_report_asks_no_cell(cloud, heart):

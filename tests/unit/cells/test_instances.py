@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances that are read for a request, and the statements for it."""
+"""Instances read for a request, and the statements of the reading."""
 
 import gc
 import threading
@@ -48,13 +48,13 @@ def full(cloud):
 
 
 def of_instances(asked):
-    """The statements that read instances, with their parameters."""
+    """The statements for instances, with parameters."""
     return [each for each in asked if 'FROM instances' in each[0]]
 
 
 def asked_for(cloud, filters, fields):
-    """The statements for a request with these filters and all weighers that read
-    instances, with their parameters."""
+    """The statements for instances, with parameters, of a request with these filters
+    and all weighers."""
     values = Settings(enabled_filters=filters)
     made = loading.filters(values), loading.weighers(values)
     placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
@@ -85,6 +85,7 @@ def test_a_request_that_names_instances_has_those_read_alone(
     instances the cell has."""
     found = asked_for(full, filters, fields)
     assert len(found) == 2
+
     for statement, parameters in found:
         assert 'instances.uuid IN' in statement
         assert set(names) <= set(parameters)
@@ -108,8 +109,8 @@ def test_a_request_that_names_instances_has_those_read_alone(
     ],
 )
 def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
-    """Filters that do not run, and filters that only look at the hosts of a group, have
-    no instances read. A hint that no database can store reaches no database."""
+    """No instances are read for inactive filters, nor for filters of the hosts of a
+    group. A hint beyond the character set of databases reaches no database."""
     assert asked_for(full, filters, fields) == []
 
 
@@ -126,7 +127,7 @@ def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
     ],
 )
 def test_all_instances_are_read_where_all_count(full, filters, fields, is_grouped):
-    """If only the flavors of instances count, the database sends one instance of each
+    """If only the flavors of instances count, the database sends one instance a
     flavor."""
     found = asked_for(full, filters, fields)
     (statement, parameters) = found[0]
@@ -138,16 +139,17 @@ def test_all_instances_are_read_where_all_count(full, filters, fields, is_groupe
 
 
 def flavors_of(hosts):
-    """Host name to the flavor ids of its instances, sorted, with repetitions."""
-    return {
-        name: sorted(each.instance_type_id for each in host.instances.values())
-        for name, host in hosts.items()
-    }
+    """Host to the flavor ids of all instances, sorted, with repetitions."""
+    flavors = {}
+    for name, host in hosts.items():
+        instances = host.instances.values()
+        flavors[name] = sorted(instance.instance_type_id for instance in instances)
+    return flavors
 
 
 def test_one_instance_of_each_flavor(full):
-    """One instance of each flavor is read, and beside it the instances that the request
-    names."""
+    """One instance a flavor is read, and beside it the named instances of the
+    request."""
     on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'large%'"
@@ -162,6 +164,7 @@ def test_one_instance_of_each_flavor(full):
         'h2': [1],
         'h3': [1],
     }
+
     named = hosts_of(reader, flavors=True, named=['h1-7', 'h3-9'])
     assert flavors_of(named) == {'h1': [1, 1, 2], 'h2': [1], 'h3': [1, 1]}
     assert 'h1-7' in named['h1'].instances
@@ -169,13 +172,13 @@ def test_one_instance_of_each_flavor(full):
 
 @pytest.mark.parametrize('how', [{'flavors': True}, {'instances': True}])
 def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
-    """A host whose instances have not changed is the same object, so filters and
-    weighers need not judge it again. Requests that share a reading share the
-    mapping."""
+    """A host with unchanged instances is the same object, so filters and weighers need
+    not judge the host again. Requests of the same reading share the mapping."""
     reader = full.reader()
     before = reader.read(None, a_request(), Needs(**how)).hosts
     again = reader.read({*before}, a_request(), Needs(**how)).hosts
     assert [*map(id, again.values())] == [*map(id, before.values())]
+
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'"
     )
@@ -183,9 +186,7 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     after = reader.read(None, a_request(), Needs(**how)).hosts
     same = [uuid for uuid, host in after.items() if host is before[uuid]]
     assert same == [a_uuid('h2')]
-    assert {
-        each.instance_type_id for each in after[a_uuid('h1')].instances.values()
-    } == {2}
+    assert set(flavors_of(after)[a_uuid('h1')]) == {2}
     assert not after[a_uuid('h3')].instances
 
 
@@ -195,6 +196,7 @@ def test_hosts_and_their_instances_are_forgotten(full):
     hosts = reader.read(None, a_request(), Needs(instances=True)).hosts
     kept = weakref.ref(hosts)
     assert kept() is hosts
+
     del hosts
     gc.collect()
     assert kept() is None
@@ -212,8 +214,8 @@ def test_instances_are_read_of_candidates_alone(full, uuids, found):
 
 @pytest.fixture
 def mixed(cloud):
-    """Two instances on a host, a deleted instance, and an instance without a host. All
-    images have the same property."""
+    """Two instances on a host, a deleted instance, and an instance without a host, with
+    the same image property."""
     engine = cloud.engines['cell1']
     kept = tables.instance_system_metadata
     cloud.add_host('h1')
@@ -242,21 +244,26 @@ def mixed(cloud):
     ],
 )
 def test_what_is_read_of_a_host(mixed, how, found):
-    """A host gets the instances that the request asks for, with the properties of their
-    images if the request asks for images. Metadata that a rebuild has replaced does not
-    count."""
+    """A host gets the wanted instances, on demand with the properties of the images.
+    Metadata that a rebuild has replaced does not count."""
     [host] = hosts_of(mixed.reader(), **how).values()
-    assert {
-        uuid: each.image_properties for uuid, each in host.instances.items()
-    } == found
+    properties = {}
+    for uuid, instance in host.instances.items():
+        properties[uuid] = instance.image_properties
+    assert properties == found
 
 
 def test_hosts_of_a_cell_that_fails_are_left_out(full):
-    """The hosts of a cell that fails are left out: their instances are unknown."""
+    """The hosts of a failed cell are left out: the instances are unknown."""
     reader = full.reader()
     hosts_of(reader)
     full.sql('cell1', 'ALTER TABLE instances RENAME TO lost')
     assert [*hosts_of(reader, named=['h1-1'])] == ['h3']
+
+
+def located_hosts(snapshot):
+    """Instance UUID to the name of the host on which the instance was located."""
+    return {uuid: host.host for uuid, host in snapshot.located.items()}
 
 
 @pytest.mark.parametrize(
@@ -269,7 +276,7 @@ def test_hosts_of_a_cell_that_fails_are_left_out(full):
 )
 def test_instances_are_located_wherever_they_are(full, how):
     """The host of an instance is located even if the request may not go there.
-    Instances in a cell that fails are not located."""
+    Instances in a failed cell are not located."""
     full.add_aggregate(1, ['h3'], rack='r')
     uuids = how.get('uuids')
     request = how.get('request', a_request())
@@ -284,13 +291,14 @@ def test_instances_are_located_wherever_they_are(full, how):
     }
     assert found.located['h3-1'].metadata('rack') == {'r'}
     assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
+
     full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
     assert [*reader.read(uuids, request, needs).located] == ['h1-0']
 
 
 def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     """A move within a disabled cell sees the hosts of instances in the cell, and
-    pending claims on them."""
+    pending claims on the hosts."""
     full.sql(
         'api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'"
     )
@@ -313,14 +321,14 @@ def test_many_names_are_asked_for_in_chunks(full):
     reader = full.reader()
     with full.watched() as asked:
         hosts = hosts_of(reader, named=names)
-    assert (
-        sorted(len(parameters) for _, parameters in of_instances(asked)) == [1001] * 6
-    )
+
+    numbers = [len(parameters) for _, parameters in of_instances(asked)]
+    assert numbers == [1001] * 6
     assert [len(host.instances) for host in hosts.values()] == [MANY] * len(HOSTS)
 
 
 class Gate:
-    """Holds back all statements that read instances until the gate is opened."""
+    """Holds back all statements for instances until the gate is opened."""
 
     def __init__(self, cloud):
         self.waiting = threading.Semaphore(0)
@@ -337,7 +345,7 @@ class Gate:
 
 
 def test_requests_at_once_share_a_reading(full):
-    """Requests that arrive during a reading share the next reading."""
+    """Requests arriving during a reading share the next reading."""
     reader = full.reader()
     basis = Basis(began=time.monotonic())
     request = a_request()
@@ -352,6 +360,7 @@ def test_requests_at_once_share_a_reading(full):
         gate.open.set()
         found = [each.result(10) for each in asked]
     reader.close()
+
     assert gate.read < 8 * len(set(HOSTS.values()))
     for hosts in found:
         assert {len(host.instances) for host in hosts.values()} == {MANY}
@@ -372,13 +381,14 @@ def test_a_reading_that_does_not_have_all_hosts(full):
         assert set(first.result(10).instances) == {'h1'}
         assert 'h2' in second.result(10).instances
     assert gate.read == 2
+
     reader.on({'h1'}, moment)
     assert gate.read == 3
 
 
 def test_instances_that_came_while_hosts_were_read_are_seen(full):
-    """All instances are read after the hosts. A host that shows an instance ends the
-    pending claim, so a later reading of instances must find the instance."""
+    """All instances are read after the hosts. A report of the host ends the pending
+    claim, so a later reading of instances must find the instance."""
     reader = full.reader()
     base = reader.cells.get(a_uuid('cell1')).database
     whole = InstanceReader(base, InstanceDetail.ALL)
@@ -390,6 +400,7 @@ def test_instances_that_came_while_hosts_were_read_are_seen(full):
         complete = reader.snapshot(before).complete
         gate.open.set()
         early.result(10)
+
     assert complete > before
     on_hosts(full, 'cell1', ('late', 'h1'))
     assert 'late' in whole.on({'h1'}, complete).instances['h1']

@@ -35,6 +35,10 @@ def disposals(cells):
     return names
 
 
+def names_of(cells):
+    return [cell.name for cell in cells.all()]
+
+
 @pytest.mark.parametrize(
     ('change', 'cells', 'found', 'closed'),
     [
@@ -53,12 +57,14 @@ def test_renewal(two_cells, change, cells, found, closed):
     """A change of the cell mappings counts from the next renewal on. Connections to
     unused databases are closed. cell0 is left out."""
     reader = two_cells.reader()
-    assert [cell.name for cell in two_cells.cells.all()] == ['cell1', 'cell2']
+    assert names_of(two_cells.cells) == ['cell1', 'cell2']
+
     disposed = disposals(two_cells.cells)
     two_cells.sql('api', change)
     assert [*hosts_of(reader)] == ['h1', 'h2']
+
     reader.renew()
-    assert [cell.name for cell in two_cells.cells.all()] == cells
+    assert names_of(two_cells.cells) == cells
     assert [*hosts_of(reader)] == found
     assert disposed == closed
 
@@ -90,6 +96,7 @@ def test_mappings_that_are_not_used(cloud):
     ]
     cloud.cells.release(mapped)
     assert closed == []
+
     cloud.sql('api', MOVE)
     cloud.cells.refresh()
     assert closed == ['cell1']
@@ -129,6 +136,7 @@ def test_a_cell_that_is_new_to_us(late, disabled, later):
     disabled cell, only moves within the cell find hosts."""
     reader, map_cell2 = late
     map_cell2(disabled=disabled)
+
     assert [*hosts_of(reader)] == ['h1']
     assert [*hosts_of(reader, to_cell2())] == ['h2']
     assert [*hosts_of(reader)] == later
@@ -168,10 +176,12 @@ def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
             found = list(pool.map(lambda _: hosts_of(reader, to_cell2()), range(40)))
     assert found == [{}] * 40
     assert len(lookups(asked)) == 1
+
     with pytest.raises(NoValidHost):
         reader.with_requested_destination(FORCED)
     map_cell2()
     assert hosts_of(reader, to_cell2()) == {}
+
     monkeypatch.setattr(mappings, 'LOOKUP_INTERVAL_S', 0)
     assert reader.with_requested_destination(FORCED).in_tree == a_uuid('h2')
     assert [*hosts_of(reader, to_cell2())] == ['h2']

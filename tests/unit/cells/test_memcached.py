@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of nova's services are read from memcached, and nothing else is unpickled.
+"""Keys of nova's services are read from memcached, and only such keys are unpickled.
 ``functional/test_servicegroup.py`` has tests with the clients of nova's services."""
 
 import io
@@ -19,7 +19,7 @@ WRITTEN = CachedValue(NOW, {'ct': time.time(), 'v': 2})
 
 
 class Evil:
-    """Makes a directory when it is unpickled."""
+    """Makes a directory when unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -34,9 +34,10 @@ def read(data):
 
 @pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
 def test_all_else_is_none(protocol, tmp_path, caplog):
-    """Keys of services are read in every pickle protocol. Of any other value nothing is
-    run, and the log names the refused function."""
+    """Keys of services are read in every pickle protocol. Of a different value nothing
+    is run, and the log names the refused function."""
     assert read(pickle.dumps(WRITTEN, protocol)) == WRITTEN
+
     evil = Evil(tmp_path / 'made')
     for what in (evil, CachedValue(evil, {}), CachedValue(NOW, {'ct': evil})):
         assert read(pickle.dumps(what, protocol)) is None
@@ -77,23 +78,26 @@ def test_python_binary_memcached():
 
 
 def test_pymemcache(tmp_path):
-    """pymemcache writes its usual format, and reads it with the safe unpickler."""
+    """pymemcache writes the usual format, and reads the format with the safe
+    unpickler."""
     backend = made('dogpile.cache.pymemcache').actual_backend
     data, flags = backend.serde.serialize(b'key', WRITTEN)
     assert flags == PICKLED_FLAG
     assert (
         pickle.loads(data) == backend.serde.deserialize(b'key', data, flags) == WRITTEN
     )
+
     evil = pickle.dumps(Evil(tmp_path / 'made'))
     assert backend.serde.deserialize(b'key', evil, flags) is None
     assert backend.serde.deserialize(b'key', b'5', 2) == 5
     assert not (tmp_path / 'made').exists()
+
     client = backend.client.clients.popitem()[1]
     assert client.serde is backend.serde
 
 
 def test_what_dogpile_pickles(tmp_path):
-    """Values that dogpile itself pickles, as for redis, are read with the safe
+    """Values pickled by dogpile itself, as for redis, are read with the safe
     unpickler."""
     region = made('dogpile.cache.memory_pickle')
     region.set('key', NOW)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that ``nova-manage db sync`` changes while they are in use."""
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -87,9 +88,8 @@ def test_a_column_that_is_dropped(
     before = ask(reader)
     cloud.sql(where, f'ALTER TABLE {table} DROP COLUMN {column}')
     assert ask(reader) == {'version': 0}.get(work, before)
-    assert [
-        each for each in caplog.records if each.levelname in ('WARNING', 'ERROR')
-    ] == []
+    levels = [record.levelno for record in caplog.records]
+    assert max(levels, default=logging.NOTSET) < logging.WARNING
 
 
 def test_a_look_that_finds_nothing_new(cloud, own):
@@ -98,6 +98,7 @@ def test_a_look_that_finds_nothing_new(cloud, own):
     before = own.table('services')
     own.look_again()
     assert own.table('services') is before
+
     cloud.sql('cell1', 'ALTER TABLE services RENAME TO lost')
     own.look_again()
     with pytest.raises(DatabaseUnavailable, match='has no table services'):

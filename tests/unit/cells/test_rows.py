@@ -121,10 +121,11 @@ class Parser:
 def test_read_when_somebody_looks():
     """A text is parsed on the first call. Hosts with equal texts share the value."""
     column = LazyColumn('column', parse := Parser(), None)
-    one, two, other = (
-        column.of(row(*each)) for each in [('a', 'x'), ('b', 'x'), ('c', 'y')]
-    )
+    one = column.of(row('a', 'x'))
+    two = column.of(row('b', 'x'))
+    other = column.of(row('c', 'y'))
     assert parse.asked == []
+
     assert one() is two() is one()
     assert other() == ['y']
     assert parse.asked == ['x', 'y']
@@ -139,6 +140,7 @@ def test_remembered_as_long_as_it_is_reported():
         hosts[number] = column.of(row(f'node{number}', f'text{number}'))
         hosts[number]()
     assert len(parse.asked) == 12_000
+
     for text in ('new', 'text1'):
         hosts[1] = column.of(row('node1', text))
         hosts[1]()

@@ -24,8 +24,8 @@ class Memory:
     """A cache region in memory.
 
     :ivar reads: number of readings.
-    :ivar cut: how the region fails: an exception that it raises, or any other value if
-        it has no keys, like some clients; None while it works.
+    :ivar cut: the failure of the region: an exception to raise, or a text for an empty
+        region (several clients hide errors); None without a failure.
     """
 
     def __init__(self):
@@ -63,7 +63,7 @@ def memory():
 
 @pytest.fixture
 def cloud(cloud, memory):
-    """Three computes in two cells. Their rows do not say when they reported."""
+    """Three computes in two cells. The rows have no time of a report."""
     cloud.group = MemcachedServiceGroup(memory, 'ctl1', lambda: cloud.now)
     for host, cell in (('h1', 'cell1'), ('h2', 'cell1'), ('h3', 'cell2')):
         cloud.add_host(host, cell, service=False)
@@ -76,26 +76,30 @@ def up(reader):
 
 
 def said(caplog):
-    driver = [
-        each for each in caplog.records if each.name == 'nova.servicegroup.drivers.mc'
-    ]
-    return [each.getMessage() for each in driver if each.levelno > 10]
+    messages = []
+    for record in caplog.records:
+        if record.name == 'nova.servicegroup.drivers.mc' and record.levelno > 10:
+            messages.append(record.getMessage())
+    return messages
 
 
 def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
-    """A compute is up while its key is young, whatever its row says, unless an operator
-    has forced it down. The next request sees a change. A request reads memcached once a
+    """A compute with a young key is up, whatever the row says, unless an operator has
+    forced it down. The next request sees a change. A request reads memcached once a
     cell."""
     reader = cloud.reader()
     assert up(reader) == []
+
     memory.heard('h1', DOWN_TIME - 1)
     memory.heard('h2', DOWN_TIME + 1)
     memory.heard('h3')
     assert up(reader) == ['h1', 'h3']
+
     memory.heard('h2')
     memory.reads = 0
     assert up(reader) == ['h1', 'h2', 'h3']
     assert memory.reads == 2
+
     cloud.sql('cell1', 'UPDATE services SET forced_down = true')
     assert up(reader) == ['h3']
 
@@ -130,6 +134,7 @@ def test_an_outage(cloud, memory, meets, cut, why, caplog):
         memory.cut = None
         cloud.group.report_state()
         assert up(reader) == ['h1']
+
     lost = f'{LOST}{why}. All services count as down.'
     back = 'Recovered connection to memcache server for reporting service status.'
     assert said(caplog) == [lost, back] * 2
@@ -137,12 +142,13 @@ def test_an_outage(cloud, memory, meets, cut, why, caplog):
 
 def test_the_scheduler_joins(cloud, memory):
     """Registering inserts the row and sets the key. A report renews the key and leaves
-    the row alone."""
+    the row unchanged."""
     cloud.cells.refresh()
     own = cloud.cells.all()[0].database
     heart = Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now, cloud.group)
     heart.register()
     assert memory.cache.get('scheduler:ctl1') == NOW
+
     memory.cache.delete('scheduler:ctl1')
     heart.report_state()
     assert memory.cache.get('scheduler:ctl1') == NOW

@@ -33,8 +33,8 @@ from tests.lab.nova_databases import NOW, hosts_of
     ],
 )
 def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
-    """An instance stays in its cell unless a cross-cell move is allowed. Every host
-    names its cell."""
+    """An instance stays in the same cell unless a cross-cell move is allowed. Every
+    host names its cell."""
     hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))
     assert {name: host.cell_uuid for name, host in hosts.items()} == {
         name: a_uuid(cell) for name, cell in found.items()
@@ -43,7 +43,7 @@ def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
 
 def test_rows_that_are_no_hosts(cloud, caplog):
     """Deleted nodes, nodes without a nova-compute, and nodes without a report are left
-    out. The service record of a host tells whether it is disabled."""
+    out. The service record tells whether the host is disabled."""
     engine = cloud.engines['cell1']
     cloud.add_host('deleted', deleted=7)
     cloud.add_host('orphan', service=False)
@@ -67,6 +67,7 @@ def test_rows_that_changed_are_counted(two_cells):
             two_cells.add_host(name)
         hosts_of(reader)
         refreshed.append(reader.refreshed)
+
     assert refreshed == [4, 4, 6]
     assert len(reader.host_snapshot.hosts) == 3
 
@@ -86,7 +87,7 @@ def test_rows_that_changed_are_counted(two_cells):
     ],
 )
 def test_service_is_up(cloud, changes, up):
-    """A service is up if it has reported lately and is not forced down."""
+    """A service is up after a timely report, unless forced down."""
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', cloud.engines['cell1'], **changes)
     assert hosts_of(cloud.reader())['h1'].service.up is up
@@ -107,10 +108,11 @@ def test_service_is_up(cloud, changes, up):
     ],
 )
 def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
-    """The snapshot tells when a host was seen to have become freer, to be new, or to
-    have another service record. Hosts of the first reading do not count."""
+    """The snapshot tells when a host was seen to be freer, new, or changed in the
+    service record. Hosts of the first reading do not count."""
     reader = two_cells.reader()
     assert reader.snapshot().host_snapshot.freed == {}
+
     if table:
         engine = two_cells.engines['cell1']
         with engine.begin() as connection:
@@ -121,18 +123,22 @@ def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
     else:
         two_cells.add_host('h3')
     snapshot = reader.snapshot().host_snapshot
-    freed = {a_uuid('h1' if table else 'h3'): snapshot.read_at} if is_freer else {}
+
+    freed = {}
+    if is_freer:
+        freed[a_uuid('h1' if table else 'h3')] = snapshot.read_at
     assert snapshot.freed == freed
     assert reader.snapshot().host_snapshot.freed == freed
 
 
 def test_aggregates_that_change(two_cells):
-    """Placement may lack a change of aggregates for some seconds after the scheduler
-    has read it."""
+    """Placement may lack a change of aggregates for several seconds after the scheduler
+    has read the change."""
     reader = two_cells.reader()
     first = reader.snapshot().host_snapshot
     assert first.aggregates_settled == first.read_at
     assert reader.snapshot().host_snapshot.aggregates_settled == first.read_at
+
     two_cells.add_aggregate(1, ['h1'])
     changed = reader.snapshot().host_snapshot
     assert changed.aggregates_settled == changed.read_at + AGGREGATES_LAG_S
@@ -150,9 +156,9 @@ def in_zones(*zones, forbidden=()):
 
 
 def test_hosts_that_have_left_an_aggregate(two_cells):
-    """Hosts that have left an aggregate which the request needs are left out, and so
-    are hosts that have joined a forbidden aggregate: Placement may still offer them. A
-    host that only Placement has in a needed aggregate stays."""
+    """Hosts just gone from a needed aggregate are left out, and so are hosts just added
+    to a forbidden aggregate: Placement may still offer the hosts. A host in the needed
+    aggregate in Placement only stays."""
     agg1 = a_uuid('agg1')
     agg2 = a_uuid('agg2')
     placements = a_uuid('known to Placement')
@@ -173,6 +179,7 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
         row = {'aggregate_id': 2, 'host': 'h1'}
         connection.execute(members.insert(), [row])
     seen = reader.snapshot().host_snapshot.read_at
+
     assert offered(in_zones([agg1])) == {'h2'}
     assert offered(in_zones([agg1, agg2])) == {'h1', 'h2'}
     assert offered(in_zones([agg2], [agg1])) == {'h2'}
@@ -246,8 +253,8 @@ def away(cloud, *cells):
     ],
 )
 def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
-    """A host that no cell has is refused before Placement is asked. A host that may be
-    in a silent cell is not refused."""
+    """A host in no cell is refused before Placement is asked. A host possibly in a
+    silent cell is not refused."""
     away(two_cells, *gone)
     with error:
         two_cells.reader().with_requested_destination(a_request(**fields))
@@ -270,8 +277,8 @@ def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
 def test_cells_that_are_away(
     two_cells, caplog, gone, uuids, destination, found, instances
 ):
-    """The hosts of a silent cell are left out. If the request has no other hosts, the
-    request fails without a refusal."""
+    """The hosts of a silent cell are left out. Without further hosts the request fails,
+    but is not refused."""
     away(two_cells, *gone)
     request = a_request(requested_destination=destination)
     reader = two_cells.reader()
@@ -280,9 +287,8 @@ def test_cells_that_are_away(
             hosts_of(reader, request, uuids, instances)
     else:
         hosts = hosts_of(reader, request, uuids, instances)
-        assert [
-            name for name in hosts if uuids is None or a_uuid(name) in uuids
-        ] == found
+        wanted = [name for name in hosts if uuids is None or a_uuid(name) in uuids]
+        assert wanted == found
     for cell in gone:
         assert f'Failed to get computes for cell {a_uuid(cell)}' in caplog.text
 
@@ -295,6 +301,7 @@ def test_a_cell_that_fails_at_a_renewal(two_cells):
     away(two_cells, 'cell1')
     reader.renew()
     assert [*hosts_of(reader)] == ['h2']
+
     two_cells.sql('cell1', 'ALTER TABLE away RENAME TO compute_nodes')
     assert [*hosts_of(reader)] == ['h1', 'h2']
 
@@ -313,8 +320,8 @@ class Interrupted(DatabaseServiceGroup):
 
 
 def test_a_reading_that_does_not_end(two_cells, caplog):
-    """A cell whose reading does not end is left out of the next readings, and returns
-    once the reading has ended."""
+    """A cell with an endless reading is left out of the next readings, and returns
+    after the end of the reading."""
     stuck = threading.Event()
     over = threading.Event()
 
@@ -334,12 +341,13 @@ def test_a_reading_that_does_not_end(two_cells, caplog):
         assert [*hosts_of(reader)] == ['h2']
         over.set()
         reading.result()
+
     assert [*hosts_of(reader)] == ['h1', 'h2']
     assert caplog.messages == [f'Timeout getting computes for cell {a_uuid("cell1")}']
 
 
 def test_a_reading_that_is_cut(cloud):
-    """The reading is repeated, and changes that the first try has read are not lost."""
+    """The reading is repeated, and changes read by the first try are not lost."""
     failures = []
 
     def fail(_hosts):
@@ -351,6 +359,7 @@ def test_a_reading_that_is_cut(cloud):
     cloud.group = Interrupted(fail)
     reader = cloud.reader()
     hosts_of(reader)
+
     cloud.sql('cell1', 'UPDATE services SET disabled = true')
     failures.append(db_exc.DBConnectionError(OSError('cut')))
     assert hosts_of(reader)['h1'].service.disabled
@@ -376,9 +385,9 @@ VERSION_73 = {'version': 73}
     ],
 )
 def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
-    """The minimum version covers all cells, also a disabled cell, which is upgraded
-    like the others. Services that are forced down or deleted do not count, nor do
-    services of a silent cell, which gets no instances."""
+    """The minimum version covers all cells, including disabled cells: operators upgrade
+    disabled cells, too. Services forced down or deleted do not count, nor do services
+    of a silent cell: the cell gets no instances."""
     for name, services in (('cell1', cell1), ('cell2', cell2)):
         for number, columns in enumerate(services):
             values = {'forced_down': False, **columns}
@@ -386,6 +395,7 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
     for disabled in ('false', 'true'):
         cloud.sql('api', f'UPDATE cell_mappings SET disabled = {disabled}')
         assert cloud.reader().minimum_version(FROM_NOW) == least
+
     if least and cell2:
         cloud.sql('cell1', 'DROP TABLE services')
         assert cloud.reader().minimum_version(FROM_NOW) == cell2[0]['version']

@@ -47,12 +47,17 @@ def breaker(patient, told):
     breaker.stop()
 
 
+def probing_threads():
+    """The number of threads that probe."""
+    return [thread.name for thread in threading.enumerate()].count('breaker')
+
+
 def ended():
     """Wait for the probing threads to end."""
     for thread in threading.enumerate():
         if thread.name == 'breaker':
             thread.join(timeout=10)
-    return 'breaker' not in {each.name for each in threading.enumerate()}
+    return probing_threads() == 0
 
 
 def closed(breaker):
@@ -71,10 +76,12 @@ def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
         patient.wait_for(3)
         assert breaker.reason == reason
         assert not breaker.wait_closed(0)
-        assert [each.name for each in threading.enumerate()].count('breaker') == 1
+        assert probing_threads() == 1
+
         patient.well.set()
         assert breaker.wait_closed(10)
         assert closed(breaker)
+
     assert told == ['silent', None, 'refused', None]
 
 
@@ -98,6 +105,7 @@ def test_the_last_answer_was_the_last(breaker, patient, told):
     breaker.failed('silent for 60 s', began)
     patient.wait_for(2)
     assert breaker.reason == 'silent for 60 s'
+
     patient.well.set()
     assert closed(breaker)
     assert told == ['silent for 60 s', None]
@@ -139,12 +147,15 @@ def test_calls_without_an_answer(breaker, patient):
     assert before <= first.since == first.last == second.since <= second.last
     assert (first.why, second.why) == ('refused', 'reset')
     assert breaker.reason is None
+
     breaker.succeeded()
     assert breaker.trouble is None
+
     breaker.failed('silent', time.monotonic())
     since = breaker.trouble.since
     patient.wait_for(3)
     assert (breaker.trouble.since, breaker.trouble.why) == (since, 'silent')
+
     patient.well.set()
     assert closed(breaker)
     assert breaker.trouble is None
@@ -157,5 +168,6 @@ def test_no_probe_outlives_the_process(breaker, patient):
     breaker.stop()
     assert breaker.wait_closed(0)
     assert ended()
+
     breaker.failed('after the end', time.monotonic())
-    assert 'breaker' not in [each.name for each in threading.enumerate()]
+    assert probing_threads() == 0

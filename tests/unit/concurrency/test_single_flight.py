@@ -14,7 +14,7 @@ from novasched.concurrency.single_flight import SingleFlight
 
 
 class Work:
-    """Work that ends when it may, and returns the number of its run."""
+    """Work that ends when the test allows it, and returns the number of the run."""
 
     def __init__(self, *failures):
         self.failures = failures
@@ -37,8 +37,12 @@ def pool():
         yield pool
 
 
+def results(flights):
+    return {flight.result(10) for flight in flights}
+
+
 def begun(pool, work, **how):
-    """A flight whose work has begun, and the future of its first caller."""
+    """A flight in progress, and the future of the first caller."""
     flight = SingleFlight(work, **how)
     first = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
@@ -46,13 +50,13 @@ def begun(pool, work, **how):
 
 
 def test_callers_during_a_flight_share_the_next(pool):
-    """Callers that come during a flight share the next flight."""
+    """Callers arriving during a flight share the next flight."""
     flight, first = begun(pool, work := Work())
     moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(8)]
     work.may_end.release(2)
     assert first.result(10) == 1
-    assert {each.result(10) for each in others} == {2}
+    assert results(others) == {2}
 
 
 def test_a_stuck_flight_is_overtaken(pool):
@@ -62,12 +66,13 @@ def test_a_stuck_flight_is_overtaken(pool):
     second = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
     work.may_end.release(2)
-    assert {first.result(10), second.result(10)} == {1, 2}
+
+    assert results([first, second]) == {1, 2}
     assert flight.idle
 
 
 def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
-    """A result serves only callers whose moment is not after the beginning of the
+    """A result serves only callers with a moment before or at the beginning of the
     flight."""
     results = iter('abc')
     flight = SingleFlight(lambda: next(results))
@@ -85,15 +90,17 @@ def test_a_failure_is_shared_and_then_forgotten(pool):
     others = [pool.submit(flight.at_least, moment) for _ in range(3)]
     work.may_end.release()
     assert first.result(10) == 1
+
     work.begun.acquire()
     work.may_end.release(2)
-    ends = [each.exception(10) for each in others]
-    assert any(isinstance(end, OSError) for end in ends)
+
+    errors = [flight.exception(10) for flight in others]
+    assert any(isinstance(error, OSError) for error in errors)
     assert flight.at_least(moment) == 3
 
 
 def test_nothing_is_left_of_a_failure():
-    """An error is freed with its last caller, without the garbage collector."""
+    """An error is freed with the last caller, without the garbage collector."""
 
     class Failure(Exception):
         pass
@@ -115,7 +122,7 @@ def test_nothing_is_left_of_a_failure():
 
 @pytest.mark.parametrize('threads', [2, 16])
 def test_no_result_is_older_than_the_call(pool, threads):
-    """Under any interleaving a result is at least as new as its call, and flights do
+    """Under any interleaving a result is at least as new as the call, and flights do
     not overlap."""
     running = threading.Semaphore(1)
     writing = threading.Lock()
@@ -151,4 +158,4 @@ def test_callers_while_a_flight_gathers_share_it(pool):
     assert gathering.wait(10)
     others = [pool.submit(flight.at_least, time.monotonic()) for _ in range(4)]
     come.set()
-    assert {each.result(10) for each in (first, *others)} == {1}
+    assert results([first, *others]) == {1}
