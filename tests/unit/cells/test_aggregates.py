@@ -57,7 +57,8 @@ def test_the_api_database_fails(cloud, caplog):
     assert not aggregates.failing
 
     assert caplog.messages == [
-        'API database has changed, and is looked at anew: no such table: aggregate_hosts',
+        'API database has changed, and is looked at anew: '
+        'no such table: aggregate_hosts',
         'Aggregates cannot be read, and stay as they were: API database has no table '
         'aggregate_hosts',
         'Aggregates can be read again.',

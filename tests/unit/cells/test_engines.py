@@ -106,7 +106,8 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
             },
         ),
         (
-            'postgresql+psycopg://u:p%40@h/db?options=-c%20lock_timeout%3D5&keepalives_idle=7',
+            'postgresql+psycopg://u:p%40@h/db'
+            '?options=-c%20lock_timeout%3D5&keepalives_idle=7',
             60.0,
             {
                 'connect_timeout': '10',
@@ -118,7 +119,8 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
             },
         ),
         (
-            'postgresql+psycopg2://u:p%40@h/db?options=-cstatement_timeout%3D9&connect_timeout=1',
+            'postgresql+psycopg2://u:p%40@h/db'
+            '?options=-cstatement_timeout%3D9&connect_timeout=1',
             60.0,
             {
                 'connect_timeout': '1',

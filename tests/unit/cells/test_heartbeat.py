@@ -66,7 +66,8 @@ def test_a_dead_cell_says_nothing(cloud, heart, caplog):
     heart.register()
     assert row(cloud, 'version') == (61,)
     assert caplog.messages == [
-        f'Failed to get service versions for cell {a_uuid("cell2")}: cell cell2 has no table services'
+        f'Failed to get service versions for cell {a_uuid("cell2")}: '
+        'cell cell2 has no table services'
     ]
 
 
@@ -86,7 +87,8 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
         if 'servicegroup' in record.name:
             messages.append(record.getMessage())
     assert messages == [
-        'Unable to update the service record: [database] connection has no table services',
+        'Unable to update the service record: '
+        '[database] connection has no table services',
         'Recovered from being unable to report status.',
     ]
 

@@ -60,7 +60,8 @@ def host(settings=None, **changes):
         ),
         (
             {
-                'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'
+                'supported_instances': '[["AMD64", "xapi", "baremetal"], '
+                '["i386", "baremetal", "pv", "x"]]'
             },
             'supported_instances',
             (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen')),
@@ -163,7 +164,8 @@ def test_one_warning_for_a_text(caplog):
         (rows.NUMA_TOPOLOGY, '', 'it is empty'),
         (
             rows.NUMA_TOPOLOGY,
-            '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", "nova_object.data": {"cells": []}}',
+            '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", '
+            '"nova_object.data": {"cells": []}}',
             "'NUMATopology' '2.0'",
         ),
         (rows.NUMA_TOPOLOGY, None, None),
