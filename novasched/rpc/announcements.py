@@ -117,11 +117,11 @@ def decode(text: bytes) -> Message[msgspec.Raw]:
     :raises ValueError: the message is invalid.
     """
     if len(text) > MAX_MESSAGE_BYTES:
-        raise ValueError(f'it has more than {MAX_MESSAGE_BYTES} bytes')
+        raise ValueError(f'more than {MAX_MESSAGE_BYTES} bytes')
     try:
         return _decode_message(text)
     except RecursionError:
-        raise ValueError('it is nested too deeply') from None
+        raise ValueError('nested too deeply') from None
 
 
 def decode_row(text: msgspec.Raw) -> Row:
@@ -130,12 +130,12 @@ def decode_row(text: msgspec.Raw) -> Row:
     :raises ValueError: the row is invalid.
     """
     if len(bytes(text)) > MAX_ROW_BYTES:
-        raise ValueError(f'it has more than {MAX_ROW_BYTES} bytes')
+        raise ValueError(f'more than {MAX_ROW_BYTES} bytes')
     try:
         row = _decode_row(text)
         _decode_mappings(row.mappings)
     except RecursionError:
-        raise ValueError('it is nested too deeply') from None
+        raise ValueError('nested too deeply') from None
 
     if row.numa is not None:
         _check_topology(row.numa)
@@ -154,12 +154,12 @@ def decode_number(text: msgspec.Raw) -> int:
     try:
         return _decode_number(text).number
     except RecursionError:
-        raise ValueError('it is nested too deeply') from None
+        raise ValueError('nested too deeply') from None
 
 
 def _check_topology(topology: GuestTopology) -> None:
     if not topology.cells:
-        raise ValueError('a NUMA topology without cells')
+        raise ValueError('NUMA topology without cells')
     for cell in topology.cells:
         _check_cell(cell)
 

@@ -114,7 +114,7 @@ class ClaimsExchange:
             error shows that the connection is lost.
         """
         if self.peers.seconds_without_echo() > ECHO_TIMEOUT_S:
-            raise ConnectionError('nothing comes from the broker')
+            raise ConnectionError('no message comes back from the broker')
         link.heartbeat_check(self._options.heartbeat_rate)
         return not self._end.is_set()
 

@@ -206,7 +206,7 @@ def _image(image: NovaObject) -> Image:
     # All other properties are checked by the filter that reads the property.
     traits = properties.get('traits_required') or []
     if not is_list_of_texts(traits, list):
-        raise BadRequest('traits_required of the image is not a list of texts')
+        raise BadRequest('traits_required of the image must be a list of strings')
 
     return Image(
         properties=_not_null(properties),
@@ -232,7 +232,7 @@ def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
         for value in values:
             if not isinstance(value, str | int | float):
                 raise BadRequest(
-                    f'the scheduler hint {name} must list texts, not {kind(value)}'
+                    f'the scheduler hint {name} must list strings, not {kind(value)}'
                 )
         decoded[name] = tuple(map(str, values))
     return decoded

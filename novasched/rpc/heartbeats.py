@@ -180,7 +180,7 @@ class RpcHeartbeats:
             call.incoming.heartbeat()
         except Exception as error:
             # The reply queue of the caller is gone, or the broker is unavailable.
-            LOG.debug('No heartbeat can be sent to who waits for an answer: %s', error)
+            LOG.debug('Cannot send a heartbeat to a waiting caller: %s', error)
         else:
             call.last_contact = self._clock()
         call.next_heartbeat = self._clock() + call.heartbeat_timeout / 2

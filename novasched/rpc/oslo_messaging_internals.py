@@ -150,8 +150,8 @@ def check_private_names() -> None:
         raise ConfigError(
             'oslo.messaging',
             importlib.metadata.version('oslo.messaging'),
-            f'this release cannot be used, since it lacks {", ".join(missing)}; '
-            'install the newest one that novasched is tested with',
+            f'this release lacks {", ".join(missing)}; '
+            'install the latest release with which novasched is tested',
         )
 
 
@@ -423,7 +423,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self.link.cancel_consumers()
         except self.link.errors as error:
             # The broker notices when the connection is closed at last.
-            LOG.warning('The broker cannot be told that this consumer stops: %s', error)
+            LOG.warning('Cannot cancel the consumer at the broker: %s', error)
         self._return_waiting()
 
     def _is_full(self) -> bool:
@@ -436,7 +436,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self.link.return_messages()
         except self.link.errors as error:
             LOG.warning(
-                'What waits goes back to the broker with the connection: %s', error
+                'Unstarted messages are requeued when the connection closes: %s', error
             )
         finally:
             self._is_returning = False
@@ -463,12 +463,11 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self._counts.dropped += 1
             self.waiting.drop(call)
             LOG.info(
-                'Request %s for instances %s is dropped, since %s; it has waited here'
-                ' for %.0f s',
+                'Request %s for instances %s dropped after %.0f s: %s',
                 call.incoming.ctxt.get('request_id'),
                 _instance_uuids(call.incoming.message),
-                expired,
                 waited,
+                expired,
             )
         return None
 
@@ -476,13 +475,13 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         """The reason why no caller would read the answer. Empty if the caller may still
         wait."""
         if call.given_up(time.monotonic()):
-            return 'its caller has given up'
+            return 'the caller has given up'
 
         # oslo.messaging throws away an answer to a queue that it has found missing for
         # [oslo_messaging_rabbit] kombu_missing_consumer_retry_timeout.
         reply_queues = self._obsolete_reply_queues
         if not reply_queues.reply_q_valid(call.incoming.reply_q, call.incoming.msg_id):
-            return 'the queue for its answer has been gone for long'
+            return 'the reply queue of the caller is gone'
         return ''
 
     def _acknowledge(self, call: PendingCall) -> bool:
@@ -491,7 +490,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             call.incoming.message.acknowledge()
         except Exception as error:
             # After any error the connection cannot be used further.
-            LOG.warning('What waits goes back to the broker: %s', error)
+            LOG.warning('Requeueing unstarted messages: %s', error)
             self.waiting.forget_all()
             return False
         self.msg_id_cache.add(call.incoming.unique_id)

@@ -244,7 +244,7 @@ class PeerProtocol:
         if sender == self.name:
             return self._receive_echo(message, now)
         if sender not in self._peers and len(self._peers) >= MAX_PEERS:
-            return [Refuse(sender, f'more than {MAX_PEERS} processes speak')]
+            return [Refuse(sender, f'more than {MAX_PEERS} peers')]
 
         self._note_sender(message, now)
         if self.name in message.ask or ALL_PEERS in message.ask:

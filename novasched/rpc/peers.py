@@ -73,7 +73,7 @@ class RefusalLog:
             return
         self._next_line = now + WARNING_INTERVAL_S
         LOG.warning(
-            'An announcement of a pending claim by %r is ignored, since %s (%d so far)',
+            'Announcement of pending claims from %r ignored: %s (%d ignored so far)',
             sender,
             reason,
             self.count,
@@ -183,7 +183,7 @@ class AnnouncedClaims:
         # of this process has ended here. The timeout of the peer may be longer.
         if claim is None and row.instance and row.age <= self._ledger.timeout:
             if len(self._of_peers) >= MAX_CLAIMS_OF_PEERS:
-                reason = f'{MAX_CLAIMS_OF_PEERS} claims of others are known'
+                reason = f'more than {MAX_CLAIMS_OF_PEERS} claims of peers'
                 self._refusals.add(sender, reason, now)
                 return
             claim = claim_of(row, now)
@@ -349,7 +349,7 @@ class PeerSchedulers:
         try:
             message = decode(text)
         except ValueError as error:
-            self._refusals.add('a process', error, now)
+            self._refusals.add('unknown', error, now)
             return
 
         with self._due:

@@ -220,15 +220,13 @@ def _check_depth(entity: Any) -> None:
             elif (
                 isinstance(item, str) and not item.isascii() and SURROGATE.search(item)
             ):
-                raise BadRequest(
-                    'a text with half a character in it (a lone surrogate)'
-                )
+                raise BadRequest('a string contains a lone surrogate')
 
         if not next_level:
             return
         level = next_level
 
-    raise BadRequest(f'more than {MAX_DEPTH} lists and dicts in each other')
+    raise BadRequest(f'more than {MAX_DEPTH} nested lists and dicts')
 
 
 def _decoded(entity: Any) -> Any:
@@ -308,14 +306,14 @@ def _check_message(message: Mapping[str, Any]) -> None:
     :raises BadRequest: a part is missing or malformed.
     """
     if not isinstance(message.get('method'), str):
-        raise BadRequest('it names no method')
+        raise BadRequest('the message has no method')
 
     version = message.get('version', '1.0')
     if not isinstance(version, str) or not VERSION_PATTERN.fullmatch(version):
-        raise BadRequest('its version is none')
+        raise BadRequest('the version is malformed')
 
     if not isinstance(message.get('args', {}), dict):
-        raise BadRequest('its arguments have no names')
+        raise BadRequest('the arguments are not a dict')
 
 
 def make_server(

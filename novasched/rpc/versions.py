@@ -68,12 +68,12 @@ def read(arguments: Mapping[str, Any]) -> Call:
     """
     unknown = sorted(arguments.keys() - ARGUMENTS.keys())
     if unknown:
-        raise BadRequest(f'select_destinations does not take {", ".join(unknown)}')
+        raise BadRequest(f'select_destinations has no argument {", ".join(unknown)}')
 
     uuids = arguments.get('instance_uuids')
     if uuids is not None:
         if not is_list_of_texts(uuids, list | tuple):
-            raise BadRequest('instance_uuids is not a list of texts')
+            raise BadRequest('instance_uuids must be a list of strings')
         uuids = tuple(uuids)
 
     version: SpecVersion = (0,)
@@ -249,7 +249,7 @@ def _retry(value: Any) -> Any:
     try:
         pairs = [(host, node) for host, node in pairs]
     except (TypeError, ValueError):
-        raise BadObject('retry: hosts is no list of pairs') from None
+        raise BadObject('retry: hosts must be a list of pairs') from None
 
     nodes = []
     for host, node in pairs:

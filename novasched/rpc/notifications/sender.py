@@ -62,7 +62,7 @@ class QueuedNotifier:
         self._queue: WorkerQueue[Notification] = WorkerQueue(
             send,
             'notifications',
-            lambda notification: f'tell of {EVENT}.{notification.phase}',
+            lambda notification: f'send notification {EVENT}.{notification.phase}',
             MAX_WAITING_NOTIFICATIONS,
         )
 
@@ -91,7 +91,7 @@ class QueuedNotifier:
         notification = Notification(phase, request.origin, request, claims)
         if not self._queue.put(notification):
             LOG.warning(
-                'A notification is dropped, since %d wait for the message bus',
+                'Notification dropped: %d notifications wait for the message bus',
                 MAX_WAITING_NOTIFICATIONS,
             )
 

@@ -152,9 +152,8 @@ class ImageMetaProps(NovaObject):
 
     def _fill(self, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise BadObject(
-                f'{self.obj_name()} {self.VERSION} has no fields but {base.kind(data)}'
-            )
+            name = f'{self.obj_name()} {self.VERSION}'
+            raise BadObject(f'{name} must have a dict of fields, not {base.kind(data)}')
         self.values = dict(data)
 
     def obj_to_primitive(

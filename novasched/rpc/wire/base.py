@@ -73,18 +73,18 @@ class NovaObject(base.VersionedObject):
         :raises BadObject: the primitive is malformed.
         """
         if not isinstance(primitive, dict):
-            raise BadObject(f'an object is wanted, not {kind(primitive)}')
+            raise BadObject(f'expected an object, not {kind(primitive)}')
         name = primitive.get(NAME)
         version = primitive.get(VERSION)
         if not isinstance(name, str) or not isinstance(version, str):
-            raise BadObject(f'a dict without {NAME} and {VERSION} is no object')
+            raise BadObject(f'a dict without {NAME} and {VERSION} is not an object')
         if primitive.get(NAMESPACE) != cls.OBJ_PROJECT_NAMESPACE:
             raise BadObject(
                 f'{name} {version} is not in the namespace {cls.OBJ_PROJECT_NAMESPACE}'
             )
         class_of_object = _classes.get(name)
         if class_of_object is None:
-            raise BadObject(f'{name} {version} is no object that is known here')
+            raise BadObject(f'{name} {version} is an unknown object')
         _check_version(name, version, class_of_object.VERSION)
 
         self = class_of_object()
@@ -110,9 +110,8 @@ class NovaObject(base.VersionedObject):
 
     def _fill(self, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise BadObject(
-                f'{self.obj_name()} {self.VERSION} has no fields but {kind(data)}'
-            )
+            name = f'{self.obj_name()} {self.VERSION}'
+            raise BadObject(f'{name} must have a dict of fields, not {kind(data)}')
         for name, value in data.items():
             field = self.fields.get(name)
             if field is None:
@@ -130,7 +129,7 @@ class NovaObject(base.VersionedObject):
             except BadObject as error:
                 why = str(error)
             except (ValueError, TypeError, AttributeError, OverflowError):
-                why = f'{kind(value)} does not fit'
+                why = f'invalid value of type {kind(value)}'
             else:
                 continue
             raise BadObject(f'{self.obj_name()} {self.VERSION}, {name}: {why}')
@@ -147,7 +146,7 @@ def loads(text: str) -> NovaObject:
     try:
         primitive = json.loads(text)
     except ValueError:
-        raise BadObject('an object is wanted, not a text that is no JSON') from None
+        raise BadObject('expected an object, not invalid JSON') from None
     return decode(primitive)
 
 
@@ -163,16 +162,18 @@ def _check_version(name: str, version: str, known: str) -> None:
     try:
         major, minor, *_ = map(int, version.split('.'))
     except ValueError:
-        raise BadObject(f'{name} has {reprlib.repr(version)} for a version') from None
+        raise BadObject(
+            f'{name} has the malformed version {reprlib.repr(version)}'
+        ) from None
 
     known_major, known_minor, *_ = map(int, known.split('.'))
     if major != known_major:
         raise BadObject(
-            f'{name} {version} cannot be read, only {known_major}.x (up to {known})'
+            f'{name} {version} is not supported, only {known_major}.x (up to {known})'
         )
     if minor > known_minor:
         LOG.warning(
-            '%s %s is newer than %s, the version known here; what it adds is ignored',
+            '%s %s is newer than the supported version %s; new fields are ignored',
             name,
             version,
             known,

@@ -440,11 +440,11 @@ def test_field(sent, field, expected):
         ),
         (
             {'scheduler_hints': {'a': [['y']]}},
-            'the scheduler hint a must list texts, not list',
+            'the scheduler hint a must list strings, not list',
         ),
         (
             {'scheduler_hints': {'a': [None]}},
-            'the scheduler hint a must list texts, not null',
+            'the scheduler hint a must list strings, not null',
         ),
     ],
 )

@@ -69,7 +69,7 @@ def no_valid_host(reason):
     return nova_fault('NoValidHost', text, reason=reason, code=500)
 
 
-REFUSED = 'vcpus: str does not fit'
+REFUSED = 'vcpus: invalid value of type str'
 BAD_REQUEST = {**nova_fault('BadRequest', REFUSED), 'module': errors.__name__}
 LOST = f'Failed to update allocations for consumer c-1. Error: {CONFLICT}'
 MISSING = 'Metric cpu.percent could not be found on the compute host node h.n.'

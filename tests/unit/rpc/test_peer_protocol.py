@@ -253,7 +253,7 @@ def test_more_schedulers_than_the_maximum():
     for number in range(MAX_PEERS):
         b.receive(received(f'scheduler {number}', 1), 0.1)
     [refusal] = b.receive(received('further', 1, ask=['b']), 0.1)
-    assert refusal == Refuse('further', 'more than 1000 processes speak')
+    assert refusal == Refuse('further', 'more than 1000 peers')
     assert b.part[1] == MAX_PEERS + 1
     [action] = b.receive(received('scheduler 0', 2, CHANGE), 0.1)
     assert action.sender == 'scheduler 0'

@@ -55,15 +55,15 @@ def test_read(arguments, fields):
         ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
         (
             {'spec_obj': SPEC, 'instance_uuids': 'abc'},
-            'instance_uuids is not a list of texts',
+            'instance_uuids must be a list of strings',
         ),
         (
             {'spec_obj': SPEC, 'instance_uuids': [1]},
-            'instance_uuids is not a list of texts',
+            'instance_uuids must be a list of strings',
         ),
         (
             {'spec_obj': SPEC, 'zeal': 1, 'haste': 2},
-            'select_destinations does not take haste, zeal',
+            'select_destinations has no argument haste, zeal',
         ),
     ],
 )
@@ -372,22 +372,26 @@ def test_filter_properties(filters, field, expected):
     ('filters', 'spec', 'why'),
     [
         ({}, {'instance_type': None}, 'the request has no flavor'),
-        ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
+        (
+            {},
+            {'instance_type': 'm1.small'},
+            'Flavor 1.2 must have a dict of fields, not str',
+        ),
         (
             {},
             {'instance_type': {**TYPE, 'vcpus': {}}},
-            'Flavor 1.2, vcpus: dict does not fit',
+            'Flavor 1.2, vcpus: invalid value of type dict',
         ),
         (
             {},
             {'instance_type': primitive('Selection', '1.1')},
-            'RequestSpec 1.15, flavor: Selection does not fit',
+            'RequestSpec 1.15, flavor: invalid value of type Selection',
         ),
         ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
         (
             {},
             {'instance': {'numa_topology': '{'}},
-            'an object is wanted, not a text that is no JSON',
+            'expected an object, not invalid JSON',
         ),
         (
             {},
@@ -397,24 +401,28 @@ def test_filter_properties(filters, field, expected):
         (
             {},
             {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}},
-            'InstanceNUMACell 1.6, cpuset: str does not fit',
+            'InstanceNUMACell 1.6, cpuset: invalid value of type str',
         ),
         (
             {},
             {'instance': {'pci_requests': [1]}},
-            'InstancePCIRequests 1.1 has no fields but list',
+            'InstancePCIRequests 1.1 must have a dict of fields, not list',
         ),
         (
             {},
             {'image': {'properties': 'x'}},
-            'ImageMeta 1.8, properties: an object is wanted, not str',
+            'ImageMeta 1.8, properties: expected an object, not str',
         ),
-        ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
-        ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
+        ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts must be a list of pairs'),
+        (
+            {'force_hosts': 'h'},
+            {},
+            'RequestSpec 1.15, force_hosts: invalid value of type str',
+        ),
         (
             {'instance_group': {'policy': 'x'}},
             {},
-            'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object',
+            'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is not an object',
         ),
     ],
 )

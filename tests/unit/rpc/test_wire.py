@@ -70,69 +70,78 @@ def test_decodes(sent, known):
 @pytest.mark.parametrize(
     ('sent', 'why'),
     [
-        (None, 'an object is wanted, not null'),
-        ([], 'an object is wanted, not list'),
+        (None, 'expected an object, not null'),
+        ([], 'expected an object, not list'),
         (
             {'id': 1},
-            'a dict without nova_object.name and nova_object.version is no object',
+            'a dict without nova_object.name and nova_object.version is not an object',
         ),
         (
             {**FLAVOR, 'nova_object.namespace': 'cinder'},
             'Flavor 1.2 is not in the namespace nova',
         ),
-        ({**FLAVOR, 'nova_object.version': 'new'}, "Flavor has 'new' for a version"),
-        ({**FLAVOR, 'nova_object.data': [1]}, 'Flavor 1.2 has no fields but list'),
+        (
+            {**FLAVOR, 'nova_object.version': 'new'},
+            "Flavor has the malformed version 'new'",
+        ),
+        (
+            {**FLAVOR, 'nova_object.data': [1]},
+            'Flavor 1.2 must have a dict of fields, not list',
+        ),
         (
             primitive('RequestSpec', '2.0'),
-            'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)',
+            'RequestSpec 2.0 is not supported, only 1.x (up to 1.15)',
         ),
         (
             primitive('Selection', '2.3'),
-            'Selection 2.3 cannot be read, only 1.x (up to 1.1)',
+            'Selection 2.3 is not supported, only 1.x (up to 1.1)',
         ),
         (
             primitive('Telescope', '1.0'),
-            'Telescope 1.0 is no object that is known here',
+            'Telescope 1.0 is an unknown object',
         ),
         (
             primitive('Flavor', '1.2', vcpus='many'),
-            'Flavor 1.2, vcpus: str does not fit',
+            'Flavor 1.2, vcpus: invalid value of type str',
         ),
         (
             primitive('Flavor', '1.2', vcpus=float('inf')),
-            'Flavor 1.2, vcpus: float does not fit',
+            'Flavor 1.2, vcpus: invalid value of type float',
         ),
         (
             primitive('Flavor', '1.2', extra_specs=['a']),
-            'Flavor 1.2, extra_specs: list does not fit',
+            'Flavor 1.2, extra_specs: invalid value of type list',
         ),
         (
             {**primitive('ImageMetaProps', '1.44'), 'nova_object.data': 'x'},
-            'ImageMetaProps 1.44 has no fields but str',
+            'ImageMetaProps 1.44 must have a dict of fields, not str',
         ),
         (
             a_spec(force_hosts='host1'),
-            'RequestSpec 1.15, force_hosts: str does not fit',
+            'RequestSpec 1.15, force_hosts: invalid value of type str',
         ),
         (
             a_spec(force_hosts={'h': 1}),
-            'RequestSpec 1.15, force_hosts: dict does not fit',
+            'RequestSpec 1.15, force_hosts: invalid value of type dict',
         ),
-        (a_spec(force_hosts=7), 'RequestSpec 1.15, force_hosts: int does not fit'),
-        (a_spec(image=FLAVOR), 'RequestSpec 1.15, image: dict does not fit'),
+        (
+            a_spec(force_hosts=7),
+            'RequestSpec 1.15, force_hosts: invalid value of type int',
+        ),
+        (a_spec(image=FLAVOR), 'RequestSpec 1.15, image: invalid value of type dict'),
         (
             a_spec(image='debian'),
-            'RequestSpec 1.15, image: an object is wanted, not str',
+            'RequestSpec 1.15, image: expected an object, not str',
         ),
         (
             a_spec(flavor=primitive('Flavor', '3.0')),
-            'RequestSpec 1.15, flavor: Flavor 3.0 cannot be read, only 1.x (up to 1.2)',
+            'RequestSpec 1.15, flavor: Flavor 3.0 is not supported, only 1.x (up to 1.2)',
         ),
         (
             a_spec(
                 requested_networks=primitive('NetworkRequestList', '1.1', objects=[3])
             ),
-            'RequestSpec 1.15, requested_networks: NetworkRequestList 1.1, objects: an object is wanted, not int',
+            'RequestSpec 1.15, requested_networks: NetworkRequestList 1.1, objects: expected an object, not int',
         ),
     ],
 )
@@ -169,9 +178,9 @@ def test_a_newer_minor_is_warned_about_once(caplog):
         for _ in range(3):
             wire.decode(a_spec('1.901', requested_networks=networks))
     assert caplog.messages == [
-        'RequestSpec 1.901 is newer than 1.15, the version known here; what it adds is ignored',
-        'NetworkRequestList 1.901 is newer than 1.1, the version known here; what it adds is ignored',
-        'NetworkRequest 1.901 is newer than 1.3, the version known here; what it adds is ignored',
+        'RequestSpec 1.901 is newer than the supported version 1.15; new fields are ignored',
+        'NetworkRequestList 1.901 is newer than the supported version 1.1; new fields are ignored',
+        'NetworkRequest 1.901 is newer than the supported version 1.3; new fields are ignored',
     ]
 
 

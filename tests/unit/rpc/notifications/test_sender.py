@@ -42,7 +42,7 @@ def test_sent_in_order_and_to_the_end(caplog):
     notices.started(REQUEST)
     notices.close()
     assert crowd.heard == ['start', 'end', 'start']
-    assert 'Cannot tell of scheduler.select_destinations.start' in caplog.text
+    assert 'Cannot send notification scheduler.select_destinations.start' in caplog.text
 
 
 def test_nobody_waits_for_a_bus_that_is_stuck(monkeypatch, caplog):
