@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Announcements of pending claims: random, damaged and hostile rows among real ones. A
-request that comes meanwhile gets its hosts, no row outlives its timeout, and the memory
-stays bounded."""
+"""Random, damaged and hostile announcements among real announcements. A request at the
+same time gets hosts, every claim ends by the timeout, and the memory stays bounded."""
 
 import sys
 import time
@@ -26,7 +25,7 @@ from tests.lab.ports import Clock
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 BUSY_HOSTS = HOSTS[:2]
-"""All claims are on these; a request always fits on the others."""
+"""The hosts of all claims. A request always fits on the remaining hosts."""
 DEVICE = PciRequest(1, ({'vendor_id': '8086', 'product_id': '10fb'},), 'nic', 'id')
 KINDS = (
     {},
@@ -38,7 +37,7 @@ KINDS = (
 
 
 def real_rows():
-    """A row of each kind of claim, as a scheduler announces it."""
+    """A row for every kind of claim, written by a real scheduler."""
     claims = PendingClaims(SETTINGS)
     peers = PeerSchedulers(claims, 'real')
     for number, fields in enumerate(KINDS):
@@ -55,6 +54,7 @@ def real_rows():
 
 
 ROWS = real_rows()
+REAL_ROWS = msgspec.convert(ROWS, list[Row])
 PINNED_ROW = next(row for row in ROWS if 'numa' in row and 'pci' in row)
 FIELDS = tuple(Row.__struct_fields__)
 message = st.fixed_dictionaries(
@@ -74,7 +74,8 @@ random_row = st.dictionaries(
 
 
 class Listener:
-    """A scheduler with real claims of another one, which hears what a test says."""
+    """A scheduler that receives the messages of a test, and has real claims of a
+    peer."""
 
     def __init__(self):
         self.clock = Clock()
@@ -90,10 +91,9 @@ class Listener:
             yield self
 
     def hear(self, *texts):
-        """Hear messages among real claims, and answer as the exchange does."""
+        """Receive messages after real claims, and answer like the exchange."""
         self._number += 1
-        rows = [msgspec.convert(row, Row) for row in ROWS]
-        self.peers.hear(encode(Message('real', self._number, rows)))
+        self.peers.hear(encode(Message('real', self._number, REAL_ROWS)))
         for text in texts:
             self.peers.hear(text)
         self.peers.wake()
@@ -101,11 +101,12 @@ class Listener:
             self.peers.hear(text)
 
     def check(self, cloud):
-        """A request gets its hosts, and everything ends in time."""
+        """A request gets hosts, and every claim ends by the timeout."""
         reply = cloud.scheduler.answer(MESSAGES['full'], self.claims)
         assert isinstance(reply, list), reply
         assert len(reply) == 2
         self.check_bounds()
+
         self.clock.now += self.claims.timeout + 1.0
         self.claims.count()
         assert self.claims.all() == []
@@ -118,14 +119,13 @@ class Listener:
 
 @pytest.fixture(scope='module')
 def listener():
-    """One for all inputs of the module, as a daemon has one for its life."""
-    with Listener().connected() as made:
-        yield made
+    """A listener for all inputs of the module, like in a long-lived daemon."""
+    with Listener().connected() as listener:
+        yield listener
 
 
 def packed(document):
-    """MessagePack of a document, which has neither long integers nor half
-    characters."""
+    """MessagePack of a document. MessagePack has no long integers and no surrogates."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100 * limit)
     try:
@@ -136,7 +136,10 @@ def packed(document):
 
 def _packable(value):
     if isinstance(value, dict):
-        return {_packable(key): _packable(inner) for key, inner in value.items()}
+        packable = {}
+        for key, inner in value.items():
+            packable[_packable(key)] = _packable(inner)
+        return packable
     if isinstance(value, list):
         return [_packable(inner) for inner in value]
     if isinstance(value, str):
@@ -149,7 +152,7 @@ def _packable(value):
 @EFFORT
 @given(messages=st.lists(message.flatmap(mutated) | message, min_size=1, max_size=3))
 def test_damaged(cloud, listener, messages):
-    """Real rows and messages of which some values are not what they should be."""
+    """Real rows and messages with wrong values."""
     with one_input('announcements'):
         listener.hear(*map(packed, messages))
         listener.check(cloud)
@@ -161,8 +164,8 @@ def test_damaged(cloud, listener, messages):
     sender=st.sampled_from(['a', 'real']),
 )
 def test_random_rows(cloud, listener, rows, sender):
-    """Rows of any content, also in the name of a scheduler that is there."""
-    rows = [mutation.unwrapped(row) for row in rows]
+    """Rows of random content, also in the name of a known scheduler."""
+    rows = list(map(mutation.unwrapped, rows))
     with one_input('announcements'):
         listener.hear(packed({'sender': sender, 'number': 1, 'rows': rows}))
         listener.check(cloud)
@@ -171,7 +174,7 @@ def test_random_rows(cloud, listener, rows, sender):
 @EFFORT
 @given(data=st.data())
 def test_damaged_bytes(cloud, listener, data):
-    """Messages of which some bytes are others, too many, or missing."""
+    """Messages with changed, additional and missing bytes."""
     text = bytearray(packed({'sender': 'a', 'number': 1, 'rows': ROWS}))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text)))
@@ -181,6 +184,16 @@ def test_damaged_bytes(cloud, listener, data):
         listener.check(cloud)
 
 
+def many_rows(sender, count):
+    """Rows of different claims, with real content."""
+    rows = []
+    for number in range(count):
+        row = ROWS[number % len(ROWS)]
+        instance = f'{sender}-{number}'
+        rows.append({**row, 'number': number + 1, 'instance': instance})
+    return rows
+
+
 @EFFORT
 @given(
     senders=st.lists(st.text(max_size=3), min_size=1, max_size=9),
@@ -188,23 +201,20 @@ def test_damaged_bytes(cloud, listener, data):
     seconds=st.floats(0.0, 9.0),
 )
 def test_floods(listener, senders, repeated, seconds):
-    """So many rows, senders and questions that nobody could keep them all."""
+    """More rows, senders and questions than a scheduler keeps."""
     with one_input('announcements'):
         for sender in senders:
-            rows = [
-                {**ROWS[i % len(ROWS)], 'number': i + 1, 'instance': f'{sender}-{i}'}
-                for i in range(repeated)
-            ]
+            rows = many_rows(sender, repeated)
             for number in range(3):
-                name = f'{sender}{number}'
                 body = {
-                    'sender': name,
+                    'sender': f'{sender}{number}',
                     'number': 2 * number,
                     'rows': rows,
                     'ask': ['*'],
                 }
                 listener.peers.hear(packed(body))
         listener.check_bounds()
+
         listener.clock.now += seconds
         listener.hear()
 
@@ -227,12 +237,12 @@ KEPT = {
     ),
     'A message of more bytes than any': b'\x00' * (MAX_MESSAGE_BYTES + 1),
 }  # fmt: skip
-"""Messages that did harm before rows were judged, and others that might."""
+"""Messages that did harm before rows were checked, and similar messages."""
 
 
 @pytest.mark.parametrize('text', KEPT.values(), ids=KEPT)
 def test_kept(cloud, text):
-    """A message that once went wrong, alone and in the name of the process itself."""
+    """A message that once did harm, alone and in the name of the process itself."""
     with ExitStack() as stack:
         stack.enter_context(one_input('announcements'))
         listener = stack.enter_context(Listener().connected())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages: recorded ones, damaged, on their way through dispatcher, serializer and
-endpoint to a decision, and back."""
+"""Damaged RPC messages, from the dispatcher through serializer and endpoint to a
+decision, and back."""
 
 import copy
 
@@ -14,23 +14,27 @@ from tests.fuzz.clouds import MESSAGES, a_call, full
 from tests.fuzz.mutation import EFFORT, Wrapped, mutated, one_input
 from tests.lab.wire import FLAVOR, a_spec, primitive
 
-CONTEXT = {k: v for k, v in MESSAGES['boot'].items() if k.startswith('_context_')}
+CONTEXT = {}
+for key, value in MESSAGES['boot'].items():
+    if key.startswith('_context_'):
+        CONTEXT[key] = value
 
 
 @pytest.mark.parametrize('case', MESSAGES)
 def test_whole(cloud, case):
-    """What was recorded is understood as it is."""
+    """A recorded message is understood."""
     assert not isinstance(cloud.scheduler.answer(MESSAGES[case]), BadRequest)
 
 
 @EFFORT
 @given(data=st.data())
 def test_damaged_arguments(cloud, data):
-    """A message of which some values are not what they should be is answered or
-    refused."""
+    """A message with wrong values is answered or refused."""
     body = copy.deepcopy(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))])
     arguments = data.draw(mutated(body['args']))
-    body['args'] = arguments if isinstance(arguments, dict) else {'spec_obj': arguments}
+    if not isinstance(arguments, dict):
+        arguments = {'spec_obj': arguments}
+    body['args'] = arguments
     with one_input('messages'):
         cloud.scheduler.answer(body)
 
@@ -38,7 +42,7 @@ def test_damaged_arguments(cloud, data):
 @EFFORT
 @given(case=st.sampled_from(['boot', 'full', 'unshelve']), context=mutated(CONTEXT))
 def test_damaged_context(cloud, case, context):
-    """So is one whose context is not what it should be."""
+    """A message with a damaged context is answered or refused."""
     with one_input('messages'):
         cloud.scheduler.answer({**MESSAGES[case], **context})
 
@@ -52,7 +56,7 @@ def of_flavor(**data):
 
 
 def without(part, name):
-    """A full call in which a field of a part is not set."""
+    """A full call without a field of a part."""
     arguments = full()
     del arguments['spec_obj'][DATA][part][DATA][name]
     return a_call(arguments)
@@ -125,11 +129,11 @@ KEPT = {
         list,
     ),
 }
-"""What was found, and what comes of it."""
+"""Messages that once did harm, and the outcome."""
 
 
 @pytest.mark.parametrize(('body', 'outcome'), KEPT.values(), ids=KEPT)
 def test_kept(cloud, body, outcome):
-    """What has once gone wrong goes right."""
+    """A message that once did harm has a proper outcome."""
     with one_input('messages'):
         assert isinstance(cloud.scheduler.answer(body), outcome)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections by which pending claims are shared."""
+"""The connections of the exchange for pending claims."""
 
 import pytest
 from oslo_config import cfg
@@ -29,24 +29,24 @@ def a_transport(tmp_path, query='', group='', url=RABBIT):
     ('?rabbit_retry_backoff=0', 'rabbit_retry_backoff = 10', [0, 2, 2, 2]),
 ])  # fmt: skip
 def test_pauses_between_connections(tmp_path, query, group, pauses):
-    """They grow as oslo.messaging's do, and the query of the URL goes before the
-    group."""
+    """Pauses grow as in oslo.messaging. Options in the query of the URL take precedence
+    over the group."""
     options = a_transport(tmp_path, query, group).conf.oslo_messaging_rabbit
-    assert [reconnect_pause(options, failures) for failures in range(4)] == pauses
+    for failures, pause in enumerate(pauses):
+        assert reconnect_pause(options, failures) == pause
 
 
 def test_some_splay(tmp_path):
-    """Schedulers that lost the broker at the same time need not come back at the same
-    time."""
-    options = a_transport(
-        tmp_path, '?kombu_reconnect_splay=3'
-    ).conf.oslo_messaging_rabbit
+    """The splay keeps schedulers from reconnecting at the same moment."""
+    transport = a_transport(tmp_path, '?kombu_reconnect_splay=3')
+    options = transport.conf.oslo_messaging_rabbit
     pauses = {reconnect_pause(options, 1) for _ in range(99)}
     assert len(pauses) > 1
-    assert all(2 <= pause <= 5 for pause in pauses)
+    assert min(pauses) >= 2
+    assert max(pauses) <= 5
 
 
 def test_a_broker_of_another_kind(tmp_path):
-    """Claims are shared over RabbitMQ alone."""
+    """Schedulers share claims over RabbitMQ only."""
     transport = a_transport(tmp_path, url='kombu+memory://localhost/')
     assert make_exchange(transport, PendingClaims(Settings()), 'host') is None

@@ -17,7 +17,7 @@ CHANGE = [Row(1)]
 
 
 def received(sender, number, rows=(), **fields):
-    """A message as it arrives, with rows that are not decoded."""
+    """A received message with encoded rows."""
     return decode(encode(Message(sender, number, list(rows), **fields)))
 
 
@@ -31,7 +31,7 @@ def connected(name='b', now=0.0):
 
 
 def acquainted(name='b', now=0.0):
-    """A scheduler that knows scheduler a, at number 7."""
+    """A scheduler with peer a, at number 7."""
     scheduler = connected(name, now)
     scheduler.receive(received('a', 7), now)
     scheduler.due(now)
@@ -39,7 +39,7 @@ def acquainted(name='b', now=0.0):
 
 
 def test_a_scheduler_connects():
-    """A scheduler asks all others for their tables, and sends its own."""
+    """A scheduler asks all peers for tables, and sends a table."""
     b = PeerProtocol('b')
     b.start_speaking()
     b.start_listening(0.0)
@@ -48,7 +48,7 @@ def test_a_scheduler_connects():
 
 
 def test_a_scheduler_reconnects_to_receive():
-    """After the loss of the receiving connection alone, the same is sent."""
+    """A new receiving connection leads to the same messages."""
     b = acquainted()
     b.stop_listening()
     b.start_listening(9.0)
@@ -83,7 +83,7 @@ def test_changes_are_numbered():
 
 
 def test_an_unknown_scheduler_is_asked():
-    """A scheduler that speaks for the first time may have claims from before."""
+    """A new peer may have earlier claims."""
     b = connected()
     assert b.receive(received('a', 7), 0.1) == [ApplyRows('a', [], False)]
     assert b.is_due(0.1)
@@ -109,14 +109,17 @@ def test_a_table_needs_no_question():
     ([received('a', 9), received('a', 9), received('a', 12)], 2),
 ])  # fmt: skip
 def test_numbers_show_lost_messages(messages, missed):
-    """Only changes increase the number. A table makes up for all messages before."""
+    """Only changes increase the number. A table makes up for all earlier messages."""
     b = acquainted()
     for message in messages:
         b.receive(message, 0.1)
     assert b.missed == missed
     assert b.is_due(0.1) is bool(missed)
-    question = {'ask': ['a']} if missed else {}
-    assert b.due(0.1) == [Message('b', 0, **question)]
+
+    question = []
+    if missed:
+        question.append('a')
+    assert b.due(0.1) == [Message('b', 0, ask=question)]
 
 
 @pytest.mark.parametrize(('ask', 'is_answered'), [
@@ -132,8 +135,11 @@ def test_the_scheduler_that_is_asked_answers(ask, is_answered):
     b.due(0.1, CHANGE)
     b.receive(received('a', 7, ask=ask), 0.2)
     assert b.is_due(0.2) is is_answered
-    table = [Message('b', 1, whole=True)] if is_answered else []
-    assert b.due(0.2) == [Message('b', 1), *table]
+
+    answer = [Message('b', 1)]
+    if is_answered:
+        answer.append(Message('b', 1, whole=True))
+    assert b.due(0.2) == answer
     assert b.due(0.3) == [Message('b', 1)], 'once'
 
 
@@ -148,10 +154,11 @@ def test_rows_of_another_scheduler():
 
 def test_a_lost_message_is_made_up_for():
     """The transcript in the documentation of the module."""
-    a, b = connected('a'), connected('b')
+    a = connected('a')
+    b = connected('b')
 
     def exchange(sender, receiver, now, changes=()):
-        """Send all messages that are due, and return these."""
+        """Send the due messages, and return a list of the messages."""
         messages = sender.due(now, changes)
         for message in messages:
             receiver.receive(decode(encode(message)), now)
@@ -170,8 +177,7 @@ def test_a_lost_message_is_made_up_for():
 
 
 def test_a_scheduler_that_is_alone_announces_no_changes():
-    """Changes count as heard while another scheduler is alive and messages reach the
-    broker."""
+    """Changes are announced while a peer is alive and messages reach the broker."""
     b = connected()
     assert not b.is_heard
     b.receive(received('b', 0), 0.1)
@@ -187,8 +193,8 @@ def test_a_scheduler_that_is_alone_announces_no_changes():
 
 
 def test_questions_without_a_connection():
-    """A question that cannot be sent is dropped. Instead, all schedulers are asked
-    after the reconnect."""
+    """Without a connection, a question is dropped. After the reconnect, the scheduler
+    asks all peers."""
     b = acquainted()
     b.stop_speaking()
     b.receive(received('a', 9), 0.1)
@@ -210,8 +216,8 @@ def test_parts():
 
 
 def test_a_silent_scheduler_is_gone():
-    """A scheduler that is silent for more than five seconds is forgotten, and asked
-    again when it speaks."""
+    """A peer is forgotten after more than five silent seconds. The next message of the
+    peer leads to a question."""
     b = acquainted()
     b.receive(received('b', 0), 5.0)
     assert b.part == (1, 2)
@@ -224,8 +230,8 @@ def test_a_silent_scheduler_is_gone():
 
 
 def test_clean_up_once_a_second():
-    """The heartbeats of a scheduler are its clock. In the first seconds after a
-    reconnect, silence of others means nothing."""
+    """The heartbeats of a scheduler trigger the clean-up. In the first seconds after a
+    reconnect, silent peers may be alive."""
     b = connected(now=100.0)
     b.receive(received('a', 7), 100.0)
     echo = Echo([])
@@ -248,7 +254,7 @@ def test_sharing_while_messages_come_back():
 
 
 def test_more_schedulers_than_the_maximum():
-    """Messages of further schedulers are refused, and known schedulers still count."""
+    """Messages of further peers are refused, and known peers still count."""
     b = connected()
     for number in range(MAX_PEERS):
         b.receive(received(f'scheduler {number}', 1), 0.1)

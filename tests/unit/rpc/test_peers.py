@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedulers tell each other, and what they make of it."""
+"""Pending claims of schedulers that announce claims to peers."""
 
 import logging
 import math
@@ -58,7 +58,7 @@ DEVICE = {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}
 
 
 class Scheduler:
-    """One process; what it announces is heard by those that a test names."""
+    """A scheduler process. A test names the receivers of announcements."""
 
     def __init__(self, name, clock=None, **settings):
         self.clock = clock or Clock()
@@ -71,22 +71,21 @@ class Scheduler:
         self.claims.peers = self.peers
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
-        request = a_request(
-            **fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),)
-        )
+        uuid = a_uuid(name)
+        request = a_request(**fields, instance_uuid=uuid, instance_uuids=(uuid,))
         limits = {}
         if request.numa_topology:
             limits = {fitting.LIMITS: fitting.limits_of(host, request)}
         return self.claims.add(host, request, candidate, limits)
 
     def speak(self, *others):
-        """Tell all that there is to tell."""
+        """Send all messages that are due to this scheduler and to ``others``."""
         self.peers.wake()
         texts = self.peers.announcements()
-        for each in (self, *others):
+        for receiver in (self, *others):
             for text in texts:
-                each.peers.hear(text)
-        return [decode(text) for text in texts]
+                receiver.peers.hear(text)
+        return list(map(decode, texts))
 
     def left(self, host=HOST):
         pending = self.claims.of(HostSnapshot({host.uuid: host}, 1000.0))
@@ -94,16 +93,16 @@ class Scheduler:
 
     @property
     def hears(self):
-        """The instances of others, and whether they are claimed."""
-        return {
-            each.request.instance_uuid: self.claims.is_claimed(each)
-            for each in self.claims.all()
-            if not each.is_ours
-        }
+        """Instances in claims of peers, with True for claimed instances."""
+        is_claimed = {}
+        for claim in self.claims.all():
+            if not claim.is_ours:
+                is_claimed[claim.request.instance_uuid] = self.claims.is_claimed(claim)
+        return is_claimed
 
 
 def introduce(one, two):
-    """Let two schedulers hear of each other, and of each other's claims."""
+    """Make two schedulers known to each other, with all claims."""
     for _ in range(2):
         one.speak(two)
         two.speak(one)
@@ -111,7 +110,7 @@ def introduce(one, two):
 
 @pytest.fixture
 def pair():
-    """Two that know each other."""
+    """Two schedulers that know each other."""
     one = Scheduler('one')
     two = Scheduler('two')
     introduce(one, two)
@@ -133,39 +132,43 @@ def pair():
     ],
 )
 def test_others_take_off_the_same(pair, fields):
-    """What a server takes of a host is the same for who chose the host and for who has
-    heard it, and takes some hundred bytes to say."""
+    """A claim takes the same from a host in the scheduler that chose the host and in a
+    peer, and needs a few hundred bytes in a message."""
     one, two = pair
     claim = one.add(**fields)
     [message] = one.speak(two)
+
     for field in fields_of(HOST):
-        assert getattr(two.left(), field) == getattr(one.left(), field) or field in (
-            'numa',
-            'pci',
-        )
+        # These two are functions.
+        if field not in ('numa', 'pci'):
+            assert getattr(two.left(), field) == getattr(one.left(), field)
     assert two.left().numa_topology == one.left().numa_topology
     assert two.left().pci_stats == one.left().pci_stats
     assert two.left() != HOST
+
     [heard] = two.claims.all()
     assert heard.is_in_group(fields.get('group')) == ('group' in fields)
-    assert two.claims.unclaimed(0.0) == {rp: dict(x) for rp, x in claim.amounts.items()}
+    assert two.claims.unclaimed(0.0) == claim.amounts
     assert len(encode(message)) < 800
 
 
 def test_one_alone_announces_nothing():
-    """Nobody would hear it. Who comes hears of all that is pending, and of what comes
-    after."""
+    """A scheduler that is alone announces no claims. A newcomer gets all pending
+    claims, and later the changes."""
     first = Scheduler('first')
     newcomer = Scheduler('newcomer')
     first.speak()
     early = first.add('early')
     first.claims.settle([early])
-    assert [message.rows for message in first.speak()] == [[]]
+    [heartbeat] = first.speak()
+    assert heartbeat.rows == []
+
     with newcomer.peers.listening():
         newcomer.speak(first)
         first.add('late')
         first.speak(newcomer)
         assert newcomer.hears == {a_uuid('early'): True, a_uuid('late'): False}
+
         first.claims.drop(early)
         first.speak(newcomer)
         assert newcomer.hears == {a_uuid('late'): False}
@@ -176,15 +179,17 @@ def fields_of(value):
 
 
 def test_what_becomes_of_a_claim(pair):
-    """It counts when it is chosen, stands when it is claimed, and is gone when it is
-    released. One that stands ends those of the same instance elsewhere."""
+    """A claim counts from the choice of the host until the release. A claim in
+    Placement ends claims of the same instance on other hosts."""
     one, two = pair
     before = two.add('moves', OTHER)
     two.claims.settle([before])
+
     gone = one.add('gone')
     kept = one.add('moves')
     one.speak(two)
     assert two.hears == {a_uuid('gone'): False, a_uuid('moves'): False}
+
     one.claims.settle([kept])
     one.claims.drop(gone)
     one.speak(two)
@@ -195,7 +200,7 @@ def test_what_becomes_of_a_claim(pair):
 
 
 def test_who_comes_later_asks(pair):
-    """A newcomer is told of all pending claims, by those that were there."""
+    """A newcomer asks, and gets all pending claims."""
     one, two = pair
     one.claims.settle([one.add('claimed')])
     one.add('chosen')
@@ -203,6 +208,7 @@ def test_who_comes_later_asks(pair):
     late = Scheduler('late')
     one.speak(late)
     assert late.hears == {}
+
     late.speak(one, two)
     one.speak(two, late)
     assert late.hears == {a_uuid('claimed'): True, a_uuid('chosen'): False}
@@ -210,35 +216,37 @@ def test_who_comes_later_asks(pair):
 
 
 def test_what_was_missed_is_asked_for(pair):
-    """A message that did not come is noticed by the next one, also by a beat, and made
-    up for."""
+    """The next message, here a heartbeat, shows that a message was lost. The table
+    makes up for the message."""
     one, two = pair
     gone = one.add('gone')
     one.speak(two)
+
     one.add('missed')
     one.claims.drop(gone)
     one.speak()
     one.speak(two)
     assert two.hears == {a_uuid('gone'): False}
     assert two.peers.missed == 1
+
     two.speak(one)
     one.speak(two)
     assert two.hears == {a_uuid('missed'): False}
 
 
 def rivals(scheduler, claim):
-    """The instances whose claims stay where one of ours does not fit beside them."""
+    """The instances with claims that take precedence over a claim of the scheduler."""
     scheduler.peers.catch_up(claim)
-    return [
-        x.request.instance_uuid
-        for x in scheduler.claims.all()
-        if x.is_ahead_of(claim) and x.is_near(claim)
-    ]
+    instances = []
+    for rival in scheduler.claims.all():
+        if rival.is_ahead_of(claim) and rival.is_near(claim):
+            instances.append(rival.request.instance_uuid)
+    return instances
 
 
 def test_first_announced_stays(pair):
-    """Of two that choose at the same time, the one stays whose announcement comes
-    first, for both of them; and what is claimed stays in any case."""
+    """Of two claims at the same time, the claim stays that was announced first, for
+    both schedulers. A claim in Placement always stays."""
     one, two = pair
     first = one.add('first')
     second = two.add('second')
@@ -267,8 +275,8 @@ def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
 
 
 def test_claims_of_who_is_silent_stay_until_they_end():
-    """Who is gone does not count any more; what it has claimed does, for as long as
-    what is ours."""
+    """A silent scheduler does not count as a peer. The claims of the silent scheduler
+    still count, until the timeout."""
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
@@ -295,7 +303,7 @@ def test_what_cannot_be_read_is_left_alone(pair, text):
 
 
 def test_later_releases_may_say_more(pair):
-    """What is not known is skipped, and what is not said has a default."""
+    """Unknown fields are skipped, and missing fields have defaults."""
     _, two = pair
     later = {
         'sender': 'later',
@@ -325,7 +333,7 @@ def test_later_releases_may_say_more(pair):
 
 
 def test_a_claim_is_told_as_old_as_it_is():
-    """Its end comes for those who hear of it late when it comes for the others."""
+    """A claim ends at the same moment for a peer that hears of the claim late."""
     clock = Clock()
     claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
     claim = claims.add(HOST, a_request(), None, {})
@@ -346,8 +354,8 @@ def test_what_was_never_heard_is_not_kept(pair):
 
 
 def test_who_hears_nothing_is_alone(pair):
-    """The part of a process among all is that of one process, until it hears others
-    again."""
+    """A process that hears nothing counts as the only process, until messages of peers
+    arrive again."""
     one, two = pair
     with one.peers.listening():
         two.speak(one)
@@ -358,8 +366,8 @@ def test_who_hears_nothing_is_alone(pair):
 
 
 def test_a_claim_is_claimed_at_one_moment():
-    """A claim that is announced again counts as long as it did before: what Placement
-    was asked since has it already."""
+    """A repeated announcement does not change the moment of a claim: answers of
+    Placement since then include the claim."""
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
@@ -372,7 +380,8 @@ def test_a_claim_is_claimed_at_one_moment():
     assert two.claims.unclaimed(clock.now - 1.0) == claim.amounts
     claimed_at = clock.now
     clock.now += 10.0
-    with two.peers.listening():  # asks for all pending claims
+    # A scheduler that begins to listen asks for all pending claims.
+    with two.peers.listening():
         two.speak(one)
     messages = one.speak(two)
     assert [message.whole for message in messages] == [False, True]
@@ -380,13 +389,14 @@ def test_a_claim_is_claimed_at_one_moment():
 
 
 def test_all_claims_of_one_are_not_all_claims(pair):
-    """What a process says of all its own claims says nothing of those of others."""
+    """The table of a process does not end claims of further processes."""
     one, two = pair
     three = Scheduler('three')
     for _ in range(2):
         three.speak(one, two)
         one.speak(two, three)
         two.speak(one, three)
+
     one.add('of one')
     one.speak(two, three)
     three.add('of three')
@@ -399,7 +409,7 @@ def test_all_claims_of_one_are_not_all_claims(pair):
 NETWORKS = {'physnets': frozenset({'net'}), 'tunneled': True}
 NEAR_NETWORKS = HostTopology((a_cell(0), a_cell(1, **NETWORKS)))
 USED = a_cell(0, cpu_usage=16)
-"""With a ratio of 2 for its eight CPUs it is full."""
+"""Full with an allocation ratio of 2 for the eight CPUs."""
 SHARED = {'numa_topology': a_guest(a_shared(2))}
 
 
@@ -420,9 +430,9 @@ SHARED = {'numa_topology': a_guest(a_shared(2))}
     ],
 )
 def test_others_take_the_same_cells(packing, cells, fields):
-    """A guest is on the same NUMA cells for the scheduler that placed it and for
-    another one, also where overcommit or a network decides, and whatever was placed
-    before."""
+    """A guest takes the same NUMA cells in the scheduler that placed the guest and in a
+    peer, also where allocation ratios or networks decide, and on top of earlier
+    guests."""
     host = replace(
         HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0
     )
@@ -476,8 +486,8 @@ BAD = {
 
 @pytest.mark.parametrize('fields', BAD.values(), ids=BAD)
 def test_a_bad_row_is_refused(pair, fields):
-    """A row that no scheduler writes is left out, with one line in the log for many;
-    the others of its message count."""
+    """An invalid row is refused, with a log line per minute. The rest of the message
+    counts."""
     _, two = pair
     good = {**A_CLAIM, 'number': 2, 'instance': a_uuid('good')}
     message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, **fields}, good]}
@@ -485,6 +495,7 @@ def test_a_bad_row_is_refused(pair, fields):
         for _ in range(9):
             two.peers.hear(msgspec.msgpack.encode(message))
         assert len(lines) == 1
+
         two.clock.now += WARNING_INTERVAL_S
         two.peers.hear(msgspec.msgpack.encode(message))
         assert len(lines) == 2
@@ -493,41 +504,41 @@ def test_a_bad_row_is_refused(pair, fields):
 
 
 def test_a_claim_that_is_over_is_not_kept(pair):
-    """Another scheduler may keep its claims for longer."""
+    """The timeout of a peer may be longer."""
     _, two = pair
-    old = {**A_CLAIM, 'age': 61.0}
-    two.peers.hear(
-        msgspec.msgpack.encode({'sender': 'other', 'number': 1, 'rows': [old]})
-    )
+    message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, 'age': 61.0}]}
+    two.peers.hear(msgspec.msgpack.encode(message))
     assert two.hears == {}
     assert two.peers.refused == 0
 
 
 def test_many_claims_do_not_fill_the_memory(pair):
-    """So many rows in messages, and so many senders, are listened to, and no more."""
+    """The number of rows in a message, of claims and of senders is bounded."""
     _, two = pair
-    rows = [
-        Row(i + 1, instance=str(i), uuid=HOST.uuid) for i in range(MAX_CLAIMS_OF_PEERS)
-    ]
+    rows = []
+    for number in range(1, MAX_CLAIMS_OF_PEERS + 1):
+        rows.append(Row(number, instance=str(number), uuid=HOST.uuid))
     two.peers.hear(encode(Message('other', 1, [*rows, rows[0]])))
     assert two.hears == {}
+
     two.peers.hear(encode(Message('other', 1, rows[1:])))
-    for i in range(2 * MAX_PEERS):
-        row = Row(1, instance=f'of {i}', uuid=HOST.uuid)
-        two.peers.hear(encode(Message(f'sender {i}', 1, [row])))
+    for number in range(2 * MAX_PEERS):
+        row = Row(1, instance=f'of {number}', uuid=HOST.uuid)
+        two.peers.hear(encode(Message(f'sender {number}', 1, [row])))
     assert len(two.hears) == MAX_CLAIMS_OF_PEERS
     assert two.peers.part[1] <= MAX_PEERS + 1
 
 
 def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
-    """It was another scheduler's: requests go on without it. Of an own claim the error
-    is told."""
+    """Requests go on without the claim of a peer. For a claim of this process, the
+    error is raised."""
     one, two = pair
     broken = Candidate({}, msgspec.Raw(b'xx'))
     one.add(candidate=broken, **DEVICE)
     one.add('whole')
     for claim in one.claims.all():
         two.claims.put(replace(claim, is_ours=False))
+
     assert two.left().num_instances == HOST.num_instances + 1
     assert two.hears == {a_uuid('whole'): False}
     with pytest.raises(PlacementUnavailable):
@@ -536,8 +547,8 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
 
 @pytest.mark.parametrize('is_silent', [True, False])
 def test_unclaimed_of_who_is_silent(is_silent):
-    """A process that dies makes no claim any more of hosts that it had chosen: they are
-    free. What it has claimed counts further, and a short silence changes nothing."""
+    """Unclaimed claims of a dead process do not count any longer. Claimed claims still
+    count, and a short silence changes nothing."""
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
@@ -551,12 +562,14 @@ def test_unclaimed_of_who_is_silent(is_silent):
         clock.now += PEER_TIMEOUT_S + (1 if is_silent else -1)
         two.speak()
 
-    left = {a_uuid('claimed'): True}
-    assert two.hears == (left if is_silent else {**left, a_uuid('chosen'): False})
+    expected = {a_uuid('claimed'): True}
+    if not is_silent:
+        expected[a_uuid('chosen')] = False
+    assert two.hears == expected
 
 
 def test_unclaimed_of_who_died_while_nothing_was_heard():
-    """A process that cannot listen for a while gives the others time to speak again."""
+    """After a reconnect, peers get time to be heard again."""
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
@@ -564,10 +577,12 @@ def test_unclaimed_of_who_died_while_nothing_was_heard():
         introduce(one, two)
         one.add('chosen')
         one.speak(two)
+
     clock.now += 2 * PEER_TIMEOUT_S
     with two.peers.listening():
         two.speak()
         assert two.hears == {a_uuid('chosen'): False}
+
         clock.now += PEER_TIMEOUT_S + 1
         two.speak()
         assert two.hears == {}
