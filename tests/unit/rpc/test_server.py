@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server over oslo.messaging's own in-memory AMQP, where all but the broker is
-real: objects and contexts in and out, and messages that wait for a thread."""
+"""The server over the in-memory transport of kombu: objects and contexts, and messages
+that wait for a thread. Everything but the broker is real."""
 
 import importlib.metadata
 import json
@@ -47,17 +47,20 @@ WAIT = 30
 
 @dataclass
 class Script:
-    """A driver that chooses the same hosts for everybody."""
+    """A driver that chooses the same hosts for every request."""
 
-    asked: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def select_destinations(self, request):
-        self.asked.append(request)
-        return [[HERE, THERE] if request.return_alternates else [HERE]] * request.count
+        self.requests.append(request)
+        hosts = [HERE]
+        if request.return_alternates:
+            hosts.append(THERE)
+        return [hosts] * request.count
 
 
 def a_conf(folder, *lines):
-    """A nova.conf that is read."""
+    """The options of a nova.conf."""
     path = folder / 'nova.conf'
     path.write_text('\n'.join(lines))
     conf = cfg.ConfigOpts()
@@ -67,7 +70,7 @@ def a_conf(folder, *lines):
 
 
 def a_transport(folder, url, *more):
-    """The transport of a nova.conf that names that URL and says ``more``."""
+    """The transport of a nova.conf with a URL and further lines."""
     return server.make_transport(
         a_conf(folder, '[DEFAULT]', f'transport_url = {url}', *more)
     )
@@ -75,7 +78,7 @@ def a_transport(folder, url, *more):
 
 @contextmanager
 def serving(transport, driver, counts=None):
-    """A client of a server that runs as long as the block lasts."""
+    """A client of a server. The server runs until the end of the block."""
     running = server.make_server(transport, 'here', driver, counts)
     running.start()
     target = oslo_messaging.Target(topic='scheduler', version='4.5')
@@ -87,8 +90,8 @@ def serving(transport, driver, counts=None):
 
 @dataclass
 class Door:
-    """A driver that lets requests pass when it is opened, and notes in which order they
-    came."""
+    """A driver that keeps requests until the door is opened, and notes the order of
+    requests."""
 
     opened: threading.Event = field(default_factory=threading.Event)
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -115,25 +118,28 @@ def transport(tmp_path):
 
 
 def test_when_a_message_came(transport):
-    """A request names the moment at which its message reached this process, not the one
-    at which a thread begins it; a message that names a moment of its own changes
-    nothing."""
+    """A request has the moment at which the message reached this process, not the
+    moment at which a thread began. A moment in the message does not count."""
     door = Door()
-    said = {**CONTEXT, server.RECEIVED: 1e9}
+    context = {**CONTEXT, server.RECEIVED: 1e9}
     with serving(transport, door) as client:
         for _ in range(2):
-            client.cast(said, 'select_destinations', spec_obj=a_spec())
+            client.cast(context, 'select_destinations', spec_obj=a_spec())
         assert door.entered.acquire(timeout=WAIT)
-        # The answer to a ping that was sent behind them: both are here.
+
+        # When the ping is answered, both earlier messages have arrived.
         client.prepare(timeout=WAIT, version=None).call(CONTEXT, 'oslo_rpc_server_ping')
         opened_at = time.monotonic()
         door.opened.set()
         assert door.entered.acquire(timeout=WAIT)
-    assert [received < opened_at for received in door.received] == [True, True]
+
+    assert len(door.received) == 2
+    assert max(door.received) < opened_at
 
 
 def publish(sent_at, timeout):
-    """Send a request that the broker has put a time on."""
+    """Send a request with a timestamp of the broker."""
+    context = {f'_context_{key}': value for key, value in CONTEXT.items()}
     body = {
         'method': 'select_destinations',
         'args': {'spec_obj': a_spec()},
@@ -142,12 +148,12 @@ def publish(sent_at, timeout):
         '_reply_q': 'reply',
         '_timeout': timeout,
         '_unique_id': str(sent_at),
-        **{f'_context_{key}': CONTEXT[key] for key in CONTEXT},
+        **context,
     }
+    exchange = Exchange('nova', type='topic', durable=False)
     with Connection('memory://localhost/') as connection:
-        Producer(
-            connection.channel(), Exchange('nova', type='topic', durable=False)
-        ).publish(
+        producer = Producer(connection.channel(), exchange)
+        producer.publish(
             {'oslo.version': '2.0', 'oslo.message': json.dumps(body)},
             routing_key='scheduler',
             timestamp=sent_at,
@@ -155,44 +161,48 @@ def publish(sent_at, timeout):
 
 
 def test_callers_that_gave_up_before_their_messages_came(tmp_path):
-    """Messages that waited for a scheduler are dropped, if the broker says that they
-    are older than their callers wait. Once the queue was empty the broker's clock is
-    not believed."""
+    """A message is dropped if the timestamp of the broker shows that the caller has
+    given up. After the queue was empty, a timestamp before does not count."""
     door = Door()
     counts = MessageCounts()
     door.opened.set()
     url = 'kombu+memory://localhost/'
+    # A server makes the queue.
     with serving(a_transport(tmp_path, url), door):
-        pass  # makes the queue
+        pass
+
     now = int(time.time())
     for age in (100, 70, 62, 20, 0):
         publish(now - age, 60)
     with serving(a_transport(tmp_path, url), door, counts):
         for _ in range(3):
             assert door.entered.acquire(timeout=WAIT)
-        time.sleep(2 * oslo_messaging_internals.POLL_S)  # the queue is seen to be empty
+
+        # The server finds the queue empty meanwhile.
+        time.sleep(2 * oslo_messaging_internals.POLL_S)
         publish(now - 90, 60)
         assert door.entered.acquire(timeout=WAIT)
     assert counts.dropped == 2
 
 
 def test_pings_during_a_flood(transport):
-    """Requests for which there is no thread wait, and are begun in their order. Health
-    probes of both kinds are answered while they have every thread, and before those
-    that wait."""
+    """Requests wait for a thread, and are begun in order. Health probes of both kinds
+    are answered while requests occupy every thread, and before waiting requests."""
     door = Door()
-    zones = [str(number) for number in range(20)]
+    zones = list(map(str, range(20)))
     with serving(transport, door) as client:
         for zone in zones:
             client.cast(
                 CONTEXT, 'select_destinations', spec_obj=a_spec(availability_zone=zone)
             )
         assert door.entered.acquire(timeout=WAIT)
+
         nova = client.prepare(timeout=WAIT, namespace='baseapi', version='1.1')
         assert nova.call(CONTEXT, 'ping', arg='there?')
         library = client.prepare(timeout=WAIT, version=None)
         assert library.call(CONTEXT, 'oslo_rpc_server_ping')
         assert door.zones == ['0']
+
         door.opened.set()
         for _ in zones[1:]:
             assert door.entered.acquire(timeout=WAIT)
@@ -200,30 +210,30 @@ def test_pings_during_a_flood(transport):
 
 
 def test_no_room_for_more_messages(tmp_path):
-    """The driver hears of it as soon as as many messages wait for a thread as may."""
+    """The driver is told when the maximum number of messages waits for a thread."""
     lines = (
         'executor_thread_pool_size = 1',
         '[oslo_messaging_rabbit]',
         f'{server.PREFETCH} = 2',
     )
     door = Door()
-    with serving(
-        a_transport(tmp_path, 'kombu+memory://localhost/', *lines), door
-    ) as client:
+    transport = a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
+    with serving(transport, door) as client:
         for count in (2, 1):
             assert not door.asked_for_room.is_set()
             for _ in range(count):
                 client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
             assert count == 1 or door.entered.acquire(timeout=WAIT)
         assert door.asked_for_room.wait(WAIT)
+
         door.opened.set()
         for _ in range(2):
             assert door.entered.acquire(timeout=WAIT)
 
 
 def test_ignored_casts(transport, caplog):
-    """They are not even decoded; other casts are handled, and calls are answered. All
-    are counted, and how long each waited that was begun."""
+    """Ignored casts are not even decoded. Further casts are handled, and calls are
+    answered. Messages are counted, and so are waiting times."""
     door = Door()
     counts = MessageCounts(wait_seconds=deque(maxlen=100))
     door.opened.set()
@@ -237,11 +247,13 @@ def test_ignored_casts(transport, caplog):
         client.prepare(timeout=WAIT).call(
             CONTEXT, 'sync_instance_info', zeal=[primitive('X', '1')]
         )
-    assert [
-        line for line in caplog.messages if 'garbage' in line or 'skipping' in line
-    ] == []
+
+    assert 'garbage' not in caplog.text
+    assert 'skipping' not in caplog.text
     assert (counts.handled, counts.ignored, counts.dropped) == (1, 10 * len(CASTS), 0)
-    assert [0 <= seconds < WAIT for seconds in counts.wait_seconds] == [True, True]
+    assert len(counts.wait_seconds) == 2
+    assert min(counts.wait_seconds) >= 0
+    assert max(counts.wait_seconds) < WAIT
 
 
 @pytest.mark.parametrize(
@@ -253,17 +265,16 @@ def test_ignored_casts(transport, caplog):
     ],
 )
 def test_how_many_may_wait(tmp_path, lines, limit):
-    """The number of nova.conf counts; 0 is without limit."""
-    made = a_transport(
+    """An option in nova.conf takes precedence over novasched's default."""
+    transport = a_transport(
         tmp_path, 'kombu+memory://localhost/', '[oslo_messaging_rabbit]', *lines
     )
-    assert made.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == limit
-    made.cleanup()
+    assert transport.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == limit
+    transport.cleanup()
 
 
 def test_a_release_without_private_names(tmp_path, monkeypatch):
-    """The start is refused in one line with the version and the names that are
-    missing."""
+    """The start is refused in one line with the version and the missing names."""
     oslo_messaging_internals.check_private_names()
     server_module = 'oslo_messaging.rpc.server'
     names = {
@@ -276,13 +287,12 @@ def test_a_release_without_private_names(tmp_path, monkeypatch):
         a_transport(tmp_path, 'kombu+memory://localhost/')
     version = importlib.metadata.version('oslo.messaging')
     assert str(caught.value).startswith(f'oslo.messaging = {version}: ')
-    assert f' lacks {server_module}.RPCServer.a, {server_module}.B, c.C; ' in str(
-        caught.value
-    )
+    lacks = f' lacks {server_module}.RPCServer.a, {server_module}.B, c.C; '
+    assert lacks in str(caught.value)
 
 
 DRIVER = Script()
-"""Its server stays on the bus, where it would take the messages of the tests before."""
+"""The driver of all tests below. The server would take messages of the tests above."""
 
 
 @pytest.fixture(scope='module')
@@ -343,36 +353,37 @@ UUIDS = ['u1', 'u2']
     ],
 )
 def test_select_destinations(client, version, arguments, answer):
-    """Each version is asked in its form and answered in its form."""
-    DRIVER.asked.clear()
+    """A call of every RPC version has an answer in the form of the version."""
+    DRIVER.requests.clear()
     reply = client.prepare(version=version).call(
         CONTEXT, 'select_destinations', **arguments
     )
     if arguments.get('return_objects'):
-        chosen = [
-            [each.value('service_host') for each in row]
-            for row in decoded({'x': reply})['x']
-        ]
-        assert chosen == answer
-    else:
-        assert reply == answer
-    (request,) = DRIVER.asked
+        reply = list(map(service_hosts, decoded({'reply': reply})['reply']))
+    assert reply == answer
+
+    [request] = DRIVER.requests
     uuids = arguments.get('instance_uuids')
-    assert request.instance_uuids == (None if uuids is None else tuple(uuids))
+    if uuids is not None:
+        uuids = tuple(uuids)
+    assert request.instance_uuids == uuids
+
+
+def service_hosts(selections):
+    return [selection.value('service_host') for selection in selections]
 
 
 def test_a_refusal_tells_no_token(client, caplog):
-    """Neither the answer nor the log shows the caller's token."""
+    """The answer and the log do not show the token of the caller."""
     context = {**CONTEXT, 'auth_token': 'a-very-secret-token'}
     with (
         caplog.at_level(logging.INFO),
         pytest.raises(oslo_messaging.RemoteError) as caught,
     ):
         client.call(context, 'select_destinations', spec_obj=3)
-    assert (
-        'a-very-secret-token'
-        not in f'{caught.value} {caught.value.traceback} {caplog.text}'
-    )
+
+    for text in (str(caught.value), str(caught.value.traceback), caplog.text):
+        assert 'a-very-secret-token' not in text
 
 
 @pytest.mark.parametrize(
@@ -390,15 +401,14 @@ def test_a_refusal_tells_no_token(client, caplog):
             'NoSuchMethod',
             'Endpoint does not support RPC method run_instance',
         ),
-        *(
-            ('select_destinations', version, 'UnsupportedVersion', version)
-            for version in ('3.0', '4.6', '5.0')
-        ),
+        ('select_destinations', '3.0', 'UnsupportedVersion', '3.0'),
+        ('select_destinations', '4.6', 'UnsupportedVersion', '4.6'),
+        ('select_destinations', '5.0', 'UnsupportedVersion', '5.0'),
     ],
 )
 def test_unknown_methods(client, method, version, kind, why):
-    """Health probes look for this text in the answer to a method that does not exist.
-    Other majors and newer minors get oslo.messaging's own error."""
+    """Health probes look for this text in the answer to an unknown method. A call of an
+    unknown version gets the error of oslo.messaging."""
     with pytest.raises(oslo_messaging.RemoteError) as caught:
         client.prepare(version=version).call(CONTEXT, method, spec_obj=a_spec())
     assert caught.value.exc_type == kind
@@ -406,25 +416,27 @@ def test_unknown_methods(client, method, version, kind, why):
 
 
 def test_the_library(tmp_path):
-    """Messages are handled in native threads. Unless nova.conf enables it,
-    oslo.messaging's own ping is not answered."""
+    """Native threads handle messages. By default, the server does not answer the ping
+    of oslo.messaging."""
     transport = a_transport(tmp_path, 'fake://')
-    made = server.make_server(transport, 'here', Script())
-    assert made.executor_type == 'threading'
-    assert (made._target.topic, made._target.server) == ('scheduler', 'here')
-    made.start()
+    rpc_server = server.make_server(transport, 'here', Script())
+    assert rpc_server.executor_type == 'threading'
+    assert rpc_server._target.topic == 'scheduler'
+    assert rpc_server._target.server == 'here'
+
+    rpc_server.start()
     client = oslo_messaging.get_rpc_client(
         transport, oslo_messaging.Target(topic='scheduler')
     )
     with pytest.raises(oslo_messaging.UnsupportedVersion):
         client.call({}, 'oslo_rpc_server_ping')
-    made.stop()
-    made.wait()
+    rpc_server.stop()
+    rpc_server.wait()
     transport.cleanup()
 
 
 def test_a_driver_that_is_not_there(tmp_path):
-    """A transport that cannot be had is an error in the configuration; it shows no
+    """An unknown transport is an error in the configuration. The text shows no
     password."""
     with pytest.raises(ConfigError) as caught:
         a_transport(tmp_path, 'carrierpigeon://nova:secret@mq/')
@@ -433,22 +445,22 @@ def test_a_driver_that_is_not_there(tmp_path):
 
 
 def test_names():
-    """nova's services cast nothing but what is ignored to a scheduler. Arguments of a
-    message cannot clash with those that the dispatcher gives."""
+    """The server ignores all casts of nova's services. Arguments of a message cannot
+    clash with arguments of the dispatcher."""
     assert set(CASTS) == IGNORED_CASTS
     with pytest.raises(BadRequest):
         SchedulerEndpoint(Script()).select_destinations(CALLER, context=1, self=2)
 
 
 def test_objects_anywhere():
-    """Objects are decoded wherever they lie, and encoded again; all else passes
-    unchanged."""
+    """Objects are decoded and encoded at any depth. Plain values stay unchanged."""
     plain = [None, 3, 'x', [], {}, {'a': [1, {'b': None}]}, [[1], [2, 'x']]]
     sent = {'a': [FLAVOR, {'b': FLAVOR}], 'plain': plain}
-    thing = SERIALIZER.deserialize_entity(CALLER, sent)
-    assert [type(thing['a'][0]), type(thing['a'][1]['b'])] == [wire.Flavor, wire.Flavor]
-    assert thing['plain'] == plain
-    assert SERIALIZER.serialize_entity(CALLER, thing) == sent
+    entity = SERIALIZER.deserialize_entity(CALLER, sent)
+    assert type(entity['a'][0]) is wire.Flavor
+    assert type(entity['a'][1]['b']) is wire.Flavor
+    assert entity['plain'] == plain
+    assert SERIALIZER.serialize_entity(CALLER, entity) == sent
 
 
 @pytest.mark.parametrize(
@@ -463,16 +475,14 @@ def test_objects_anywhere():
 def test_context(sent):
     """A context of any release names the user, the project and the request."""
     context = SERIALIZER.deserialize_context({'request_id': 'req-1', **sent})
-    assert (context.user_id, context.project_id, context.request_id) == (
-        'u',
-        'p',
-        'req-1',
-    )
+    assert context.user_id == 'u'
+    assert context.project_id == 'p'
+    assert context.request_id == 'req-1'
 
 
 def test_recorded_context():
-    """A recorded context is what the log shows, keeps no token, and is sent on as the
-    same; a message without one gets a request id of its own."""
+    """The log shows the values of a recorded context, the token is dropped, and an
+    encoded context is equal. A message without context gets a new request id."""
     body = RECORDED['boot']
     context = SERIALIZER.deserialize_context(context_of(body))
     values = context.get_logging_values()
@@ -480,6 +490,7 @@ def test_recorded_context():
     assert values['user_identity'] == 'e2e-user e2e-project - - -'
     assert body['_context_auth_token']
     assert values['auth_token'] is None
+
     again = SERIALIZER.deserialize_context(SERIALIZER.serialize_context(context))
     assert again.get_logging_values() == values
     assert SERIALIZER.deserialize_context({}).request_id.startswith('req-')
