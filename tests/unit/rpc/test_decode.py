@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RequestSpecs of all releases become requests."""
+"""Requests decoded from RequestSpecs of all releases."""
 
 from contextlib import nullcontext
 from operator import attrgetter
@@ -24,18 +24,18 @@ from tests.lab.wire import CALLS, CONTEXT, MADE, a_spec, context_of, decoded, pr
 
 
 def request_of(arguments):
-    """The request that a call's arguments become."""
+    """The request of a call."""
     return decode.request(versions.read(decoded(arguments)), CONTEXT)
 
 
 def uuid(number):
-    """The UUIDs that the made messages count with."""
+    """A UUID with a number, as in the messages of ``MADE``."""
     return f'00000000-0000-4000-8000-{number:012d}'
 
 
 @pytest.fixture(autouse=True)
 def no_object_is_newer(caplog):
-    """No object that is decoded is newer than that of this name here."""
+    """All tests: the package supports the versions of all decoded objects."""
     base._check_version.cache_clear()
     yield
     assert not caplog.messages
@@ -43,8 +43,7 @@ def no_object_is_newer(caplog):
 
 @pytest.mark.parametrize('case', CALLS)
 def test_recorded(case):
-    """Every kind of call that nova makes is a request, from the caller that it
-    names."""
+    """Every kind of call of nova becomes a request, with the user of the call."""
     body = CALLS[case]
     context = Serializer().deserialize_context(context_of(body))
     request = decode.request(versions.read(decoded(body['args'])), context)
@@ -98,9 +97,10 @@ def test_recorded(case):
     ],
 )
 def test_recorded_details(case, expected):
-    """The fields that set an operation apart arrive."""
+    """A request has the fields that characterise the operation."""
     request = request_of(CALLS[case]['args'])
-    assert {name: attrgetter(name)(request) for name in expected} == expected
+    for name, value in expected.items():
+        assert attrgetter(name)(request) == value
 
 
 FLAVOR_OF_ALL = Flavor(
@@ -219,19 +219,21 @@ EVERYTHING = Request(
 
 
 def test_everything():
-    """A RequestSpec that says all that it can is a request that says the same."""
+    """A RequestSpec with all fields becomes a request with all values."""
     assert request_of(MADE['everything']) == EVERYTHING
 
 
 def test_ocata():
-    """RequestSpec 1.8 lacks what came later: the user is the caller, a dedicated cell
-    has its CPUs where newer cells have them, the group's policy stands in a list."""
+    """RequestSpec 1.8 has no user, dedicated CPUs are in ``cpuset``, and the policy of
+    the group is in a list."""
     request = request_of(MADE['ocata'])
     assert request.user_id == 'caller'
-    assert [(cell.cpuset, cell.pcpuset) for cell in request.numa_topology.cells] == [
-        (frozenset(), frozenset({0, 1, 2, 3})),
-        (frozenset(), frozenset({4, 5, 6, 7})),
-    ]
+
+    first, second = request.numa_topology.cells
+    assert first.cpuset == second.cpuset == frozenset()
+    assert first.pcpuset == {0, 1, 2, 3}
+    assert second.pcpuset == {4, 5, 6, 7}
+
     assert request.instance_group == GROUP_OF_ALL
     assert request.requested_destination == Destination(host='h1', node='n1')
     assert request.retry == EVERYTHING.retry
@@ -239,21 +241,29 @@ def test_ocata():
     assert request.flavor == FLAVOR_OF_ALL
 
 
-def test_the_trace_of_the_caller():
-    """A trace in the message's context goes with the request, unless it is garbage."""
+TRACE = f'00-{"ab" * 16}-{"cd" * 8}-01'
+
+
+@pytest.mark.parametrize(
+    ('sent', 'expected'),
+    [
+        ({'traceparent': TRACE}, TRACE),
+        ({}, None),
+        ({'traceparent': None}, None),
+        ({'traceparent': ['00']}, None),
+        ({'traceparent': {'a': 1}}, None),
+        ({'traceparent': 'two\nlines'}, None),
+    ],
+)
+def test_the_trace_of_the_caller(sent, expected):
+    """The request has the trace in the context of the message, unless malformed."""
     call = versions.read(decoded({'spec_obj': a_spec('1.0')}))
-    trace = f'00-{"ab" * 16}-{"cd" * 8}-01'
-    garbage = ({'traceparent': each} for each in (None, ['00'], {'a': 1}, 'two\nlines'))
-    for sent, expected in (
-        ({'traceparent': trace}, trace),
-        *((each, None) for each in ({}, *garbage)),
-    ):
-        context = Serializer().deserialize_context(sent)
-        assert decode.request(call, context).origin.traceparent == expected
+    context = Serializer().deserialize_context(sent)
+    assert decode.request(call, context).origin.traceparent == expected
 
 
 def test_nothing():
-    """A RequestSpec with no more than a flavor asks for nothing else."""
+    """A RequestSpec with only a flavor asks for nothing but the flavor."""
     flavor = Flavor(vcpus=2, memory_mb=512, root_gb=1)
     expected = Request(flavor=flavor, user_id='caller', request_id=CONTEXT.request_id)
     assert request_of({'spec_obj': a_spec('1.0')}) == expected
@@ -282,18 +292,18 @@ def test_nothing():
 
 
 def a_destination(**data):
-    """A destination as it travels."""
+    """The primitive of a Destination."""
     return primitive('Destination', '1.4', **data)
 
 
 def a_topology(version, **data):
-    """A topology of one cell of that version, as it travels."""
+    """The primitive of a NUMA topology with a cell of a version."""
     cell = primitive('InstanceNUMACell', version, **{'id': 0, 'memory': 512, **data})
     return primitive('InstanceNUMATopology', '1.3', cells=[cell])
 
 
 def a_cell(**fields):
-    """The topology that :func:`a_topology` becomes."""
+    """The decoded value of :func:`a_topology`."""
     return GuestTopology(
         (GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),)
     )
@@ -413,7 +423,7 @@ TWO = frozenset({0, 1})
     ],
 )
 def test_field(sent, field, expected):
-    """A field of any release means what it meant there."""
+    """A field has the meaning of the release of the caller."""
     assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected
 
 
@@ -449,7 +459,7 @@ def test_field(sent, field, expected):
     ],
 )
 def test_refuses(sent, why):
-    """A request that lacks a necessary part is refused, with the reason."""
+    """A request without a necessary part is refused, with the reason."""
     with pytest.raises(BadRequest) as caught:
         request_of({'spec_obj': a_spec(**sent)})
     assert str(caught.value) == why
@@ -468,7 +478,7 @@ def test_refuses(sent, why):
     ],
 )
 def test_number_of_instances(arguments, is_refused):
-    """A request is for one instance at the least, and for no absurd number."""
+    """The number of instances in a request is bounded."""
     fields = {'num_instances': arguments.pop('num_instances', 1)}
     if is_refused:
         expectation = pytest.raises(BadRequest, match='for 1 to 10000 instances')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices, as callers of each release read them."""
+"""Answers to callers of all releases."""
 
 import json
 
@@ -17,7 +17,7 @@ NEW = (1, 15)
 
 
 def sent(reply):
-    """A reply as it travels, with the text of each allocation request read."""
+    """The JSON of a reply, with decoded allocation requests."""
     text = json.dumps(Serializer().serialize_entity(CONTEXT, reply))
     return without_order(json.loads(text, object_hook=_with_claim_read))
 
@@ -30,40 +30,40 @@ def _with_claim_read(data):
 
 
 def a_selection(data):
-    """The choice that a recorded Selection tells of."""
-    names = (
-        'compute_node_uuid',
-        'service_host',
-        'nodename',
-        'cell_uuid',
-        'availability_zone',
+    """The chosen host of a recorded Selection."""
+    candidate = None
+    if data['allocation_request'] != 'null':
+        candidate = msgspec.json.decode(data['allocation_request'], type=Candidate)
+    return Selection(
+        compute_node_uuid=data['compute_node_uuid'],
+        service_host=data['service_host'],
+        nodename=data['nodename'],
+        cell_uuid=data['cell_uuid'],
+        availability_zone=data['availability_zone'],
+        candidate=candidate,
     )
-    text = data['allocation_request']
-    candidate = None if text == 'null' else msgspec.json.decode(text, type=Candidate)
-    return Selection(**{name: data[name] for name in names}, candidate=candidate)
 
 
 @pytest.mark.parametrize('case', REPLIES)
 def test_as_nova_answers(case):
-    """A choice is answered with what nova answered for the same choice."""
-    chosen = [
-        [a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]
-    ]
+    """The answer equals nova's answer for the same hosts."""
+    chosen = []
+    for row in REPLIES[case]:
+        chosen.append([a_selection(host['nova_object.data']) for host in row])
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
 def changed(name, version, **data):
-    """An object of which every field is marked as changed, as one that was just
-    made."""
+    """The primitive of a new object: all fields are changed."""
     return {**primitive(name, version, **data), 'nova_object.changes': sorted(data)}
 
 
 def numa_limits(**networks):
-    """The limits of a NUMA topology as they travel, with these networks."""
-    metadata = changed('NetworkMetadata', '1.0', **networks)
-    ratios = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
-    more = {'network_metadata': metadata} if networks else {}
-    return {'numa_topology': changed('NUMATopologyLimits', '1.1', **ratios, **more)}
+    """The primitive of the limits of a NUMA topology, with networks."""
+    fields = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
+    if networks:
+        fields['network_metadata'] = changed('NetworkMetadata', '1.0', **networks)
+    return {'numa_topology': changed('NUMATopologyLimits', '1.1', **fields)}
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def numa_limits(**networks):
     ],
 )
 def test_limits(limits, expected):
-    """An object names all limits; a dict names those that are set."""
+    """An object has all limits. A dict has the limits that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
-    names = ('numa_topology', 'vcpu', 'disk_gb', 'memory_mb')
-    ((only,),) = sent(encode.reply([[chosen]], True, NEW))
-    assert only['nova_object.data']['limits'] == changed(
-        'SchedulerLimits', '1.0', **{name: expected.get(name) for name in names}
+    no_limits = dict.fromkeys(('numa_topology', 'vcpu', 'disk_gb', 'memory_mb'))
+    [[selection]] = sent(encode.reply([[chosen]], True, NEW))
+    assert selection['nova_object.data']['limits'] == changed(
+        'SchedulerLimits', '1.0', **{**no_limits, **expected}
     )
     assert sent(encode.reply([[chosen]], False, NEW)) == [
         {'host': 'h', 'nodename': 'n', 'limits': expected}
@@ -121,26 +121,29 @@ CHOSEN = Selection('uuid', 'h', 'n', 'cell', 'zone', CANDIDATE, CHOSEN_LIMITS)
     ('1.99', 'to come',         '1.1', '1.1', '1.36'),
 ])  # fmt: skip
 def test_versions(spec, release, selection, limits, claim):
-    """Objects go out in versions that the release of the RequestSpec knows, with the
-    fields that these have; so does what it is to send to Placement."""
-    version = tuple(map(int, spec.split('.'))) if spec else (0,)
-    replies = (
-        encode.reply([[CHOSEN]], as_objects, version) for as_objects in (True, False)
-    )
-    [[found]], [plain] = (
-        Serializer().serialize_entity(CONTEXT, reply) for reply in replies
-    )
-    data = found['nova_object.data']
-    assert found['nova_object.version'] == selection
-    assert data.get('availability_zone') == (None if selection == '1.0' else 'zone')
-    assert sorted(found['nova_object.changes']) == sorted(data)
+    """Objects and allocation requests have versions that the release of the RequestSpec
+    knows, with the fields of the version."""
+    version = (0,)
+    if spec:
+        version = tuple(map(int, spec.split('.')))
+    objects = encode.reply([[CHOSEN]], True, version)
+    dicts = encode.reply([[CHOSEN]], False, version)
+    [[wire]] = Serializer().serialize_entity(CONTEXT, objects)
+    [plain] = Serializer().serialize_entity(CONTEXT, dicts)
+
+    data = wire['nova_object.data']
+    zones = {'1.0': None, '1.1': 'zone'}
+    assert wire['nova_object.version'] == selection
+    assert data.get('availability_zone') == zones[selection]
+    assert sorted(wire['nova_object.changes']) == sorted(data)
+
+    allocation_request = {'allocations': ALLOCATIONS}
+    if claim == '1.36':
+        allocation_request['mappings'] = {'': ['rp']}
     assert data['allocation_request_version'] == claim
-    mappings = {} if claim == '1.12' else {'mappings': {'': ['rp']}}
-    assert json.loads(data['allocation_request']) == {
-        'allocations': ALLOCATIONS,
-        **mappings,
-    }
-    for each in (data['limits']['nova_object.data'], plain['limits']):
-        numa = each['numa_topology']
+    assert json.loads(data['allocation_request']) == allocation_request
+
+    for chosen_limits in (data['limits']['nova_object.data'], plain['limits']):
+        numa = chosen_limits['numa_topology']
         assert numa['nova_object.version'] == limits
         assert ('network_metadata' in numa['nova_object.data']) is (limits == '1.1')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault that a caller is sent for each error, through the dispatcher as it runs."""
+"""The fault for the caller of a failed request, through the real dispatcher."""
 
 import gc
 import inspect
@@ -29,7 +29,7 @@ CONFLICT = 'another process changed the consumer'
 
 @dataclass(eq=False)
 class Incoming:
-    """A message as oslo.messaging hands it to the dispatcher."""
+    """A message for the dispatcher, like the message of oslo.messaging."""
 
     message: dict[str, Any]
     ctxt: dict[str, Any]
@@ -37,7 +37,7 @@ class Incoming:
 
 
 def dispatch(error):
-    """Dispatch a recorded request, which fails with that error."""
+    """Dispatch a recorded request, which fails with an error."""
 
     def fail(request):
         raise error
@@ -45,12 +45,13 @@ def dispatch(error):
     boot = CALLS['boot']
     driver = SimpleNamespace(select_destinations=fail)
     dispatcher = Dispatcher([SchedulerEndpoint(driver)], Serializer(), RpcHeartbeats())
-    message = {key: value for key, value in boot.items() if not key.startswith('_')}
+    message = {'method': boot['method'], 'args': boot['args']}
+    message['version'] = boot['version']
     return dispatcher.dispatch(Incoming(message, context_of(boot)))
 
 
 def failure(error):
-    """The failure on the wire when a request ends in that error, and its traceback."""
+    """The encoded failure of a request with an error, and the traceback."""
     with pytest.raises(oslo_messaging.ExpectedException) as caught:
         dispatch(error)
     sent = json.loads(serialize_remote_exception(caught.value.exc_info))
@@ -58,13 +59,13 @@ def failure(error):
 
 
 def nova_fault(name, text, /, **kwargs):
-    """A failure of which nova's client builds that exception of nova's anew."""
+    """A failure from which a service of nova rebuilds an exception of nova."""
     about = {'class': name, 'module': 'nova.exception', 'message': text}
     return {**about, 'args': [text], 'kwargs': kwargs}
 
 
 def no_valid_host(reason):
-    """nova's NoValidHost on the wire."""
+    """The failure for nova's NoValidHost."""
     text = f'No valid host was found. {reason}'
     return nova_fault('NoValidHost', text, reason=reason, code=500)
 
@@ -159,31 +160,31 @@ TRACEBACK = (errors.BadPlugin, KeyError, oslo_messaging.MessagingTimeout)
     ('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__
 )
 def test_faults(error, sent, logged, caplog):
-    """Each error reaches a conductor as a fault that it knows, with nothing of an error
-    that is not for users in it; who must act finds the error in the log, a bug with its
-    traceback."""
+    """A conductor gets every error as a fault of nova, without internal texts. The log
+    has the error for the operator, with the traceback of a bug."""
     with caplog.at_level(logging.INFO):
-        found, trace = failure(error)
-    assert found == sent
-    assert (
-        trace.count('Traceback') == 1
-    )  # that of the fault, not of the error behind it
+        fault, trace = failure(error)
+    assert fault == sent
+    # The traceback of the fault, without the traceback of the error.
+    assert trace.count('Traceback') == 1
     assert 'away' not in trace
-    assert [f'{each.levelname} {each.getMessage()}' for each in caplog.records] == (
-        [logged] if logged else []
-    )
-    bug = isinstance(error, TRACEBACK) or type(error) is NovaschedError
-    assert [each.exc_info[1] for each in caplog.records if each.exc_info] == [
-        error
-    ] * bug
+
+    if logged is None:
+        assert caplog.records == []
+        return
+    [record] = caplog.records
+    assert f'{record.levelname} {record.getMessage()}' == logged
+    if isinstance(error, TRACEBACK) or type(error) is NovaschedError:
+        assert record.exc_info[1] is error
+    else:
+        assert not record.exc_info
 
 
 def test_each_error_has_its_row():
-    """An error class that is added says in the table how its callers are answered."""
-    classes = {each for _, each in inspect.getmembers(errors, inspect.isclass)}
-    assert {each for each in classes if issubclass(each, Exception)} <= set(
-        faults.FAULTS
-    )
+    """The table has a fault for every error class, and the cases above test every
+    fault."""
+    for _, error_class in inspect.getmembers(errors, inspect.isclass):
+        assert not issubclass(error_class, Exception) or error_class in faults.FAULTS
     assert {type(error) for error, *_ in CASES} >= set(faults.FAULTS) - {Exception}
 
 
@@ -191,7 +192,7 @@ def test_each_error_has_its_row():
     'message', [{}, {'method': 'ping', 'version': '4'}, {'method': 'ping', 'args': []}]
 )
 def test_a_message_that_is_no_call(message):
-    """Its caller gets a fault, and no heartbeat after that."""
+    """The caller gets a fault, and later no heartbeat."""
     heartbeats = RpcHeartbeats()
     incoming = Incoming(message, {})
     arrived = heartbeats.add(incoming)
@@ -202,9 +203,10 @@ def test_a_message_that_is_no_call(message):
 
 
 def test_an_error_is_let_go_of(monkeypatch):
-    """An error holds the frames of its request, and they the hosts: once it is
-    answered, nothing holds it, even if garbage is collected seldom."""
-    monkeypatch.setattr(faults.LOG, 'disabled', True)  # pytest keeps what is logged
+    """An error holds the frames of the request, and the frames hold the hosts. After
+    the answer, nothing holds the error, even without a garbage collection."""
+    # pytest keeps log records.
+    monkeypatch.setattr(faults.LOG, 'disabled', True)
     gc.disable()
     try:
         bug = NovaschedError('a bug')
@@ -212,7 +214,8 @@ def test_an_error_is_let_go_of(monkeypatch):
         try:
             dispatch(bug)
         except oslo_messaging.ExpectedException:
-            bug.__traceback__ = None  # this function's frame is in it, too
+            # The traceback contains the frame of this function.
+            bug.__traceback__ = None
         del bug
         assert gone() is None
     finally:

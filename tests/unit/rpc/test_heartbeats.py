@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats, and callers that have given up."""
+"""Heartbeats, and callers after the timeout."""
 
 import math
 import threading
@@ -16,7 +16,8 @@ NEVER = math.inf
 
 @dataclass(eq=False)
 class Message:
-    """A message whose caller hears heartbeats, unless its queue is gone."""
+    """A message with a caller that counts heartbeats. ``gone``: the queue of the caller
+    does not exist."""
 
     client_timeout: Any = 2
     gone: bool = False
@@ -45,7 +46,8 @@ class Message:
     ],
 )
 def test_heartbeat_timeout(said, seconds):
-    """A message is understood as oslo.messaging understands it; garbage is nothing."""
+    """A timeout has the same meaning as in oslo.messaging. A malformed timeout counts
+    as no timeout."""
     assert heartbeat_timeout(said) == seconds
 
 
@@ -65,21 +67,19 @@ def test_heartbeat_timeout(said, seconds):
     ],
 )
 def test_given_up(arrived, last_contact, timeout, lifetime, given_up):
-    """At 100: a caller that has heard nothing for longer than its timeout, or has
-    waited longer than its lifetime, has given up; one that names neither has not."""
-    assert (
-        PendingCall(None, arrived, last_contact, timeout, lifetime).given_up(100)
-        is given_up
-    )
+    """A caller gives up after the timeout without a heartbeat, and after the lifetime.
+    The moment is 100 seconds."""
+    call = PendingCall(None, arrived, last_contact, timeout, lifetime)
+    assert call.given_up(100) is given_up
 
 
 def test_a_message_that_comes_again():
-    """The time before counts, so that its caller waits no longer than before."""
+    """The time since the first delivery counts, since the caller waits no longer."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
-    first = heartbeats.add(
-        Message(60, gone=True)
-    )  # or the thread may send one meanwhile
+    # Heartbeats fail, so that the thread changes nothing meanwhile.
+    first = heartbeats.add(Message(60, gone=True))
+
     now[0] = 50
     again = heartbeats.add(Message(60, gone=True), earlier=first)
     assert not again.given_up(60)
@@ -88,32 +88,36 @@ def test_a_message_that_comes_again():
 
 
 def test_heartbeats():
-    """Each caller that asks for them gets them again and again, from one thread, until
-    the answer is made; one whose queue is gone counts as one that hears nothing."""
+    """A caller with a timeout gets heartbeats from the thread until the answer. A
+    caller without a queue counts as silent."""
     before = threading.active_count()
     heartbeats = RpcHeartbeats()
     here = Message()
     gone = Message(gone=True)
     deaf = Message(None)
     answered = Message()
-    calls = {each: heartbeats.add(each) for each in (here, gone, deaf, answered)}
-    assert heartbeats.add(here) is calls[here]
+    call = heartbeats.add(here)
+    call_of_gone = heartbeats.add(gone)
+    heartbeats.add(deaf)
+    heartbeats.add(answered)
+    assert heartbeats.add(here) is call
     heartbeats.finish(answered)
-    for each in (here, here, gone):
-        assert each.heard.acquire(timeout=30)
-    assert calls[here].last_contact > calls[here].arrived
-    assert calls[gone].last_contact == calls[gone].arrived
+
+    for message in (here, here, gone):
+        assert message.heard.acquire(timeout=30)
+    assert call.last_contact > call.arrived
+    assert call_of_gone.last_contact == call_of_gone.arrived
     assert not deaf.heard.acquire(blocking=False)
     assert not answered.heard.acquire(blocking=False)
     assert threading.active_count() == before + 1
-    for each in (here, gone, deaf):
-        heartbeats.finish(each)
+
+    for message in (here, gone, deaf):
+        heartbeats.finish(message)
 
 
 def test_a_caller_that_has_given_up_stays_gone():
-    """No heartbeat goes to a caller that has heard nothing for too long, as where this
-    process was frozen: the heartbeat would be sent, and its caller would seem to be
-    there again."""
+    """A caller gets no heartbeat after its timeout, as after this process was frozen:
+    after the heartbeat the caller would count as waiting again."""
     frozen = [0.0]
     heartbeats = RpcHeartbeats(lambda: time.monotonic() + frozen[0])
     gone = Message(2)
@@ -124,23 +128,25 @@ def test_a_caller_that_has_given_up_stays_gone():
     assert here.heard.acquire(timeout=30)
     assert not gone.heard.acquire(blocking=False)
     assert call.given_up(time.monotonic() + frozen[0])
-    for each in (gone, here):
-        heartbeats.finish(each)
+    for message in (gone, here):
+        heartbeats.finish(message)
 
 
 def test_a_message_that_was_with_the_broker():
-    """The time that a message is known to have been with the broker counts as silence,
-    and that of a message that comes again only once."""
+    """The known time of a message in the broker counts as silence. For a repeated
+    message, only the time of the first delivery counts."""
     now = [1000.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
     fresh = heartbeats.add(Message(60), 1800, in_broker=60)
     assert not fresh.given_up(1000)
     assert fresh.given_up(1001)
     assert heartbeats.add(Message(None), 1800, in_broker=1801).given_up(1000)
+
     # Another scheduler may have sent heartbeats.
     again = heartbeats.add(Message(60), 1800, in_broker=1700, redelivered=True)
     assert not again.given_up(1059)
     assert again.given_up(1101)
+
     now[0] = 1090
     twice = heartbeats.add(
         Message(None), 1800, earlier=again, in_broker=1790, redelivered=True
@@ -150,7 +156,7 @@ def test_a_message_that_was_with_the_broker():
 
 
 def test_a_message_that_comes_again_lives_no_longer():
-    """The lifetime of a call counts from the first arrival of its message."""
+    """The lifetime of a call counts from the first arrival of the message."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
     first = heartbeats.add(Message(None), lifetime=70)
@@ -161,24 +167,23 @@ def test_a_message_that_comes_again_lives_no_longer():
 
 
 def test_no_heartbeat_comes_after_the_answer():
-    """Who answers waits for the heartbeat that is on its way."""
-    said = []
+    """The answer waits for a heartbeat that the thread is sending."""
+    events = []
     answered = threading.Event()
 
     class Slow(Message):
-        """A message whose heartbeat takes a while, longer if the answer does not
-        wait."""
+        """A message with a slow heartbeat."""
 
         def heartbeat(self):
             self.heard.release()
             answered.wait(0.5)
-            said.append('heartbeat')
+            events.append('heartbeat')
 
     message = Slow()
     heartbeats = RpcHeartbeats()
     heartbeats.add(message)
     assert message.heard.acquire(timeout=30)
     heartbeats.finish(message)
-    said.append('answer')
+    events.append('answer')
     answered.set()
-    assert said == ['heartbeat', 'answer']
+    assert events == ['heartbeat', 'answer']

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of each version, by their arguments; the dicts of 4.0, which came from Kilo to
-the releases that were held back to it."""
+"""Calls in all RPC versions, and the dicts of version 4.0, from Kilo to releases pinned
+to 4.0."""
 
 import json
 from dataclasses import replace
@@ -33,8 +33,8 @@ SPEC = wire.RequestSpec()
     ids=['4.3', '4.4', '4.5', '4.5 no objects'],
 )
 def test_read(arguments, fields):
-    """Each version's arguments are one call; alternates come as objects or not at
-    all."""
+    """Arguments of every version are read. Without objects, alternates are not
+    returned."""
     assert read({'spec_obj': SPEC, **arguments}) == Call(SPEC, (1, 15), **fields)
 
 
@@ -68,7 +68,7 @@ def test_read(arguments, fields):
     ],
 )
 def test_read_refuses(arguments, why):
-    """A call that is none is refused by a text that names the argument."""
+    """A malformed call is refused with a text with the argument."""
     with pytest.raises(BadRequest) as caught:
         read(arguments)
     assert str(caught.value) == why
@@ -111,7 +111,7 @@ DEVICES = {
 
 
 def request_of(filters=None, /, instance=None, **spec):
-    """The request that the two dicts become."""
+    """The request of the two dicts."""
     request_spec = {'instance_type': TYPE, 'instance_properties': instance, **spec}
     arguments = decoded(
         {'request_spec': request_spec, 'filter_properties': filters or {}}
@@ -120,7 +120,7 @@ def request_of(filters=None, /, instance=None, **spec):
 
 
 def test_kilo():
-    """Plain dicts through and through, as a build in Kilo sends them."""
+    """Plain dicts at all depths, like a build in Kilo."""
     instance = {
         'uuid': 'u1',
         'project_id': 'p',
@@ -183,10 +183,9 @@ def test_kilo():
 
 
 def test_held_back():
-    """A release that is held back to 4.0 says in dicts what it says in a RequestSpec,
-    but for what they have no room for."""
-    made = MADE['held back to 4.0']
-    call = versions.read(decoded(made))
+    """The dicts of a release pinned to 4.0 become the same request as a RequestSpec,
+    except for values that the dicts cannot hold."""
+    call = versions.read(decoded(MADE['held back to 4.0']))
     request = decode.request(call, CONTEXT)
     spec = decode.request(versions.read(decoded(MADE['everything'])), CONTEXT)
     same = (
@@ -204,9 +203,9 @@ def test_held_back():
         'retry',
         'pci_requests',
     )
-    assert {name: getattr(request, name) for name in same} == {
-        name: getattr(spec, name) for name in same
-    }
+    for name in same:
+        assert getattr(request, name) == getattr(spec, name)
+
     assert request.instance_group == replace(spec.instance_group, name=None, rules={})
     assert request.image.properties['traits_required'] == ['HW_CPU_X86_AVX2']
     assert request.numa_topology.cells[0].pcpuset == {0, 1, 2, 3}
@@ -289,8 +288,8 @@ X86 = {'hw_architecture': 'x86_64'}
     ],
 )
 def test_request_spec(spec, field, expected):
-    """The guest's topology, its devices, the flavor and the image in each form that a
-    release gave them: dicts, objects, dicts of objects, texts."""
+    """NUMA topology, devices, flavor and image in the forms of all releases: dicts,
+    objects, dicts of objects, texts."""
     assert getattr(request_of(**spec), field) == expected
 
 
@@ -364,7 +363,7 @@ def test_request_spec(spec, field, expected):
     ],
 )
 def test_filter_properties(filters, field, expected):
-    """A key of the second dict means the same as the field of a RequestSpec."""
+    """A key of ``filter_properties`` has the meaning of the field of a RequestSpec."""
     assert getattr(request_of(filters), field) == expected
 
 
@@ -422,12 +421,13 @@ def test_filter_properties(filters, field, expected):
         (
             {'instance_group': {'policy': 'x'}},
             {},
-            'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is not an object',
+            'RequestSpec 1.15, instance_group: '
+            'a dict without nova_object.name and nova_object.version is not an object',
         ),
     ],
 )
 def test_dicts_refused(filters, spec, why):
-    """Dicts that cannot be read are refused with a text that names the part."""
+    """Malformed dicts are refused with a text with the part."""
     with pytest.raises(BadRequest) as caught:
         request_of(filters, **spec)
     assert str(caught.value) == why

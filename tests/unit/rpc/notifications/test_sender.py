@@ -16,8 +16,8 @@ REQUEST = replace(a_request(), origin=Origin(None, None))
 PATIENCE = 30
 
 
-class Crowd:
-    """Hears notices, and can be made deaf for a while, or to cry."""
+class Listener:
+    """Receives notifications when ``listens`` is set. The first notification fails."""
 
     def __init__(self):
         self.heard = []
@@ -33,41 +33,41 @@ class Crowd:
 
 
 def test_sent_in_order_and_to_the_end(caplog):
-    """One that cannot be sent is logged and stops no other; closing sends the rest."""
-    crowd = Crowd()
-    crowd.listens.set()
-    notices = QueuedNotifier(crowd)
-    notices.started(REQUEST)
-    notices.ended(REQUEST, [])
-    notices.started(REQUEST)
-    notices.close()
-    assert crowd.heard == ['start', 'end', 'start']
+    """A failed notification is logged, and the rest is sent until the end."""
+    listener = Listener()
+    listener.listens.set()
+    notifier = QueuedNotifier(listener)
+    notifier.started(REQUEST)
+    notifier.ended(REQUEST, [])
+    notifier.started(REQUEST)
+    notifier.close()
+    assert listener.heard == ['start', 'end', 'start']
     assert 'Cannot send notification scheduler.select_destinations.start' in caplog.text
 
 
 def test_nobody_waits_for_a_bus_that_is_stuck(monkeypatch, caplog):
-    """Notices wait up to a number; more are dropped with a warning."""
+    """Beyond the maximum number, waiting notifications are dropped with a warning."""
     monkeypatch.setattr(sender, 'MAX_WAITING_NOTIFICATIONS', 2)
-    crowd = Crowd()
-    notices = QueuedNotifier(crowd)
-    notices.started(REQUEST)
-    assert crowd.busy.wait(PATIENCE)
+    listener = Listener()
+    notifier = QueuedNotifier(listener)
+    notifier.started(REQUEST)
+    assert listener.busy.wait(PATIENCE)
     for _ in range(5):
-        notices.started(REQUEST)
+        notifier.started(REQUEST)
     assert caplog.text.count('dropped') == 3
-    assert notices.dropped == 3
-    crowd.listens.set()
-    notices.started(REQUEST)
-    notices.close()
+    assert notifier.dropped == 3
+    listener.listens.set()
+    notifier.started(REQUEST)
+    notifier.close()
 
 
 def test_requests_of_unknown_origin():
-    """A request that came over no wire has nothing to tell, and starts no thread."""
-    notices = QueuedNotifier(Crowd())
-    notices.started(a_request())
-    notices.ended(a_request(), [])
-    assert notices._queue._thread is None
-    notices.close()
+    """A request without a message has no notification, and starts no thread."""
+    notifier = QueuedNotifier(Listener())
+    notifier.started(a_request())
+    notifier.ended(a_request(), [])
+    assert notifier._queue._thread is None
+    notifier.close()
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_requests_of_unknown_origin():
     ],
 )
 def test_silent_unless_a_driver_is_named(tmp_path, lines):
-    """The default driver is noop, whatever the format: nothing is built."""
+    """The default driver is noop: no notifier is made, in no format."""
     conf = a_conf(tmp_path, *lines)
     assert make_notifier(conf, loading.service_settings(conf)) is None
 
 
 def test_a_bad_url_is_not_shown(tmp_path):
-    """The error says where to look, and not what is there."""
+    """The error has the option and not the value."""
     section = '[oslo_messaging_notifications]'
     conf = a_conf(
         tmp_path, section, 'driver = messagingv2', 'transport_url = x://u:secret@h'
