@@ -57,10 +57,10 @@ def request(call: Call, context: RequestContext) -> Request:
         origin=Origin(
             spec, context, _header_text(getattr(context, 'traceparent', None))
         ),
-        **_identity(spec, context),
-        **_placement_wishes(spec),
-        **_devices_and_networks(spec),
-        **_placement_parameters(spec),
+        **_instance_fields(spec, context),
+        **_host_fields(spec),
+        **_device_and_network_fields(spec),
+        **_request_group_fields(spec),
     )
     if not 0 < decoded.count <= MAX_INSTANCES:
         why = f'a request is for 1 to {MAX_INSTANCES} instances, not {decoded.count}'
@@ -68,19 +68,19 @@ def request(call: Call, context: RequestContext) -> Request:
     return decoded
 
 
-def _identity(spec: NovaObject, context: RequestContext) -> dict[str, Any]:
+def _instance_fields(spec: NovaObject, context: RequestContext) -> dict[str, Any]:
     """The instances, their owner and their image."""
     # Before version 1.9 a RequestSpec has no user. The caller acts for the user.
     user = spec.value('user_id') or _header_text(context.user_id)
     return {
         'user_id': user,
         'image': _optional(_image, spec.value('image')),
-        **_given(spec, 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'),
+        **_set_fields(spec, 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'),
     }
 
 
-def _placement_wishes(spec: NovaObject) -> dict[str, Any]:
-    """Hosts, zone, hints and group, as far as the RequestSpec names them."""
+def _host_fields(spec: NovaObject) -> dict[str, Any]:
+    """Destination, zone, hints, group, and hosts to force or ignore."""
     destination = spec.value('requested_destination')
     return {
         'availability_zone': spec.value('availability_zone') or None,
@@ -88,11 +88,11 @@ def _placement_wishes(spec: NovaObject) -> dict[str, Any]:
         'instance_group': _optional(_group, spec.value('instance_group')),
         'requested_destination': _optional(_destination, destination),
         'retry': _optional(_retry, spec.value('retry')),
-        **_given(spec, 'ignore_hosts', 'force_hosts', 'force_nodes'),
+        **_set_fields(spec, 'ignore_hosts', 'force_hosts', 'force_nodes'),
     }
 
 
-def _devices_and_networks(spec: NovaObject) -> dict[str, Any]:
+def _device_and_network_fields(spec: NovaObject) -> dict[str, Any]:
     pci_requests = _items(spec.value('pci_requests'), 'requests')
     networks = spec.value('network_metadata')
     physnets = None
@@ -104,18 +104,18 @@ def _devices_and_networks(spec: NovaObject) -> dict[str, Any]:
         'requested_networks': _networks(spec.value('requested_networks')),
         'security_groups': _security_groups(spec.value('security_groups')),
         'physnets': physnets,
-        **_given(networks, 'tunneled'),
+        **_set_fields(networks, 'tunneled'),
     }
 
 
-def _placement_parameters(spec: NovaObject) -> dict[str, Any]:
+def _request_group_fields(spec: NovaObject) -> dict[str, Any]:
     """Request groups of ports and devices, and parameters for the whole query."""
     groups = _items(spec, 'requested_resources')
     params = spec.value('request_level_params')
     return {
         'requested_resources': tuple(map(_request_group, groups)),
-        'same_subtree': _sets(_items(params, 'same_subtree')),
-        **_given(params, 'root_required', 'root_forbidden'),
+        'same_subtree': _frozensets(_items(params, 'same_subtree')),
+        **_set_fields(params, 'root_required', 'root_forbidden'),
     }
 
 
@@ -128,7 +128,7 @@ def _header_text(text: Any) -> str | None:
     return None
 
 
-def _given(part: NovaObject | None, *names: str) -> dict[str, Any]:
+def _set_fields(part: NovaObject | None, *names: str) -> dict[str, Any]:
     """The named fields of an object as immutable values. Unset fields and nulls are
     left out."""
     if part is None:
@@ -166,7 +166,7 @@ def _items(part: NovaObject | None, name: str) -> Sequence[Any]:
     return items
 
 
-def _sets(lists: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
+def _frozensets(lists: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
     return tuple(map(frozenset, lists))
 
 
@@ -193,7 +193,7 @@ def _flavor(flavor: NovaObject | None) -> Flavor:
 
     return Flavor(
         extra_specs=_not_null(flavor.value('extra_specs', {})),
-        **_given(flavor, 'name', 'flavorid', 'id', *FLAVOR_SIZES),
+        **_set_fields(flavor, 'name', 'flavorid', 'id', *FLAVOR_SIZES),
     )
 
 
@@ -210,8 +210,8 @@ def _image(image: NovaObject) -> Image:
 
     return Image(
         properties=_not_null(properties),
-        **_given(image, 'id', 'name', 'disk_format', 'container_format'),
-        **_given(image, 'min_ram', 'min_disk', 'size'),
+        **_set_fields(image, 'id', 'name', 'disk_format', 'container_format'),
+        **_set_fields(image, 'min_ram', 'min_disk', 'size'),
     )
 
 
@@ -246,7 +246,7 @@ def _group(group: NovaObject) -> InstanceGroup:
         rules=dict(group.value('_rules', {})),
         members=frozenset(_items(group, 'members')),
         hosts=frozenset(_items(group, 'hosts')),
-        **_given(group, 'uuid', 'name'),
+        **_set_fields(group, 'uuid', 'name'),
     )
 
 
@@ -261,8 +261,8 @@ def _destination(destination: NovaObject) -> Destination:
 
     return Destination(
         cell_uuid=cell_uuid,
-        aggregates=_sets(aggregates),
-        **_given(
+        aggregates=_frozensets(aggregates),
+        **_set_fields(
             destination, 'host', 'node', 'forbidden_aggregates', 'allow_cross_cell_move'
         ),
     )
@@ -272,7 +272,7 @@ def _retry(retry: NovaObject) -> Retry:
     hosts = []
     for node in _items(retry.value('hosts'), 'objects'):
         hosts.append((node.value('host', ''), node.value('hypervisor_hostname')))
-    return Retry(hosts=tuple(hosts), **_given(retry, 'num_attempts'))
+    return Retry(hosts=tuple(hosts), **_set_fields(retry, 'num_attempts'))
 
 
 def _numa_topology(topology: NovaObject) -> GuestTopology:
@@ -295,7 +295,7 @@ def _guest_cell(cell: NovaObject) -> GuestCell:
         cpuset=cpuset,
         memory=cell.value('memory', 0),
         pcpuset=pcpuset,
-        **_given(cell, 'pagesize', 'cpu_policy', 'cpu_thread_policy'),
+        **_set_fields(cell, 'pagesize', 'cpu_policy', 'cpu_thread_policy'),
     )
 
 
@@ -303,7 +303,7 @@ def _pci_request(request: NovaObject) -> PciRequest:
     return PciRequest(
         count=request.value('count', 1),
         spec=tuple(map(dict, _items(request, 'spec'))),
-        **_given(
+        **_set_fields(
             request, 'alias_name', 'request_id', 'requester_id', 'numa_policy', 'is_new'
         ),
     )
@@ -312,7 +312,7 @@ def _pci_request(request: NovaObject) -> PciRequest:
 def _networks(networks: NovaObject | None) -> tuple[RequestedNetwork, ...]:
     decoded = []
     for network in _items(networks, 'objects'):
-        fields = _given(network, 'network_id', 'port_id', 'pci_request_id')
+        fields = _set_fields(network, 'network_id', 'port_id', 'pci_request_id')
         decoded.append(RequestedNetwork(**fields))
     return tuple(decoded)
 
@@ -337,5 +337,6 @@ def _request_group(group: NovaObject) -> RequestGroup:
         'provider_uuids',
     )
     return RequestGroup(
-        aggregates=_sets(_items(group, 'aggregates')), **_given(group, *names)
+        aggregates=_frozensets(_items(group, 'aggregates')),
+        **_set_fields(group, *names),
     )

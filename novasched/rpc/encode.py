@@ -56,8 +56,8 @@ def reply(
 
 
 def _selection(host: Selection, version: SpecVersion) -> objects.Selection:
-    """The wire object of a chosen host or an alternate. A caller claims an alternate
-    with its allocation request."""
+    """The wire object of a chosen host or an alternate. The caller claims an alternate
+    with the allocation request."""
     allocation_request = NO_ALLOCATION
     microversion = None
     if host.candidate and version >= GENERATIONS_SINCE:
@@ -86,8 +86,8 @@ def _selection(host: Selection, version: SpecVersion) -> objects.Selection:
 
 
 def _as_dict(host: Selection, version: SpecVersion) -> dict[str, Any]:
-    """The chosen host as a dict, with the limits that are set. The serializer encodes
-    the limit of the NUMA topology, which is an object."""
+    """The chosen host as a dict, without empty limits. The serializer encodes the limit
+    of the NUMA topology as an object."""
     wire = _limits(host.limits, version)
     limits = {}
     for name in wire.fields:
@@ -97,8 +97,8 @@ def _as_dict(host: Selection, version: SpecVersion) -> dict[str, Any]:
 
 
 def _limits(values: Mapping[str, Any], version: SpecVersion) -> objects.SchedulerLimits:
-    """The limits that nova knows, null where not set. Limits of other filters are not
-    sent."""
+    """The limits of nova's filters. A missing limit is null. Limits of out-of-tree
+    filters are not sent."""
     topology_limits = None
     numa = values.get('numa_topology')
     if numa is not None:

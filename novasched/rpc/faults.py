@@ -48,7 +48,7 @@ AllocationUpdateFault = _nova_fault(
 HostMetricFault = _nova_fault('ComputeHostMetricNotFound', 404, 'name', 'host', 'node')
 
 
-def _because(reason: str) -> Callable[[Exception], Exception]:
+def _with_reason(reason: str) -> Callable[[Exception], Exception]:
     """Make a NoValidHost with a fixed reason, which shows nothing of the error."""
     return lambda error: NoValidHostFault(errors.NoValidHost(reason))
 
@@ -68,8 +68,8 @@ class Fault:
     traceback: bool = False
 
 
-_outage = _because('A service that the scheduler depends on fails.')
-_internal = _because('An internal error of the scheduler prevents it.')
+_outage = _with_reason('A service that the scheduler depends on fails.')
+_internal = _with_reason('An internal error of the scheduler prevents it.')
 _BUG = Fault(_internal, 'Exception during message handling', traceback=True)
 _PLACEMENT = Fault(_outage, 'Cannot schedule, since Placement fails: %s')
 

@@ -38,7 +38,7 @@ class PendingCall:
     lifetime: float = math.inf
     next_heartbeat: float = math.inf
 
-    def given_up(self, now: float) -> bool:
+    def has_given_up(self, now: float) -> bool:
         """True if the caller has certainly given up.
 
         False means that the caller may still wait. Unless the broker adds timestamps, a
@@ -171,7 +171,7 @@ class RpcHeartbeats:
                 self._changed.wait(timeout)
 
     def _send(self, call: PendingCall) -> None:
-        if call.given_up(self._clock()):
+        if call.has_given_up(self._clock()):
             # After a heartbeat, the caller would count as waiting again.
             call.next_heartbeat = math.inf
             return

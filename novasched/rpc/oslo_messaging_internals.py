@@ -267,7 +267,7 @@ class ListenerConnection:
             self._empty_at = began
 
     def was_replaced(self) -> bool:
-        """True if the connection or channel is a new one since the last call."""
+        """True if the connection or channel was replaced since the last call."""
         if self._conn._new_tags is self._tags:
             return False
         self._tags = self._conn._new_tags
@@ -298,8 +298,8 @@ class ListenerConnection:
             consumer.cancel(tag)
 
     def return_messages(self) -> None:
-        """Return all messages without acknowledgement to the broker, which sends these
-        messages again to this process or to another one.
+        """Return all messages without acknowledgement to the broker. The broker sends
+        the messages again, to this or another scheduler.
 
         :raises Exception: an error in ``errors``.
         """
@@ -474,7 +474,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     def _expired(self, call: PendingCall) -> str:
         """The reason why no caller would read the answer. Empty if the caller may still
         wait."""
-        if call.given_up(time.monotonic()):
+        if call.has_given_up(time.monotonic()):
             return 'the caller has given up'
 
         # oslo.messaging throws away an answer to a queue that it has found missing for
@@ -497,10 +497,10 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         return True
 
     def _forget_after_reconnect(self) -> None:
-        """Forget the waiting messages if the connection or channel is a new one.
+        """Forget the waiting messages after a new connection or channel.
 
-        The broker sends the messages again. The old delivery tags may stand for other
-        messages now.
+        The broker sends the messages again, with new delivery tags. An old delivery tag
+        may be the tag of another message now.
         """
         if self.link.was_replaced():
             self.waiting.forget_all()

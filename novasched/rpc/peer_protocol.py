@@ -86,8 +86,8 @@ class ApplyRows:
 class CleanUp:
     """Action, once a second: forget ended claims.
 
-    :ivar alive: the living peers. Drop the unclaimed claims of all further peers. Null
-        in the first seconds after a reconnect, when living peers may not be known.
+    :ivar alive: the living peers. Drop the unclaimed claims of all further peers.
+        ``None`` in the first seconds after a reconnect: living peers may be unknown.
     """
 
     alive: frozenset[str] | None

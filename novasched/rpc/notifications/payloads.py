@@ -109,7 +109,7 @@ def _fitted_fields(fit: CellFit) -> dict[str, Any]:
     return fields
 
 
-def stamped(sent: Primitive) -> Primitive:
+def with_instance_uuid(sent: Primitive) -> Primitive:
     """The RequestSpec after nova has built a versioned payload. To build the payload,
     nova sets the UUID of the instance in the NUMA topology and in the PCI requests."""
     spec = dict(data(sent))

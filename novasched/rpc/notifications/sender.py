@@ -116,7 +116,7 @@ class NotificationSender:
             fields = payloads.at_start(sent, notification.request)
         else:
             if self.versioned:
-                sent = payloads.stamped(sent)
+                sent = payloads.with_instance_uuid(sent)
             fields = payloads.at_end(sent, notification.request, notification.claims)
 
         caller = notification.origin.context

@@ -70,7 +70,7 @@ def test_given_up(arrived, last_contact, timeout, lifetime, given_up):
     """A caller gives up after the timeout without a heartbeat, and after the lifetime.
     The moment is 100 seconds."""
     call = PendingCall(None, arrived, last_contact, timeout, lifetime)
-    assert call.given_up(100) is given_up
+    assert call.has_given_up(100) is given_up
 
 
 def test_a_message_that_comes_again():
@@ -82,9 +82,9 @@ def test_a_message_that_comes_again():
 
     now[0] = 50
     again = heartbeats.add(Message(60, gone=True), earlier=first)
-    assert not again.given_up(60)
-    assert again.given_up(61)
-    assert not heartbeats.add(Message(60, gone=True)).given_up(61)
+    assert not again.has_given_up(60)
+    assert again.has_given_up(61)
+    assert not heartbeats.add(Message(60, gone=True)).has_given_up(61)
 
 
 def test_heartbeats():
@@ -127,7 +127,7 @@ def test_a_caller_that_has_given_up_stays_gone():
     heartbeats.add(here)
     assert here.heard.acquire(timeout=30)
     assert not gone.heard.acquire(blocking=False)
-    assert call.given_up(time.monotonic() + frozen[0])
+    assert call.has_given_up(time.monotonic() + frozen[0])
     for message in (gone, here):
         heartbeats.finish(message)
 
@@ -138,21 +138,21 @@ def test_a_message_that_was_with_the_broker():
     now = [1000.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
     fresh = heartbeats.add(Message(60), 1800, in_broker=60)
-    assert not fresh.given_up(1000)
-    assert fresh.given_up(1001)
-    assert heartbeats.add(Message(None), 1800, in_broker=1801).given_up(1000)
+    assert not fresh.has_given_up(1000)
+    assert fresh.has_given_up(1001)
+    assert heartbeats.add(Message(None), 1800, in_broker=1801).has_given_up(1000)
 
     # Another scheduler may have sent heartbeats.
     again = heartbeats.add(Message(60), 1800, in_broker=1700, redelivered=True)
-    assert not again.given_up(1059)
-    assert again.given_up(1101)
+    assert not again.has_given_up(1059)
+    assert again.has_given_up(1101)
 
     now[0] = 1090
     twice = heartbeats.add(
         Message(None), 1800, earlier=again, in_broker=1790, redelivered=True
     )
-    assert not twice.given_up(1060)
-    assert twice.given_up(1101)
+    assert not twice.has_given_up(1060)
+    assert twice.has_given_up(1101)
 
 
 def test_a_message_that_comes_again_lives_no_longer():
@@ -162,8 +162,8 @@ def test_a_message_that_comes_again_lives_no_longer():
     first = heartbeats.add(Message(None), lifetime=70)
     now[0] = 50
     again = heartbeats.add(Message(None), lifetime=70, earlier=first)
-    assert not again.given_up(70)
-    assert again.given_up(71)
+    assert not again.has_given_up(70)
+    assert again.has_given_up(71)
 
 
 def test_no_heartbeat_comes_after_the_answer():
