@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's API as it is on the wire: requests, their retries, and what failures
-mean.
+"""Requests to Placement, their retries, and the meaning of failures.
 
-A failure is classified by who must act, and by whether Placement may have done the
-request:
+A failure is classified by the person who must act, and by the possibility that
+Placement has carried out the request:
 
 ====================  ==================================================================
 response              result
 ====================  ==================================================================
-no connection, 502,   sent again with back-off for a while, unless nova.conf says how
-503, half an answer   often: ``[placement]`` has keystoneauth1's options for that
-nothing in time, 504  an error; if no other call is answered the circuit opens, and all
-                      the next get the error at once, until a probe is answered
+no connection, 429,   repeated with back-off for a while, or as often as keystoneauth1's
+502, 503, a body cut  options in ``[placement]`` say
+no response in time,  an error; if other requests get no response either, the circuit
+504                   opens: further requests fail at once until a probe succeeds
 500, 501, ...         an error
-401, 403, 406         an error: the credentials or Placement's version are to be mended
-others                an answer, be it yes or no
+401, 403, 406         an error: an operator must correct the credentials, or upgrade
+                      Placement
+other statuses        an answer, be it yes or no
 ====================  ==================================================================
 
-An error is not the end of a request: its driver asks again for a while.
+After an error the driver decides the request again, for a while.
 """
 
 import logging
@@ -49,39 +49,43 @@ MICROVERSION = '1.36'
 READ_MICROVERSION = '1.28'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 CONFLICT_ATTEMPTS = 4
-"""Tries of a write while others write to the same providers."""
+"""Attempts of a write while other clients write to the same providers."""
 RETRY_PAUSE_S = 0.1
+"""Longest pause before the first repetition, in seconds. It doubles each time."""
 RETRY_LIMIT_S = 5.0
-"""Seconds after which a request is first sent again, and in which it is: a restart
-takes less."""
+"""Seconds for which a request is repeated: a restart of Placement takes less."""
 LONGEST_PAUSE_S = 1.0
+"""Longest pause before a repetition, in seconds."""
 PROBE = '/resource_providers?name=novasched'
-"""Something small that Placement asks its database for."""
+"""A small request for which Placement reads its database."""
 PROBE_TIMEOUT_S = 5.0
 TRANSIENT_STATUSES = (429, 502, 503)
 TIMEOUT_STATUS = 504
-"""What a proxy answers while no Placement takes requests, and when one took too
+"""The status of a proxy while no Placement accepts requests, or after one took too
 long."""
 REFUSAL_STATUSES = (401, 403, 406)
 NO_ANSWER_ERRORS = (ks_exc.ClientException, ValueError, OSError)
-"""The last of them of keystoneauth1 that cannot read the files of TLS."""
+"""Errors of keystoneauth1; OSError if it cannot read the files of TLS."""
 MAX_DETAIL_LENGTH = 500
-"""Characters at the most of what an answer has to say."""
+"""Maximum length of an explanation of Placement in an error, in characters."""
 Body = TypeVar('Body')
 
 
 class OutcomeUnknown(PlacementUnavailable):
-    """Placement may have done the request."""
+    """Placement may have carried out the request."""
 
 
 class CircuitOpen(PlacementUnavailable):
-    """The request was not sent, since Placement has not answered another one."""
+    """The request was not sent: Placement has not answered earlier requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer of Placement. ``repeated``: the request may have been sent, and done,
-    before, so that Placement says no to what it has said yes to."""
+    """An answer of Placement.
+
+    :ivar repeated: the request was repeated, and Placement may have carried out an
+        earlier attempt. Then a conflict may come from the request itself.
+    """
 
     status_code: int
     content: bytes
@@ -98,7 +102,7 @@ class Response:
 
     @property
     def is_generation_conflict(self) -> bool:
-        """True if a consumer is not as the writer thought."""
+        """True if a consumer has changed since the writer read it."""
         return (
             self.status_code == 409
             and 'consumer generation conflict' in self._error.detail
@@ -106,15 +110,15 @@ class Response:
 
     @property
     def is_contended(self) -> bool:
-        """True if others write to the same providers."""
+        """True if other clients write to the same providers."""
         is_conflict = self.status_code == 409 and not self.is_generation_conflict
         return is_conflict and self._error.code == CONCURRENT_UPDATE
 
     def decode(self, kind: type[Body]) -> Body:
         """Decode the body of an answer.
 
-        :raises PlacementUnavailable: the body is no such thing, or no answer to the
-            question.
+        :raises PlacementUnavailable: the status is not 200, or the body has another
+            format.
         """
         if self.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {self}')
@@ -127,11 +131,12 @@ class Response:
 
     @property
     def _error(self) -> Error:
-        """The error in the answer; its code came with microversion 1.23."""
+        """The first error in the body; an empty one for a body in another format."""
         try:
             errors = msgspec.json.decode(self.content, type=Errors).errors
         except (ValueError, RecursionError):
             return Error()
+
         if errors:
             return errors[0]
         return Error()
@@ -139,11 +144,12 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """One try without an answer.
+    """An attempt without an answer.
 
-    :ivar error: is raised, unless Placement has perhaps done the request.
-    :ivar retry: for failures that may be over soon, how often nova.conf has the request
-        sent again, and after how many seconds; None for what it does not say.
+    :ivar error: the class to raise, unless Placement may have carried out the request.
+    :ivar maybe_done: True if Placement may have carried out the request.
+    :ivar retry: for a transient failure, the number of retries and the delay in seconds
+        from nova.conf, each of them None by default. None for a lasting failure.
     """
 
     why: str
@@ -153,8 +159,7 @@ class _Failure:
 
 
 class PlacementApi:
-    """Sends requests; sessions, tokens and the reuse of connections are
-    keystoneauth1's."""
+    """Sends requests. keystoneauth1 has the session, the token and the connections."""
 
     def __init__(
         self,
@@ -163,14 +168,18 @@ class PlacementApi:
         probes: tuple[float, float] = (FIRST_PROBE_S, LAST_PROBE_S),
         retry_limit: float = RETRY_LIMIT_S,
     ) -> None:
-        """:param pause: seconds before a request is sent again, about; they double."""
+        """:param pause: see :data:`RETRY_PAUSE_S`.
+        :param probes: the first and the longest pause between probes, in seconds.
+        :param retry_limit: see :data:`RETRY_LIMIT_S`.
+        """
         self.http = http
         self._pause = pause
         self._retry_limit = retry_limit
         self.breaker = CircuitBreaker(
             self._probe, PlacementUnavailable, *probes, _log_circuit
         )
-        self._authorized: bool | None = None  # until there is an answer
+        # Whether the credentials were accepted last; None before the first answer.
+        self._authorized: bool | None = None
 
     def send(
         self,
@@ -182,24 +191,30 @@ class PlacementApi:
         retry_s: float | None = None,
         once: bool = False,
     ) -> Response:
-        """Send a request until there is an answer, be it yes or no. A write says what
-        it replaces, so that it may be sent again, also while others write to the same
-        providers.
+        """Send a request until Placement answers, be it yes or no.
 
-        :param retry_s: seconds in which it is sent again, if fewer than usual.
-        :param once: it is sent once, whatever nova.conf says.
+        Writes may be repeated, since each names the generation that it replaces. They
+        are repeated as well while other clients write to the same providers.
+
+        :param retry_s: seconds for which the request is repeated, if fewer than the
+            limit.
+        :param once: send the request once, whatever nova.conf says.
         :raises PlacementUnauthorized: Placement does not accept the credentials.
-        :raises OutcomeUnknown: there is no answer, or one that leaves open what it has
-            done.
-        :raises PlacementUnavailable: there is none, and it has done nothing.
+        :raises OutcomeUnknown: without an answer, Placement may have carried out the
+            request.
+        :raises PlacementUnavailable: Placement has not carried out the request.
         """
-        if retry_s is None:
-            limit = self._retry_limit
-        else:
-            limit = min(retry_s, self._retry_limit)
-        data = None if body is None else msgspec.json.encode(body)
-        headers = {'X-Openstack-Request-Id': trace_id} if trace_id else {}
-        headers |= {} if data is None else {'Content-Type': 'application/json'}
+        limit = self._retry_limit
+        if retry_s is not None:
+            limit = min(limit, retry_s)
+        headers = {}
+        if trace_id:
+            headers['X-Openstack-Request-Id'] = trace_id
+        data = None
+        if body is not None:
+            data = msgspec.json.encode(body)
+            headers['Content-Type'] = 'application/json'
+
         maybe_done = False
         failures = 0
         conflicts = 0
@@ -211,6 +226,7 @@ class PlacementApi:
                 if maybe_done:
                     raise OutcomeUnknown(why)
                 raise CircuitOpen(why, self.breaker.wait_closed)
+
             began = time.monotonic()
             try:
                 response = self.http.request(
@@ -219,7 +235,7 @@ class PlacementApi:
                     data=data,
                     headers=headers,
                     microversion=microversion,
-                    # Done here: what is written twice is not to go unnoticed.
+                    # keystoneauth1's retries would hide that a write is repeated.
                     raise_exc=False,
                     connect_retries=0,
                     status_code_retries=0,
@@ -242,43 +258,53 @@ class PlacementApi:
                     ):
                         return answer
                     pause = _backoff(self._pause / 2, conflicts)
-                    conflicts = conflicts + 1
+                    conflicts += 1
                     failures = 0
                     start = time.monotonic()
+
             if failure is not None:
                 self.breaker.missed(failure.why)
                 maybe_done |= failure.maybe_done
-                if once:
-                    again = None
-                else:
-                    again = self._pause_after(failure, failures, start + limit)
-                if again is None:
-                    raise (OutcomeUnknown if maybe_done else failure.error)(failure.why)
-                pause = again
-                failures = failures + 1
+                retry_pause = None
+                if not once:
+                    retry_pause = self._pause_after(failure, failures, start + limit)
+                if retry_pause is None:
+                    if maybe_done:
+                        raise OutcomeUnknown(failure.why)
+                    raise failure.error(failure.why)
+                pause = retry_pause
+                failures += 1
             time.sleep(pause)
 
     def _pause_after(
         self, failure: _Failure, earlier: int, until: float
     ) -> float | None:
-        """Seconds after which a request that failed is sent again; None if it is not.
+        """Seconds before a failed request is repeated; None if it is not.
 
-        :param earlier: how many times it failed before.
-        :param until: when it is sent no more, unless nova.conf says after how many
-            times.
+        :param earlier: the number of earlier failures.
+        :param until: when repetitions end (monotonic seconds), unless nova.conf limits
+            their number.
         """
         if failure.retry is None:
             return None
         retries, delay = failure.retry
-        if time.monotonic() >= until if retries is None else earlier >= retries:
+        if retries is None:
+            is_over = time.monotonic() >= until
+        else:
+            is_over = earlier >= retries
+        if is_over:
             return None
         if delay is None:
             return _backoff(self._pause, earlier)
         return delay
 
     def _without_answer(self, error: Exception, began: float) -> _Failure:
+        """Classify an error of keystoneauth1.
+
+        :param began: when the request was sent (monotonic seconds).
+        """
         why = _one_line(error)
-        cause = error.__context__
+        cause = error.__context__  # the error of requests
         if isinstance(error, (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin)):
             return self._unauthorized(why)
         if isinstance(error, ks_exc.ConnectTimeout):
@@ -292,14 +318,14 @@ class PlacementApi:
             cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
         ):
             retry = self.http.connect_retries, self.http.connect_retry_delay
-            # Without a connection there was none that could have taken the request.
+            # Without a connection Placement did not get the request.
             reason = getattr(next(iter(cause.args), None), 'reason', None)
             never_connected = isinstance(reason, urllib3.exceptions.NewConnectionError)
             return _Failure(why, maybe_done=not never_connected, retry=retry)
         return _Failure(why, maybe_done=True)
 
     def _judged(self, answer: Response, began: float) -> _Failure | None:
-        """The failure that an answer comes to if it is neither yes nor no."""
+        """Classify a response; None for an answer, be it yes or no."""
         status = answer.status_code
         if status < 500 and status not in (*REFUSAL_STATUSES, *TRANSIENT_STATUSES):
             self.breaker.succeeded()
@@ -307,6 +333,7 @@ class PlacementApi:
                 LOG.info('The credentials in [placement] are accepted again')
             self._authorized = True
             return None
+
         why = f'Placement answers {answer}'
         if status in (401, 403):
             return self._unauthorized(f'{why} (see the credentials in [placement])')
@@ -324,15 +351,18 @@ class PlacementApi:
         return _Failure(why, maybe_done=maybe_done, retry=retry)
 
     def _unauthorized(self, why: str) -> _Failure:
-        """The failure of refused credentials. The log has the first after they were
-        accepted; of those that never were, the caller tells."""
+        """The failure of refused credentials. The log has the first refusal after
+        credentials were accepted; before, the caller reports it."""
         if self._authorized:
             self._authorized = False
             LOG.error('The credentials in [placement] are refused: %s', why)
         return _Failure(why, PlacementUnauthorized)
 
     def _probe(self) -> None:
-        """:raises PlacementUnavailable: Placement does not answer yet."""
+        """Send a probe, in the thread of the circuit breaker.
+
+        :raises PlacementUnavailable: Placement does not answer yet.
+        """
         try:
             response = self.http.request(
                 PROBE,
@@ -342,7 +372,7 @@ class PlacementApi:
                 timeout=PROBE_TIMEOUT_S,
             )
         except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin):
-            pass
+            pass  # keystone answers, and requests report the credentials
         except NO_ANSWER_ERRORS as error:
             raise PlacementUnavailable(_one_line(error)) from None
         else:
@@ -351,7 +381,7 @@ class PlacementApi:
 
 
 def _backoff(first: float, earlier: int) -> float:
-    """Seconds before the next try, at random."""
+    """Seconds before the next attempt, at random."""
     return random.uniform(0, min(LONGEST_PAUSE_S, first * 2**earlier))
 
 

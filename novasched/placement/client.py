@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Placement service: candidates, claims and allocations. Equal queries share an
+"""The client of Placement: candidates, claims and allocations. Equal queries share an
 answer."""
 
 import functools
@@ -40,7 +40,7 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import nothing_taken
 from novasched.scheduler.ports import Instances
 
-# Operators search for what these loggers of nova's write.
+# Operators search for the lines of these loggers of nova's.
 LOG = logging.getLogger('nova.scheduler.client.report')
 MANAGER = logging.getLogger('nova.scheduler.manager')
 UTILS = logging.getLogger('nova.scheduler.utils')
@@ -52,13 +52,13 @@ NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
 CandidatesWithSummaries = AllocationCandidates[Candidate, ProviderSummary]
 """Candidates, and the capacity of their providers."""
 CandidatesText = tuple[list[Candidate], bytes]
-"""Candidates, and the text that they are pieces of."""
+"""Candidates, and the text of the answer that has them."""
 
 
 def parse(text: bytes, kind: type[Kind]) -> Kind:
-    """Decode an answer of microversion 1.12 or later.
+    """Decode an answer to GET /allocation_candidates.
 
-    :raises PlacementUnavailable: it is no list of candidates.
+    :raises PlacementUnavailable: the text has another format.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -80,13 +80,15 @@ class PlacementClient:
         processes: int = 1,
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
-
-        See :class:`novasched.placement.remembered.RememberedAnswers` for the others.
+        :param taken: see :class:`novasched.placement.remembered.RememberedAnswers`.
+        :param processes: see there.
         """
         self.settings = settings
         self._api = PlacementApi(
             http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience)
         )
+        # Queries for which Placement is asked, by query string. The lock guards them
+        # against the threads of requests.
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
@@ -101,41 +103,43 @@ class PlacementClient:
 
     @property
     def circuit_open(self) -> bool:
-        """True while Placement is not asked, until it answers a probe."""
+        """True while requests fail at once, until Placement answers a probe."""
         return self._api.breaker.reason is not None
 
     @property
     def trouble(self) -> Trouble | None:
-        """The calls without an answer since the last one that had one."""
+        """Calls without an answer since the last answer; None without such calls."""
         return self._api.breaker.trouble
 
     @property
     def remembered_age(self) -> float | None:
-        """Seconds since the newest answer was asked for that serves later requests."""
+        """Seconds since Placement was asked for the newest remembered answer."""
         return self._remembered.age
 
     @property
     def pending_deletions(self) -> int:
-        """Number of claims whose allocations are still to be deleted."""
+        """Number of claims that wait for the deletion of their allocations."""
         return self._claims.cleanup.pending
 
     def close(self, seconds: float = 0.0) -> None:
-        """Ask no more, after so many seconds at the most for allocations that are to be
-        deleted."""
+        """End the background threads.
+
+        :param seconds: time for allocations that wait for their deletion.
+        """
         self._remembered.close()
         self._claims.cleanup.close(seconds)
         self._api.breaker.stop()
 
     def check(self) -> None:
-        """See that Placement is there and accepts our credentials.
+        """Check that Placement answers and accepts the credentials.
 
-        :raises PlacementUnauthorized: it does not accept the credentials.
-        :raises PlacementUnavailable: it cannot be reached.
+        :raises PlacementUnauthorized: Placement does not accept the credentials.
+        :raises PlacementUnavailable: Placement does not answer.
         """
         self._api.send('GET', PROBE, retry_s=0)
 
     def aggregates(self, provider: str) -> frozenset[str]:
-        """The aggregates of a provider; none also where there is no such provider.
+        """The aggregates of a provider. Empty for an unknown provider.
 
         :raises PlacementUnavailable: Placement does not answer.
         """
@@ -146,7 +150,7 @@ class PlacementClient:
         return frozenset(answer.decode(ProviderAggregates).aggregates)
 
     def allocations(self, consumer: str) -> Mapping[str, Mapping[str, int]]:
-        """Amounts that an instance holds, by provider UUID and resource class.
+        """The allocations of an instance, by provider UUID and resource class.
 
         :raises PlacementUnavailable: Placement does not answer.
         """
@@ -156,41 +160,45 @@ class PlacementClient:
         self._window.expect(moment)
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
-        """The candidates that Placement offers for the request, by host.
+        """The candidates that Placement offers for the request.
 
-        :raises PlacementUnavailable: no answer, or one that is no list of candidates.
+        :raises PlacementUnavailable: no answer, or an answer in another format.
         """
-        first, *others = queries = query.build_all(request, self.settings)
+        queries = query.build_all(request, self.settings)
         if basis.from_memory:
-            # The request may wait for an answer that the others do not need.
+            # This request may wait for an answer that other requests do not need.
             self._window.arrived(basis.began)
             remembered = self._remembered.offer(queries)
             if remembered is not None:
                 return remembered
-        answers = [self._ask(first, request, basis)]
-        for fallback in others:
-            MANAGER.debug(
-                'Requesting fallback allocation candidates with VCPU instead of PCPU'
-            )
-            answers.append(self._ask(fallback, request, basis))
+
+        answers: list[CandidatesText] = []
+        for built in queries:
+            if answers:
+                MANAGER.debug(
+                    'Requesting fallback allocation candidates with VCPU instead of'
+                    ' PCPU'
+                )
+            answers.append(self._ask(built, request, basis))
         candidates = chain.from_iterable(candidates for candidates, _ in answers)
         return AskedCandidates(candidates, [text for _, text in answers])
 
     def offer(self, built: query.Query) -> CandidatesWithSummaries:
-        """The answer to a query, and what its providers have.
+        """The answer to a query, with the capacity of providers.
 
-        :raises PlacementUnavailable: no answer, or one that is no list of candidates.
+        :raises PlacementUnavailable: no answer, or an answer in another format.
         """
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
     def _ask(
         self, built: query.Query, request: Request, basis: Basis
     ) -> CandidatesText:
-        """The answer to a query, shared by requests that ask it and came before it was
-        sent."""
+        """The answer to a query, shared by all requests that arrived before the query
+        was sent."""
         for warning in built.warnings:
             UTILS.warning(warning)
         self._window.arrived(basis.began)
+
         with self._lock:
             flight = self._queries.get(built.string)
             if flight is None:
@@ -211,13 +219,17 @@ class PlacementClient:
         return parse(text, AllocationRequests).allocation_requests, text
 
     def _answer(self, built: query.Query, trace_id: str | None) -> bytes:
-        """The answer to a query; no candidates where Placement refuses the query."""
-        # Those who need it ask anew, each for as long as it may wait.
+        """The answer to a query. An empty answer for a query that Placement refuses.
+
+        :raises PlacementUnavailable: no answer, or an error of Placement.
+        """
+        # Not repeated here: each request that shares the answer is decided again, as
+        # long as it may wait.
         path = f'/allocation_candidates?{built.string}'
         answer = self._api.send('GET', path, trace_id, retry_s=0)
         if answer.status_code == 400:
-            # The query is at fault: an extra spec may name what Placement does not
-            # know.
+            # An extra spec may name a resource class or a trait that Placement does
+            # not know.
             LOG.warning(
                 'Placement refuses the query %s: %s', built.string, answer.detail
             )
@@ -232,7 +244,9 @@ class PlacementClient:
     def claim(
         self, request: Request, candidate: Candidate, basis: Basis = FRESH
     ) -> Claim | None:
-        """:raises ClaimFailed: another process changes the same instance's allocations.
+        """Claim a candidate for the current instance; None if Placement refuses.
+
+        :raises ClaimFailed: another process changes the allocations of the instance.
         :raises PlacementUnavailable: Placement does not answer.
         """
         made = self._claims.allocate([Claim.of(request, candidate, basis)])
@@ -244,14 +258,17 @@ class PlacementClient:
     def claim_together(
         self, claims: Sequence[tuple[Request, Candidate]], basis: Basis = FRESH
     ) -> Sequence[Claim] | None:
-        """:raises ClaimFailed: see :meth:`claim`.
+        """Claim a candidate for each of several instances; None if Placement refuses.
+
+        :raises ClaimFailed: another process changes the allocations of an instance.
         :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
         """
         made = self._claims.allocate([Claim.of(*claim, basis) for claim in claims])
         if not made:
-            self._remembered.refuse(
-                [rp for _, each in claims for rp in each.allocations]
-            )
+            providers: list[str] = []
+            for _, candidate in claims:
+                providers += candidate.allocations
+            self._remembered.refuse(providers)
         return made
 
     def delete_allocations(self, claim: Claim) -> None:

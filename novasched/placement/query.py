@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as the query string of GET /allocation_candidates (microversion 1.36), and
+"""The query string of a request for GET /allocation_candidates (microversion 1.36), and
 its single constraints.
 
-Parameters are sorted, so that equal requests give equal strings.
+Parameters are sorted, so that equal requests have equal query strings.
 """
 
 import re
@@ -17,14 +17,24 @@ from novasched.scheduler.model.numa import DEDICATED
 from novasched.scheduler.model.request import Request
 
 UNLIMITED_HINTS = frozenset(('group', 'same_host', 'different_host'))
+"""Scheduler hints that need all candidates: the host that they demand may be beyond
+``[scheduler] max_placement_results``."""
+NO_GROUP_POLICY = (
+    'There is more than one numbered request group in the allocation candidate query '
+    'but the flavor did not specify any group policy.'
+)
+"""The text of nova's warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatQuery:
-    """A query for what one provider gives by itself, in two parts.
+    """A query for resources that a host gives by itself, in two parts.
 
-    ``base`` is the query for all hosts of these aggregates that have any of these
-    resources; in its answer the amounts and the traits are looked for.
+    :ivar base: the query string for all hosts of the aggregates, with amounts of one
+        and without traits. Remembered answers are answers to base queries.
+    :ivar amounts: amounts by resource class, to be compared with such an answer.
+    :ivar required: required traits.
+    :ivar forbidden: forbidden traits.
     """
 
     base: str
@@ -35,8 +45,12 @@ class FlatQuery:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query string, and warnings for the operator. ``flat`` is the same in two parts,
-    where that is possible."""
+    """A query for allocation candidates.
+
+    :ivar warnings: for the operator.
+    :ivar flat: the same query in two parts; None if it needs nested providers, several
+        groups, or all candidates.
+    """
 
     string: str
     warnings: tuple[str, ...] = ()
@@ -46,16 +60,15 @@ class Query:
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     """The query for the allocation candidates of a request.
 
-    :param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not report
-        any (``vcpu_pin_set``) counts them as VCPU.
-    :raises BadRequest: a group from outside asks for nothing or has no name of its own.
-    :raises NoValidHost: flavor and image contradict each other, or ask for what does
-        not exist.
+    :param pinned: count pinned CPUs as PCPU. The fallback query counts them as VCPU,
+        for hosts that report no PCPU (``vcpu_pin_set``).
+    :raises BadRequest: a request group of a port or an accelerator is empty, or its
+        name is taken.
+    :raises NoValidHost: flavor and image contradict each other, or ask for a resource
+        that does not exist.
     """
     groups = request.request_groups(pinned)
-    of_flavor = request.requirements.flavor_groups
-    policy = of_flavor.policy
-    warnings = of_flavor.warnings
+    flavor_groups = request.requirements.flavor_groups
     destination = request.requested_destination
     groups[''] = replace(groups[''], in_tree=request.in_tree)
     if destination is not None:
@@ -64,44 +77,55 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
             aggregates=destination.aggregates,
             forbidden_aggregates=destination.forbidden_aggregates,
         )
-    if (
-        policy is None
-        and sum(not group.is_empty for name, group in groups.items() if name) > 1
-    ):
-        warnings = (
-            *warnings,
-            (
-                'There is more than one numbered request group in the allocation'
-                ' candidate query but the flavor did not specify any group policy.'
-            ),
-        )
-        if len(of_flavor.groups) <= 2:
+
+    policy = flavor_groups.policy
+    warnings = flavor_groups.warnings
+    if policy is None and len(_numbered(groups)) > 1:
+        warnings = (*warnings, NO_GROUP_POLICY)
+        # As in nova, for groups of ports and accelerators beside at most one numbered
+        # group of the flavor. Placement refuses several groups without a policy.
+        if len(flavor_groups.groups) <= 2:
             policy = 'none'
-    return Query(
-        _encode(request, settings, groups, policy), warnings, _flat(request, groups)
-    )
+    string = _encode(request, settings, groups, policy)
+    return Query(string, warnings, _flat(request, groups))
+
+
+def _numbered(groups: Mapping[str, RequestGroup]) -> list[RequestGroup]:
+    """The groups with a suffix that ask for something."""
+    return [group for suffix, group in groups.items() if suffix and not group.is_empty]
 
 
 def _flat(request: Request, groups: Mapping[str, RequestGroup]) -> FlatQuery | None:
-    own = groups['']
-    amounts = {name: n for name, n in own.resources.items() if n}
-    if request.unlimited or request.same_subtree or own.in_tree or not amounts:
+    """The query in two parts; None if that is not possible."""
+    unsuffixed = groups['']
+    amounts = _amounts(unsuffixed)
+    if request.unlimited or request.same_subtree or unsuffixed.in_tree:
         return None
-    if any(not group.is_empty for name, group in groups.items() if name):
+    if not amounts or _numbered(groups):
         return None
-    none = frozenset[str]()
-    any_of = dict.fromkeys(amounts, 1)
-    base = replace(own, resources=any_of, required_traits=none, forbidden_traits=none)
+
+    base = replace(
+        unsuffixed,
+        resources=dict.fromkeys(amounts, 1),
+        required_traits=frozenset(),
+        forbidden_traits=frozenset(),
+    )
     return FlatQuery(
         urlencode(sorted(_group_parameters('', base))),
         amounts,
-        own.required_traits | request.root_required,
-        own.forbidden_traits | request.root_forbidden,
+        unsuffixed.required_traits | request.root_required,
+        unsuffixed.forbidden_traits | request.root_forbidden,
     )
 
 
+def _amounts(group: RequestGroup) -> dict[str, int]:
+    """Amounts by resource class, without zeros, which Placement refuses."""
+    return {name: amount for name, amount in group.resources.items() if amount}
+
+
 def build_all(request: Request, settings: Settings) -> list[Query]:
-    """See :func:`build`; a second query where hosts may report pinned CPUs as VCPU."""
+    """The query of a request, and the fallback query for hosts that report pinned CPUs
+    as VCPU, unless ``[workarounds] disable_fallback_pcpu_query`` is set."""
     queries = [build(request, settings)]
     pinning = request.requirements.cpu_pinning
     if (
@@ -114,7 +138,7 @@ def build_all(request: Request, settings: Settings) -> list[Query]:
 
 
 def limit(request: Request, settings: Settings) -> int | None:
-    """The greatest number of candidates to ask for; None for all of them."""
+    """The maximum number of candidates to ask for; None for all."""
     if request.unlimited or UNLIMITED_HINTS.intersection(request.scheduler_hints):
         return None
     return settings.max_placement_results
@@ -126,18 +150,17 @@ def _encode(
     groups: Mapping[str, RequestGroup],
     policy: str | None,
 ) -> str:
-    root = _traits(request.root_required, request.root_forbidden)
-    single = {
-        'limit': limit(request, settings),
-        'group_policy': policy,
-        'root_required': root or None,
-    }
-    parameters = [
-        (name, str(value)) for name, value in single.items() if value is not None
-    ]
-    parameters += (
-        ('same_subtree', ','.join(sorted(each))) for each in request.same_subtree
-    )
+    parameters = []
+    number = limit(request, settings)
+    if number is not None:
+        parameters.append(('limit', str(number)))
+    if policy is not None:
+        parameters.append(('group_policy', policy))
+    root_traits = _traits(request.root_required, request.root_forbidden)
+    if root_traits:
+        parameters.append(('root_required', root_traits))
+    for suffixes in request.same_subtree:
+        parameters.append(('same_subtree', ','.join(sorted(suffixes))))
     for suffix, group in groups.items():
         parameters += _group_parameters(suffix, group)
     return urlencode(sorted(parameters))
@@ -146,37 +169,39 @@ def _encode(
 def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[tuple[str, str]]:
     if group.is_empty and (suffix or not group.in_tree):
         return
-    amounts = sorted(f'{name}:{n}' for name, n in group.resources.items() if n)
+
+    amounts = [f'{name}:{amount}' for name, amount in _amounts(group).items()]
+    yield f'resources{suffix}', ','.join(sorted(amounts))
     traits = _traits(group.required_traits, group.forbidden_traits)
-    yield f'resources{suffix}', ','.join(amounts)
     if traits:
         yield f'required{suffix}', traits
-    for any_of in group.aggregates:
-        yield f'member_of{suffix}', 'in:' + ','.join(sorted(any_of))
+    for aggregates in group.aggregates:
+        yield f'member_of{suffix}', f'in:{",".join(sorted(aggregates))}'
     if group.forbidden_aggregates:
-        yield (
-            f'member_of{suffix}',
-            '!in:' + ','.join(sorted(group.forbidden_aggregates)),
-        )
+        aggregates = group.forbidden_aggregates
+        yield f'member_of{suffix}', f'!in:{",".join(sorted(aggregates))}'
     if group.in_tree:
         yield f'in_tree{suffix}', group.in_tree
 
 
 def _traits(required: AbstractSet[str], forbidden: AbstractSet[str]) -> str:
-    return ','.join([*sorted(required), *(f'!{name}' for name in sorted(forbidden))])
+    traits = sorted(required)
+    traits += [f'!{name}' for name in sorted(forbidden)]
+    return ','.join(traits)
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A part of a query that Placement can be asked about by itself: GET
-    /resource_providers has the providers that meet it, or that have what is
-    ``forbidden``.
+    """A part of a query, about which Placement can be asked separately.
+
+    GET /resource_providers has the providers that meet the constraint. For a forbidden
+    trait or aggregate it has the providers that violate the constraint.
 
     :ivar kind: ``host``, ``aggregates``, ``trait`` or ``resource``.
-    :ivar value: as it stands in the query, without a ``!`` in front.
-    :ivar of_root: about the host's own provider, where others are about any one in its
-        tree.
-    :ivar group: the suffix of the request group that it stands in.
+    :ivar value: the value in the query, without a leading ``!``.
+    :ivar of_root: True if the compute node itself must meet the constraint, and not any
+        provider of its tree.
+    :ivar group: the suffix of the request group.
     """
 
     kind: str
@@ -187,7 +212,7 @@ class Constraint:
 
     @property
     def question(self) -> str:
-        """The query of GET /resource_providers."""
+        """The query string for GET /resource_providers."""
         return urlencode({_PARAMETERS[self.kind]: self.value})
 
 
@@ -200,37 +225,47 @@ _PARAMETERS = {
 }
 _KINDS = {name: kind for kind, name in _PARAMETERS.items()}
 ORDER = tuple(_PARAMETERS)
-"""The kinds of constraints, the one that leaves least open in front."""
+"""The kinds of constraints, the most restrictive first."""
 
 
 def constraints(string: str) -> list[Constraint]:
-    """The parts of a query, in order: the host, aggregates, forbidden traits, required
-    ones, then amounts. Left out is what a suffixed group forbids, since another
-    provider of the tree may serve it, and how groups lie to each other."""
-    found = [x for name, value in parse_qsl(string) for x in _constraints(name, value)]
-    distinct = dict.fromkeys(found)
-    return sorted(
-        distinct,
-        key=lambda x: (ORDER.index(x.kind), x.kind == 'trait' and not x.forbidden),
-    )
+    """The distinct constraints of a query, in this order: the host, aggregates,
+    forbidden traits, required traits, resources.
+
+    Two parts are left out: traits and aggregates that a suffixed group forbids, since
+    another provider of the tree may serve the group; and relations between groups.
+    """
+    distinct: dict[Constraint, None] = {}
+    for name, value in parse_qsl(string):
+        distinct.update(dict.fromkeys(_constraints(name, value)))
+    return sorted(distinct, key=_order)
+
+
+def _order(constraint: Constraint) -> tuple[int, bool]:
+    is_required_trait = constraint.kind == 'trait' and not constraint.forbidden
+    return ORDER.index(constraint.kind), is_required_trait
 
 
 def _constraints(name: str, value: str) -> Iterator[Constraint]:
+    """The constraints of a parameter."""
     match = _NAME.match(name.removeprefix('root_'))
     if match is None:
         return
+
     kind = _KINDS[match[1]]
     group = match[2]
-    values = value.split(',') if kind in ('trait', 'resource') else [value]
-    for each in values:
-        text = each.removeprefix('!')
-        forbidden = text != each
+    values = [value]
+    if kind in ('trait', 'resource'):
+        values = value.split(',')
+    for text in values:
+        plain = text.removeprefix('!')
+        forbidden = plain != text
         if not (forbidden and group):
-            yield Constraint(
-                kind, text, forbidden, forbidden or name == 'root_required', group
-            )
+            of_root = forbidden or name == 'root_required'
+            yield Constraint(kind, plain, forbidden, of_root, group)
 
 
 def unlimited(string: str) -> str:
     """The same query for all candidates."""
-    return urlencode([each for each in parse_qsl(string) if each[0] != 'limit'])
+    parameters = parse_qsl(string)
+    return urlencode([pair for pair in parameters if pair[0] != 'limit'])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and a Placement in memory, which implement the ports of ``ports.py``: for the
-caching driver, for simulations, and for the tests of plugins."""
+"""Hosts and a Placement in memory, which implement the ports of ``ports.py``. The
+caching driver, simulations and tests of plugins use them."""
 
 import json
 import math
@@ -27,16 +27,19 @@ from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs, Placement
 from novasched.scheduler.requirements import flavor_sizes
 
 ANY_HOST = Request(flavor=Flavor())
-"""A request that leaves no host out."""
+"""A request that excludes no host."""
 
 Amounts = Mapping[str, Mapping[str, int]]
-"""Provider UUID to resource class to amount."""
+"""Amounts by provider UUID and resource class."""
 
 
 class MemoryHosts:
-    """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts.
-    ``hosts`` maps compute node UUIDs to hosts; entries may be replaced. For
-    ``aggregates_settled`` see :class:`novasched.scheduler.model.host.HostSnapshot`."""
+    """Implements :class:`novasched.scheduler.ports.Hosts` with given hosts.
+
+    :ivar hosts: hosts by compute node UUID. Entries may be replaced.
+    :ivar aggregates_settled: see
+        :class:`novasched.scheduler.model.host.HostSnapshot`.
+    """
 
     aggregates_settled = -math.inf
     compute_version = 0
@@ -47,10 +50,11 @@ class MemoryHosts:
     ) -> None:
         self.hosts = {host.uuid: host for host in hosts}
         self._settings = settings or Settings()
+        # Guards the hosts against the threads of requests and of the periodic task.
         self._lock = threading.Lock()
 
     def prefetch(self, moment: float) -> None:
-        """There is nothing to read ahead."""
+        """Do nothing: hosts in memory need no reading."""
 
     def minimum_version(self, since: float) -> int:
         return self.compute_version
@@ -69,45 +73,53 @@ class MemoryHosts:
         needs: Needs = NO_INSTANCES,
         basis: Basis = FRESH,
     ) -> HostSnapshot:
-        """Hosts have all their instances, if any, since later requests may name any of
-        them."""
+        """Read hosts with all instances if the request needs any instance: a later
+        request may need others."""
         needs_instances = bool(
             needs.instances or needs.flavors or needs.named or needs.located
         )
         located = needs.located
         hosts = self.all(needs_instances, needs.images)
-        destination = request.requested_destination
-        one_cell = destination and not destination.allow_cross_cell_move
-        cell = destination.cell_uuid if destination and one_cell else None
         with self._lock:
             if uuids is None or len(uuids) >= len(hosts):
-                found = dict(hosts)
+                selected = dict(hosts)
             else:
-                found = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
+                selected = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
+
+        destination = request.requested_destination
+        cell = None
+        if destination is not None and not destination.allow_cross_cell_move:
+            cell = destination.cell_uuid
         if cell:
-            found = {
-                uuid: host for uuid, host in found.items() if host.cell_uuid == cell
-            }
-        looked_at = hosts.values() if located else ()
-        on = {x: host for host in looked_at for x in host.instances.keys() & {*located}}
+            for uuid in [*selected]:
+                if selected[uuid].cell_uuid != cell:
+                    del selected[uuid]
+
+        host_of_instance = {}
+        if located:
+            members = frozenset(located)
+            for host in hosts.values():
+                for uuid in host.instances.keys() & members:
+                    host_of_instance[uuid] = host
         return HostSnapshot(
-            found,
+            selected,
             total=len(hosts),
             aggregates_settled=self.aggregates_settled,
-            located=on,
+            located=host_of_instance,
             everywhere=hosts,
         )
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
-        """All hosts, by compute node UUID, perhaps with their instances and the images
-        of these.
+        """All hosts by compute node UUID.
 
-        :raises DatabaseUnavailable: they cannot be read.
+        :param instances: read the instances on hosts.
+        :param images: read the image properties of instances.
+        :raises DatabaseUnavailable: a database does not answer.
         """
         return self.hosts
 
     def place(self, request: Request, selection: Selection) -> None:
-        """Put the current instance of a request on the host that was chosen for it."""
+        """Put the current instance of a request on its chosen host."""
         with self._lock:
             if host := self.hosts.get(selection.compute_node_uuid):
                 self.hosts[host.uuid] = self._with_instance(host, request, selection)
@@ -121,9 +133,12 @@ class MemoryHosts:
 
 
 class HostCache(MemoryHosts):
-    """Hosts of another port, read when they are first needed, at each :meth:`refresh`,
-    and when a request needs more of them than was read. What was placed is gone after
-    that."""
+    """Keeps the hosts of another port.
+
+    Hosts are read at the first request, at each :meth:`refresh`, and when a request
+    needs instances or images for the first time. Instances that were placed before a
+    read are in the hosts only if the other port has them.
+    """
 
     def __init__(self, source: Hosts, settings: Settings, basis: Basis = FRESH) -> None:
         """Begin without hosts.
@@ -133,19 +148,23 @@ class HostCache(MemoryHosts):
         super().__init__((), settings)
         self._source = source
         self._basis = basis
+        # Whether instances, and their images, were read; None before the first read.
         self._detail: tuple[bool, bool] | None = None
 
     def refresh(
         self, instances: bool = False, images: bool = False
     ) -> Mapping[str, Host]:
-        """Read all hosts, with their instances and images if these are or were needed.
+        """Read all hosts, with instances and images if a request needs, or needed,
+        them.
 
-        :raises DatabaseUnavailable: they cannot be read; they stay as they were.
+        :raises DatabaseUnavailable: a database does not answer. The hosts stay as they
+            were.
         """
         before = self._detail or (False, False)
         detail = (before[0] or instances, before[1] or images)
         needs = Needs(instances=detail[0], images=detail[1])
         snapshot = self._source.read(None, ANY_HOST, needs, self._basis)
+
         hosts = dict(snapshot.hosts)
         self.hosts = hosts
         self._detail = detail
@@ -168,31 +187,37 @@ class HostCache(MemoryHosts):
 
 @dataclass(slots=True)
 class FreeResources:
-    """The amount of each resource class that each provider has left. ``changes`` lists
-    the providers that something was taken from or given back to, in order."""
+    """The unused capacity of providers.
+
+    :ivar by_provider: amounts by provider UUID and resource class.
+    :ivar changes: the providers of all allocations and releases, in order.
+    """
 
     by_provider: dict[str, dict[str, int]] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
 
     def lacking(self, amounts: Amounts) -> frozenset[str]:
-        """The resource classes of which some provider has too little left."""
-        return frozenset(
-            name
-            for provider, resources in amounts.items()
-            for name, amount in resources.items()
-            if amount > self.by_provider.get(provider, {}).get(name, 0)
-        )
+        """The resource classes of which a provider has too little left."""
+        lacking = set()
+        for provider, resources in amounts.items():
+            free = self.by_provider.get(provider, {})
+            for name, amount in resources.items():
+                if amount > free.get(name, 0):
+                    lacking.add(name)
+        return frozenset(lacking)
 
     def take(self, amounts: Sequence[Amounts]) -> bool:
-        """Allocate to several instances, or to none of them if that is too much."""
-        together: dict[str, Counter[str]] = defaultdict(Counter)
-        for of_instance in amounts:
-            for provider, resources in of_instance.items():
-                together[provider].update(resources)
-        if self.lacking(together):
+        """Allocate amounts to several instances. False if a provider has too little
+        left; then nothing is allocated."""
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
+        for instance_amounts in amounts:
+            for provider, resources in instance_amounts.items():
+                sums[provider].update(resources)
+        if self.lacking(sums):
             return False
-        for of_instance in amounts:
-            self._change(of_instance, -1)
+
+        for instance_amounts in amounts:
+            self._change(instance_amounts, -1)
         return True
 
     def release(self, amounts: Amounts) -> None:
@@ -208,23 +233,21 @@ class FreeResources:
 
 
 def flavor_resources(flavor: Flavor) -> Mapping[str, int]:
-    """VCPU, MEMORY_MB and DISK_GB of a flavor without extra specs whose disks are
-    local."""
+    """VCPU, MEMORY_MB and DISK_GB of a flavor with local disks. Extra specs do not
+    count."""
     return {name: amount for name, amount in flavor_sizes(flavor).items() if amount}
 
 
-class MemoryPlacement:
-    """Implements :class:`novasched.scheduler.ports.Placement`: one candidate for each
-    provider that has enough left.
+def _flavor_resources_of(request: Request) -> Mapping[str, int]:
+    return flavor_resources(request.flavor)
 
-    :param free: provider UUID to resource class to amount; None for no limits at all.
-    :param source: asked for the candidates, in place of those that follow from
-        ``free``.
-    :param resources: the amounts that an instance of a request takes from its provider;
-        those of its flavor by default.
-    :param stale: providers that are offered though they are full, as when another
-        scheduler was faster.
-    :ivar allocations: the amounts that each instance has, by its UUID.
+
+class MemoryPlacement:
+    """Implements :class:`novasched.scheduler.ports.Placement`. It offers one candidate
+    for each provider with enough capacity left.
+
+    :ivar free: the unused capacity.
+    :ivar allocations: the amounts of instances, by instance UUID.
     """
 
     def __init__(
@@ -234,23 +257,29 @@ class MemoryPlacement:
         resources: Callable[[Request], Mapping[str, int]] | None = None,
         stale: Collection[str] = (),
     ) -> None:
-        self.free = FreeResources(
-            {rp: dict(amounts) for rp, amounts in (free or {}).items()}
-        )
+        """:param free: the unused capacity of providers; None for no limit.
+        :param source: gives the candidates in place of ``free``.
+        :param resources: returns the amounts that an instance takes from its provider;
+            the amounts of its flavor by default.
+        :param stale: full providers that are offered nevertheless, as after another
+            scheduler was faster.
+        """
+        self.free = FreeResources()
         self.allocations: dict[str, Amounts] = {}
         self._is_limited = free is not None
         self._source = source
-        self._resources = resources or (
-            lambda request: flavor_resources(request.flavor)
-        )
+        self._resources = resources or _flavor_resources_of
         self._stale = stale
+        for provider, amounts in (free or {}).items():
+            self.free.by_provider[provider] = dict(amounts)
 
     def announce_arrival(self, moment: float) -> None:
-        """No request waits for another."""
+        """Do nothing: no request waits for another one."""
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         if self._source is not None:
             return self._source.candidates(request, basis)
+
         resources = self._resources(request)
         candidates = []
         for provider in self.free.by_provider:
@@ -270,11 +299,10 @@ class MemoryPlacement:
     def claim_together(
         self, wanted: Sequence[tuple[Request, Candidate]], basis: Basis = FRESH
     ) -> Sequence[str] | None:
-        """A claim is the instance's UUID."""
-        amounts = {
-            str(request.instance_uuid): candidate.resources()
-            for request, candidate in wanted
-        }
+        """Claims are instance UUIDs."""
+        amounts = {}
+        for request, candidate in wanted:
+            amounts[str(request.instance_uuid)] = candidate.resources()
         if self._is_limited and not self.free.take([*amounts.values()]):
             return None
         self.allocations |= amounts
@@ -287,7 +315,7 @@ class MemoryPlacement:
 
 
 def candidate_of(provider: str, resources: Mapping[str, int]) -> Candidate:
-    """An allocation candidate with these amounts of one provider."""
+    """Make a candidate with amounts of a single provider."""
     return Candidate(
         {provider: msgspec.Raw(json.dumps({'resources': resources}).encode())},
         msgspec.Raw(json.dumps({'': [provider]}).encode()),
