@@ -85,7 +85,9 @@ class Claims:
         """
         _check_limit(claims)
         tasks = self.cleanup.take([claim.uuid for claim in claims])
-        order = Order(_with_earlier(claims, tasks))
+        if tasks:
+            claims = _with_earlier(claims, tasks)
+        order = Order(claims)
         made = None
         try:
             if len(claims) == 1 and claims[0].moves:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a plain boot through the product, counted by running it with ports in
-memory, stays short enough to be read in one sitting."""
+"""The path of a plain boot through the product stays short enough to be read in one
+sitting. It is counted with ports in memory, and with the client of Placement over a
+stub adapter."""
 
 import sys
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -12,19 +14,23 @@ from typing import Any
 
 import novasched
 from novasched.conf.settings import Settings
+from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.ports import Placement
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, sources
+from tests.lab.stub_adapter import StubAdapter, a_response, an_answer
 
 ROOT = f'{Path(novasched.__file__).parent}/'
 OUTSIDE = ('conf/logs.py', 'conf/redaction.py', 'scheduler/memory.py')
-"""Not counted: handlers of the log, and what stands for Placement and the databases."""
+"""Modules that do not count: handlers of the log, and stand-ins for Placement and the
+databases."""
 COMPREHENSIONS = ('<listcomp>', '<setcomp>', '<dictcomp>', '<genexpr>')
-"""Not counted: functions for Python, never for a reader."""
+"""Functions for Python, and never for a reader."""
 SETTINGS = Settings(
     enabled_filters=(
         'AvailabilityZoneFilter',
@@ -37,15 +43,26 @@ SETTINGS = Settings(
     ),
     weight_classes=('RAMWeigher', 'CPUWeigher', 'DiskWeigher'),
 )
-MAX_MODULES = 28
-MAX_FUNCTIONS = 110
-MAX_DEPTH = 11
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The greatest numbers of modules and functions that are entered, and of frames on
+    a stack."""
+
+    modules: int
+    functions: int
+    depth: int
+
+
+IN_MEMORY = Bounds(modules=29, functions=113, depth=12)
+WITH_CLIENT = Bounds(modules=43, functions=200, depth=17)
 
 
 @dataclass
 class BootPath:
-    """Functions that were entered, by module, and the deepest stack of the product's
-    frames."""
+    """The functions that were entered, by module, and the deepest stack of frames of
+    the product."""
 
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
     depth: int = 0
@@ -68,7 +85,7 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def depth_of(frame: FrameType | None) -> int:
-    """The number of the product's frames on a stack."""
+    """The number of frames of the product on a stack."""
     depth = 0
     while frame is not None:
         depth += is_ours(frame)
@@ -76,15 +93,28 @@ def depth_of(frame: FrameType | None) -> int:
     return depth
 
 
-def boot_path() -> BootPath:
+HOSTS = [a_host(f'host{number}') for number in range(4)]
+
+
+def a_client() -> PlacementClient:
+    """A client of a Placement that offers all hosts and allows all claims."""
+    amounts = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    offer = an_answer({host.uuid: amounts for host in HOSTS})
+    responses = {
+        'GET /allocation_candidates': [a_response(200, offer)],
+        'PUT /allocations': [a_response(204)],
+    }
+    return PlacementClient(SETTINGS, StubAdapter(responses))
+
+
+def boot_path(placement: Placement) -> BootPath:
     """Boot one instance on one of four hosts, with seven filters and three weighers."""
-    hosts = [a_host(f'host{number}') for number in range(4)]
     driver = FilterScheduler(
         Parts(
             SETTINGS,
             enabled_prefilters(SETTINGS, sources()),
-            CountingPlacement({host.uuid: 9 for host in hosts}),
-            MemoryHosts(hosts),
+            placement,
+            MemoryHosts(HOSTS),
             loading.filters(SETTINGS),
             loading.weighers(SETTINGS),
         )
@@ -100,12 +130,23 @@ def boot_path() -> BootPath:
     return path
 
 
-def test_a_plain_boot_enters_few_functions(unchecked_scopes):
-    """A test that fails prints which ones."""
-    path = boot_path()
+def check(path: BootPath, bounds: Bounds) -> None:
+    """Compare a path with its bounds. A test that fails prints the functions."""
     modules = {module for module, _ in path.functions}
     print(sorted(path.functions))
     print(len(modules), len(path.functions), path.depth)
-    assert len(modules) <= MAX_MODULES
-    assert len(path.functions) <= MAX_FUNCTIONS
-    assert path.depth <= MAX_DEPTH
+    assert len(modules) <= bounds.modules
+    assert len(path.functions) <= bounds.functions
+    assert path.depth <= bounds.depth
+
+
+def test_a_plain_boot_enters_few_functions(unchecked_scopes):
+    placement = CountingPlacement({host.uuid: 9 for host in HOSTS})
+    check(boot_path(placement), IN_MEMORY)
+
+
+def test_a_plain_boot_with_the_client(unchecked_scopes):
+    """The client of Placement counts from the query to the adapter, and back. Its
+    threads count as well."""
+    with closing(a_client()) as client:
+        check(boot_path(client), WITH_CLIENT)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of Placement over a stub adapter."""
+
+import json
+import logging
+from urllib.parse import parse_qs
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.placement.client import PlacementClient
+from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
+from tests.lab.builders import a_flavor, a_request, a_uuid
+from tests.lab.processes import wait_until
+from tests.lab.stub_adapter import StubAdapter, a_response, an_answer, an_error
+
+A = a_uuid('a')
+B = a_uuid('b')
+AMOUNTS = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+CANDIDATES = 'GET /allocation_candidates'
+ALLOCATIONS = 'GET /allocations'
+CLAIM = 'PUT /allocations'
+CLAIMS = 'POST /allocations'
+BOTH = a_response(200, an_answer({A: AMOUNTS, B: AMOUNTS}, ['HW_CPU_X86_AVX']))
+PINNED = a_response(200, an_answer({A: {'PCPU': 1}}))
+FLOATING = a_response(200, an_answer({A: {'VCPU': 1}, B: {'VCPU': 1}}))
+DONE = a_response(204)
+FULL = an_error(409, 'Unable to allocate')
+
+
+@pytest.fixture
+def client_of():
+    """Makes clients over responses, and ends their threads."""
+    clients = []
+
+    def _client_of(responses, **settings):
+        client = PlacementClient(Settings(**settings), StubAdapter(responses))
+        clients.append(client)
+        return client
+
+    yield _client_of
+    for client in clients:
+        client.close()
+
+
+def http_of(client):
+    return client._api.http
+
+
+@pytest.mark.parametrize(
+    ('request_', 'responses', 'resources', 'offer'),
+    [
+        pytest.param(
+            a_request(),
+            [BOTH],
+            ['DISK_GB:1,MEMORY_MB:512,VCPU:1'],
+            {A: [AMOUNTS], B: [AMOUNTS]},
+            id='plain',
+        ),
+        pytest.param(
+            a_request(flavor=a_flavor({'hw:cpu_policy': 'dedicated'})),
+            [PINNED, FLOATING],
+            ['DISK_GB:1,MEMORY_MB:512,PCPU:1', 'DISK_GB:1,MEMORY_MB:512,VCPU:1'],
+            {A: [{'PCPU': 1}, {'VCPU': 1}], B: [{'VCPU': 1}]},
+            id='with a fallback',
+        ),
+        pytest.param(
+            a_request(),
+            [an_error(400, 'No such trait')],
+            ['DISK_GB:1,MEMORY_MB:512,VCPU:1'],
+            {},
+            id='Placement refuses the query',
+        ),
+    ],
+)
+def test_candidates(client_of, request_, responses, resources, offer):
+    """The queries of a request, and the candidates of their answers behind each
+    other."""
+    client = client_of({CANDIDATES: responses})
+    candidates = client.candidates(request_)
+    queries = [path.partition('?')[2] for path in http_of(client).requests]
+    assert [parse_qs(query)['resources'] for query in queries] == [
+        [each] for each in resources
+    ]
+    amounts = {}
+    for uuid in candidates:
+        amounts[uuid] = [candidate.resources()[uuid] for candidate in candidates[uuid]]
+    assert amounts == offer
+    assert candidates.count == sum(map(len, offer.values()))
+    assert not candidates.is_remembered
+
+
+def test_what_is_known_of_providers(client_of):
+    candidates = client_of({CANDIDATES: [BOTH]}).candidates(a_request())
+    assert candidates.traits(A) == ['HW_CPU_X86_AVX']
+    assert candidates.capacity_left(A) == {
+        name: 9 * amount for name, amount in AMOUNTS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ('response', 'text'),
+    [
+        (a_response(500), 'Placement answers 500'),
+        (a_response(404, b'', 'Not Found'), 'Failed to retrieve allocation candidates'),
+        (a_response(200, b'<html>'), 'sent no allocation candidates'),
+        (a_response(200, {'allocation_requests': 1}), 'sent no allocation candidates'),
+    ],
+)
+def test_no_candidates(client_of, response, text):
+    with pytest.raises(PlacementUnavailable, match=text):
+        client_of({CANDIDATES: [response]}).candidates(a_request())
+
+
+def test_a_refused_query_is_logged(client_of, caplog):
+    client = client_of({CANDIDATES: [an_error(400, 'No such trait')]})
+    client.candidates(a_request())
+    [line] = [x for x in caplog.records if x.levelno == logging.WARNING]
+    assert 'No such trait' in line.getMessage()
+
+
+@pytest.mark.parametrize(
+    ('response', 'aggregates'),
+    [
+        (a_response(200, {'aggregates': ['x', 'y']}), {'x', 'y'}),
+        (a_response(404), set()),
+    ],
+)
+def test_aggregates(client_of, response, aggregates):
+    client = client_of({f'GET /resource_providers/{A}/aggregates': [response]})
+    assert client.aggregates(A) == aggregates
+
+
+def test_allocations(client_of):
+    body = {'allocations': {A: {'resources': AMOUNTS}}, 'consumer_generation': 1}
+    client = client_of({ALLOCATIONS: [a_response(200, body)]})
+    assert client.allocations('x') == {A: AMOUNTS}
+    assert http_of(client).requests == ['GET /allocations/x']
+
+
+@pytest.mark.parametrize(
+    ('response', 'error'),
+    [
+        (a_response(200), None),
+        (a_response(401), PlacementUnauthorized),
+        (a_response(503), PlacementUnavailable),
+    ],
+)
+def test_check(client_of, response, error):
+    """The start of the service sends a single request."""
+    client = client_of({'GET /resource_providers': [response]})
+    if error is None:
+        client.check()
+    else:
+        with pytest.raises(error):
+            client.check()
+    assert len(http_of(client).requests) == 1
+    assert (client.trouble is not None) == (error is not None)
+    assert not client.circuit_open
+
+
+def boot(name):
+    uuid = a_uuid(name)
+    return a_request(instance_uuid=uuid, instance_uuids=(uuid,))
+
+
+@pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
+def test_claim(client_of, response, is_made):
+    """One PUT, with Placement's own texts."""
+    client = client_of({CANDIDATES: [BOTH], CLAIM: [response]})
+    request = boot('one')
+    [candidate] = client.candidates(request)[A]
+    assert (client.claim(request, candidate) is not None) == is_made
+    assert http_of(client).requests[1:] == [f'{CLAIM}/{request.instance_uuid}']
+    body = json.loads(http_of(client).options[-1]['data'])
+    assert body == {
+        'allocations': {A: {'resources': AMOUNTS}},
+        'mappings': {'': [A]},
+        'consumer_generation': None,
+        'project_id': request.project_id,
+        'user_id': request.user_id,
+    }
+
+
+@pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
+def test_claim_together(client_of, response, is_made):
+    """One POST for the instances of a request."""
+    client = client_of({CANDIDATES: [BOTH], CLAIMS: [response]})
+    offer = client.candidates(boot('one'))
+    wanted = [(boot('one'), offer[A][0]), (boot('two'), offer[B][0])]
+    claims = client.claim_together(wanted)
+    assert (claims is not None) == is_made
+    assert http_of(client).requests[1:] == [CLAIMS]
+    body = json.loads(http_of(client).options[-1]['data'])
+    assert [*body] == [a_uuid('one'), a_uuid('two')]
+
+
+def test_delete_allocations(client_of):
+    """The allocations are read, and replaced by none in the same generation."""
+    held = {'allocations': {A: {'resources': AMOUNTS}}, 'consumer_generation': 1}
+    client = client_of(
+        {CANDIDATES: [BOTH], CLAIM: [DONE], ALLOCATIONS: [a_response(200, held)]}
+    )
+    request = boot('one')
+    claim = client.claim(request, client.candidates(request)[A][0])
+    client.delete_allocations(claim)
+    path = f'/allocations/{request.instance_uuid}'
+    assert http_of(client).requests[-2:] == [f'GET {path}', f'PUT {path}']
+    body = json.loads(http_of(client).options[-1]['data'])
+    assert (body['allocations'], body['consumer_generation']) == ({}, 1)
+    assert client.pending_deletions == 0
+
+
+def test_remembered_candidates(client_of):
+    """After an answer about all hosts, requests are served from memory. A host on which
+    Placement has refused a claim is not offered any more."""
+    client = client_of(
+        {CANDIDATES: [BOTH], CLAIM: [FULL], CLAIMS: [FULL]}, candidates_max_age=3600.0
+    )
+    assert client.remembered_age is None
+    request = a_request(from_memory=True)
+    wait_until(
+        lambda: client.candidates(request).is_remembered, 10, 'answer about all hosts'
+    )
+    number = len(http_of(client).requests)
+    offer = client.candidates(request)
+    assert [*offer] == [A, B]
+    assert len(http_of(client).requests) == number
+    assert 0 <= client.remembered_age <= 10
+
+    assert client.claim(boot('one'), offer[A][0]) is None
+    assert [*client.candidates(request)] == [B]
+    wanted = [(boot('one'), offer[B][0]), (boot('two'), offer[B][0])]
+    assert client.claim_together(wanted) is None
+    assert not client.candidates(request).is_remembered
