@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and the allocations that they result in, as values and as the bodies of
-requests.
+"""Claims and their allocations, as values and as the bodies of requests.
 
 ``PUT /allocations/{consumer_uuid}`` and ``POST /allocations`` at microversion 1.36 in
 the Placement API reference have the format.
@@ -48,12 +47,12 @@ class Claim:
 
     :ivar before: the allocations of the instance before the claim; None for an instance
         without allocations.
-    :ivar generation: the consumer generation after the claim. Each change adds one.
+    :ivar generation: the consumer generation after the claim. A change adds 1.
     :ivar moves: the instance was in a cell before the request.
     :ivar outcome_unknown: Placement has not answered. It may have made the claim, or
         may yet make it, and equal allocations may belong to another request.
-    :ivar earlier: claims for the same instance that were given up, and that Placement
-        may make even now.
+    :ivar earlier: abandoned claims for the same instance, which Placement may make even
+        now.
     :ivar until: when the claim may begin at the latest (monotonic seconds).
     :ivar retry_until: until when the claim is repeated while Placement is unavailable
         (monotonic seconds).
@@ -94,8 +93,8 @@ class Claim:
         return max(0.0, self.retry_until - time.monotonic())
 
     def beside(self, held: ConsumerAllocations) -> 'Claim':
-        """The claim for an instance that has allocations, and keeps them. Allocations
-        that result from an earlier claim are replaced."""
+        """The claim for an instance with allocations. The allocations are kept, unless
+        an earlier claim has made them: then they are replaced."""
         before = held.resources
         for claim in self.earlier:
             if claim.equals(held):
@@ -112,23 +111,22 @@ class Claim:
         return {**self.candidate.resources(), **(self.before or {})}
 
     def equals(self, held: ConsumerAllocations) -> bool:
-        """True if an instance has the amounts that the claim results in, by any
+        """True if an instance has the amounts of a successful claim, by whichever
         request."""
         return held.resources == self.wanted()
 
     def added(self) -> Resources:
-        """Amounts that the claim adds to the allocations of the instance."""
+        """Amounts on the providers without earlier allocations of the instance."""
         before = self.before or {}
         amounts = self.candidate.resources()
         return {rp: amounts[rp] for rp in amounts if rp not in before}
 
     def is_part_of(self, held: ConsumerAllocations) -> bool:
-        """True if an instance has the amounts of this claim, but its other allocations
-        have changed.
+        """True if an instance has the amounts of this claim beside changed allocations.
 
-        Either another scheduler has claimed on other providers and kept the allocations
-        that it found; or allocations from before the claim are gone, as after the
-        source of an evacuation has returned.
+        Either another scheduler has claimed on further providers and kept existing
+        allocations; or allocations from before the claim are gone, as after the source
+        of an evacuation has returned.
         """
         added = self.added()
         is_part = bool(added) and added.items() <= held.resources.items()
@@ -147,6 +145,7 @@ class Claim:
                 'consumer_generation': None,
                 **self.owner,
             }
+
         return {
             'allocations': {**self.candidate.allocations, **_plain(self.before)},
             'consumer_generation': self.generation - 1,

@@ -250,6 +250,7 @@ class PlacementApi:
                     maybe_done,
                 )
                 failure = self._judged(answer, began)
+
                 if failure is None:
                     if (
                         once
@@ -287,6 +288,7 @@ class PlacementApi:
         """
         if failure.retry is None:
             return None
+
         retries, delay = failure.retry
         if retries is None:
             is_over = time.monotonic() >= until
@@ -294,6 +296,7 @@ class PlacementApi:
             is_over = earlier >= retries
         if is_over:
             return None
+
         if delay is None:
             return _backoff(self._pause, earlier)
         return delay
@@ -307,13 +310,16 @@ class PlacementApi:
         cause = error.__context__  # the error of requests
         if isinstance(error, (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin)):
             return self._unauthorized(why)
+
         if isinstance(error, ks_exc.ConnectTimeout):
             self.breaker.failed(why, began)
             return _Failure(
                 why, maybe_done=not isinstance(cause, requests.ConnectTimeout)
             )
+
         if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:  # keystone's
             return self._transient_status(why, maybe_done=False)
+
         if isinstance(
             cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
         ):
@@ -322,6 +328,7 @@ class PlacementApi:
             reason = getattr(next(iter(cause.args), None), 'reason', None)
             never_connected = isinstance(reason, urllib3.exceptions.NewConnectionError)
             return _Failure(why, maybe_done=not never_connected, retry=retry)
+
         return _Failure(why, maybe_done=True)
 
     def _judged(self, answer: Response, began: float) -> _Failure | None:

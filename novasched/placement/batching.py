@@ -33,13 +33,13 @@ WINDOW_S = 0.06
 
 
 class BatchWindow:
-    """Waits for requests that are about to ask the same query.
+    """Waits for requests about to ask the same query.
 
     Requests of a burst come within milliseconds. Without the window, the first request
-    would ask alone, and the requests behind it would wait for its answer before they
-    ask. A request that is alone does not wait, and no request waits for a late one.
+    would ask alone, and the next requests would wait for the answer before asking. A
+    single request does not wait, and no request waits for a late request.
 
-    Moments are monotonic seconds. Each request is known by the moment of its arrival.
+    The moment of the arrival identifies a request (monotonic seconds).
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class BatchWindow:
         self._changed = threading.Condition()
 
     def expect(self, moment: float) -> None:
-        """Announce that a request will ask soon."""
+        """Announce a request."""
         with self._changed:
             self._forget_late()
             self._expected.add(moment)
 
     def arrived(self, moment: float) -> None:
-        """Note that a request asks now, or does not need to ask."""
+        """Note the arrival of a request, or that the request does not need to ask."""
         with self._changed:
             self._expected.discard(moment)
             self._changed.notify_all()
@@ -83,14 +83,14 @@ class BatchWindow:
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """The claims of a request: all are made, or none is.
+    """The claims of a request, all or nothing.
 
-    :ivar lost: the error of a batch without an answer that the claims were in; None for
-        new claims. Such an order is written alone.
+    :ivar lost: after a batch without an answer, the error; None for new claims. An
+        order with an error is written alone.
     :ivar until: the order does not begin after this moment (monotonic seconds).
-    :ivar others: set once the order is in a batch: the other orders of the batch, for
-        the thread that writes the batch; None for the other threads.
-    :ivar outcome: the claims as they were made; None if Placement refuses them.
+    :ivar others: set once the order is in a batch. The thread of the first order gets
+        the rest of the batch; the threads of the rest get None.
+    :ivar outcome: the claims after Placement has made all; None after a refusal.
     """
 
     claims: Sequence[Claim]
@@ -114,15 +114,14 @@ class Order:
 
 
 class Batches:
-    """Orders that wait for a batch, first come, first served. The thread of the first
-    order writes the batch, so that no thread writes batches without its own order.
+    """A queue of orders, first come, first served. The thread of the first order writes
+    the batch, so that no thread works for others alone.
 
-    The time of the latest POSTs limits the number of consumers of a batch to
+    The time of the latest POSTs limits the number of consumers of a batch, see
     :data:`POST_TARGET_S`. No two batches in flight write the same instance or resource
-    provider: such writers wait for seconds in Placement's database. A batch that is
-    stuck does not count. An order that conflicts with a batch in flight waits, and
-    later orders that conflict with the order wait behind it. So no order is overtaken
-    for ever.
+    provider: conflicting writers wait for seconds in Placement's database. A stuck
+    batch does not count. An order waits behind batches in flight and behind earlier
+    orders if it conflicts with one, so that no order is overtaken for ever.
     """
 
     def __init__(self) -> None:
@@ -135,7 +134,7 @@ class Batches:
 
     @contextmanager
     def measure(self, consumers: int) -> Iterator[None]:
-        """Measure a POST, unless it did not reach Placement."""
+        """Measure a POST that reached Placement."""
         began = time.monotonic()
         try:
             yield
@@ -180,7 +179,7 @@ class Batches:
                 return (order, *others)
 
     def begin(self) -> None:
-        """Hand the batches that may begin now to their threads."""
+        """Begin as many batches as possible, each in the thread of its first order."""
         with self._lock:
             while batch := self._next():
                 first, *others = batch
@@ -191,16 +190,15 @@ class Batches:
                 first.others.set_result(others)
 
     def end(self, batch: Sequence[Order]) -> None:
-        """Note that a batch is written, and begin the next ones."""
+        """Note the end of a batch, and begin the next batches."""
         with self._lock:
             del self._in_flight[batch[0]]
         self.begin()
 
     def _next(self) -> Sequence[Order]:
-        """The next batch if it may begin now; the caller holds the lock.
+        """The next batch to begin now; empty without one. The caller holds the lock.
 
-        A batch has each instance once. An order with a lost answer is alone in its
-        batch.
+        A batch has no instance twice. An order with a lost answer is alone in a batch.
         """
         stuck_since = time.monotonic() - STUCK_AFTER_S
         in_flight: list[Order] = []

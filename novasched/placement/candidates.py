@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers that rest on answers of Placement: the answer to the request itself, and
-remembered answers about all hosts."""
+"""Offers from answers of Placement: the answer to the request itself, and remembered
+answers about all hosts."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -26,14 +26,14 @@ _decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
 class AskedCandidates(CandidateIndex):
     """The candidates of answers to the request itself.
 
-    Few requests look at the provider summaries. The texts of the answers are decoded
-    when a request does, and the summary of each provider by itself.
+    Few requests look at provider summaries. The summary of a provider is decoded at the
+    first look.
     """
 
     def __init__(
         self, candidates: Iterable[Candidate], texts: Sequence[bytes] = ()
     ) -> None:
-        """:param texts: the answers of Placement that have the provider summaries."""
+        """:param texts: the answers of Placement, with the provider summaries."""
         super().__init__(candidates)
         self._texts = texts
         self._summaries: dict[str, msgspec.Raw] | None = None
@@ -42,6 +42,7 @@ class AskedCandidates(CandidateIndex):
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         if provider in self._capacity_left:
             return self._capacity_left[provider]
+
         try:
             resources = _decode_summary(self._summary(provider)).resources
         except (KeyError, ValueError, RecursionError):
@@ -65,13 +66,13 @@ class AskedCandidates(CandidateIndex):
 
 @dataclass(frozen=True, slots=True)
 class MatchedHosts:
-    """The hosts of a remembered answer that serve a flat query.
+    """The hosts of a remembered answer, matched with a flat query.
 
-    :ivar amounts: the amounts that the query takes from a host, by resource class.
+    :ivar amounts: the amounts of the query by resource class.
     :ivar uuids: the hosts of the answer, in Placement's order.
-    :ivar row_of: the index of each host in ``uuids``.
-    :ivar fits: for each host, True if it serves the query.
-    :ivar kinds: for each host, the index of its traits in ``traits``.
+    :ivar row_of: the row of a host: the index in ``uuids``.
+    :ivar fits: by row, True if the host serves the query.
+    :ivar kinds: by row, the index of the traits of the host in ``traits``.
     """
 
     amounts: Mapping[str, int]
@@ -82,22 +83,22 @@ class MatchedHosts:
     traits: Sequence[Collection[str]]
 
     def has(self, provider: object) -> bool:
-        """True if a provider is a host that serves the query."""
+        """True if a provider is a host and serves the query."""
         row = self.row_of.get(provider)  # type: ignore[call-overload]
         return row is not None and bool(self.fits[row])
 
 
 class RememberedCandidates(Candidates):
-    """Candidates from remembered answers. A candidate is made when a caller looks at
-    its host: most hosts of an answer are never looked at."""
+    """Candidates from remembered answers. A candidate is made at the first look at the
+    host: most hosts of an answer are never looked at."""
 
     is_remembered = True
 
     def __init__(
         self, matches: Sequence[MatchedHosts], asked_at: float, age: float
     ) -> None:
-        """:param matches: hosts that serve each query of the request. The hosts of the
-        fallback query stand behind the hosts of the first.
+        """:param matches: the hosts of an answer for each query of the request; the
+        fallback query is the last.
         """
         self.asked_at = asked_at
         self.age = age
@@ -111,7 +112,7 @@ class RememberedCandidates(Candidates):
 
     @property
     def unchecked_amounts(self) -> Mapping[str, int]:
-        """The amounts that all candidates of a host have in common."""
+        """The common amounts of all candidates of a host."""
         common = set(self._matches[0].amounts.items())
         for match in self._matches[1:]:
             common &= match.amounts.items()
@@ -141,6 +142,7 @@ class RememberedCandidates(Candidates):
     def __getitem__(self, provider: str) -> Sequence[Candidate]:
         if provider in self._narrowed:
             return self._narrowed[provider]
+
         mappings = msgspec.Raw(msgspec.json.encode({'': [provider]}))
         candidates = []
         for match, text in zip(self._matches, self._texts, strict=True):

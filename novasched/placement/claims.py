@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: allocations for instances, several requests in one POST, and their deletion.
 
-Claims that come while others are written form the next batch, which is one POST. A
-claim takes 40 ms alone, 22 ms in a POST of ten and 17 ms in a POST of fifty. At most
+Claims that come during a POST form the next batch, which is a single POST. A claim
+takes 40 ms alone, 22 ms in a POST of ten and 17 ms in a POST of fifty. At most
 two batches are in flight, without a common resource provider: writers that collide on a
 provider wait in Placement's database for a second and more.
 
-Requests do not suffer from each other. If Placement refuses a batch, the halves are
-tried separately, down to the single request. If the answer to a batch is lost, its
-requests go on alone. A request for very many instances takes several POSTs; after a
-failure, the claims of the other POSTs are deleted. Instances that move are few and have
-allocations already: claims for them are written separately, beside the batches.
+No request suffers from another request. After a refusal of a batch, the halves are
+tried separately, down to the single request. After a lost answer, the requests of the
+batch go on alone. A request for very many instances takes several POSTs; after a
+failure, all claims of the request are deleted. Instances that move are few and have
+allocations already: such claims are written separately, beside the batches.
 
-After a lost answer the allocations of the instances are read. If they equal the claim,
-the claim counts as made. If not, the claim counts as refused, and later allocations by
-the claim are deleted, unless another request may own them.
+After a lost answer the allocations of the instances are read. The claim counts as made
+if the allocations are equal. If not, the claim counts as refused, and later allocations
+by the claim are deleted, unless another request may own the allocations.
 """
 
 import logging
@@ -89,6 +89,7 @@ class Claims:
             claims = _with_earlier(claims, tasks)
         order = Order(claims)
         made = None
+
         try:
             if len(claims) == 1 and claims[0].moves:
                 made = self._write_alone(order.claims)
@@ -100,6 +101,7 @@ class Claims:
                         order = self._alone(order, error)
                         self._wait_for_placement(order)
                 made = order.outcome.result()
+
             if made:
                 made = self._safe_from_deletions(made)
         finally:
@@ -113,6 +115,7 @@ class Claims:
 
         if not made:
             return made
+
         # Placement may make an equal earlier claim after this one is deleted.
         repeatable = {task.claim.uuid for task in tasks if task.successor}
         result = []
@@ -132,6 +135,7 @@ class Claims:
         if claim.outcome_unknown:
             self.cleanup.add(claim)
             return
+
         try:
             held = self._held(claim)
             if claim.is_made(held):
@@ -170,8 +174,8 @@ class Claims:
             raise PlacementUnavailable(order.lost or '')
 
     def _write_batch(self, orders: Sequence[Order]) -> None:
-        """Write orders in one POST, or else the first half before the second half, and
-        set the outcome of each order."""
+        """Write orders in a single POST, or else the first half before the second half,
+        and set the outcome of all orders."""
         parts = [orders]
         try:
             while parts:
@@ -207,7 +211,7 @@ class Claims:
             self._batches.end(orders)
 
     def _write_together(self, orders: Sequence[Order]) -> bool:
-        """Write orders in one POST; False if Placement refuses it.
+        """Write orders in a single POST; False after a refusal.
 
         After a lost answer the error is the outcome of all orders, and the orders go on
         alone.
@@ -215,6 +219,7 @@ class Claims:
         claims: list[Claim] = []
         for order in orders:
             claims += order.claims
+
         try:
             with self._batches.measure(len(claims)):
                 answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
@@ -223,6 +228,7 @@ class Claims:
             for order in orders:
                 order.outcome.set_exception(error)
             return True
+
         if made is None:
             return False
 
@@ -232,10 +238,10 @@ class Claims:
         return True
 
     def _write_in_parts(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request in several POSTs, each as large as a batch.
+        """Make the claims of a request in several POSTs of the size of a batch.
 
-        If Placement refuses one POST, the claims of the other POSTs are deleted, and
-        the result is None. After an error the claims are deleted as well.
+        After a refusal, the claims of earlier POSTs are deleted, and the result is
+        None. After an error the claims are deleted as well.
 
         :raises PlacementUnavailable: Placement does not answer, or answers too slowly.
         """
@@ -259,8 +265,8 @@ class Claims:
         return made
 
     def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request, even if the answer gets lost; None if
-        Placement refuses the claims.
+        """Make the claims of a request, even if the answer gets lost; None after a
+        refusal.
 
         An instance keeps its allocations. For an instance that moves, the allocations
         are read before the claim, as in nova's ``claim_resources``: an evacuated
@@ -305,6 +311,7 @@ class Claims:
         claims = [replace(claim, outcome_unknown=True) for claim in claims]
         uuids = [claim.uuid for claim in claims]
         made = None
+
         try:
             made = self._made_before(claims)
         except PlacementUnavailable as second_error:
@@ -314,6 +321,7 @@ class Claims:
                 uuids,
                 second_error,
             )
+
         if not made:
             for claim in claims:
                 self.cleanup.add(claim)
@@ -340,6 +348,7 @@ class Claims:
         """
         self._deleter.forget_old_losses()
         safe = []
+
         try:
             for claim in claims:
                 if claim.uuid in self._deleter.lost:
@@ -362,6 +371,7 @@ class Claims:
             raise PlacementUnavailable(
                 f'the claim for {claim.uuid} was undone by a late request'
             )
+
         body = {**claim.body(), 'consumer_generation': held.generation}
         path = f'/allocations/{claim.uuid}'
         answer = self.api.send('PUT', path, claim.trace_id, body, once=True)
@@ -413,7 +423,7 @@ def _check_limit(claims: Sequence[Claim]) -> None:
 
 
 def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:
-    """The claims if Placement has made them; None if it refuses them.
+    """The claims after a success; None after a refusal.
 
     400 and 409 are refusals of the candidate; 400 may come from a mistake in the
     flavor. After another status, claims of all candidates fail alike.
@@ -432,6 +442,7 @@ def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None
         raise OutcomeUnknown(text)
     if status not in (400, 409):
         raise PlacementUnavailable(text)
+
     level = logging.DEBUG
     if status == 400 and len(claims) == 1:
         level = logging.WARNING

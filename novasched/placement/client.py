@@ -92,6 +92,7 @@ class PlacementClient:
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
+
         self._remembered = RememberedAnswers(
             settings.candidates_max_age,
             functools.partial(self._answer, trace_id=None),
@@ -207,6 +208,7 @@ class PlacementClient:
                     get, gather=self._window.wait, stuck_after=STUCK_AFTER_S
                 )
                 self._queries[built.string] = flight
+
         try:
             return flight.at_least(basis.began)
         finally:
@@ -227,6 +229,7 @@ class PlacementClient:
         # long as it may wait.
         path = f'/allocation_candidates?{built.string}'
         answer = self._api.send('GET', path, trace_id, retry_s=0)
+
         if answer.status_code == 400:
             # An extra spec may name a resource class or a trait that Placement does
             # not know.
@@ -234,6 +237,7 @@ class PlacementClient:
                 'Placement refuses the query %s: %s', built.string, answer.detail
             )
             return NO_CANDIDATES
+
         if answer.status_code != 200:
             raise PlacementUnavailable(
                 'Failed to retrieve allocation candidates from placement API for '

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The query string of a request for GET /allocation_candidates (microversion 1.36), and
-its single constraints.
+single constraints.
 
-Parameters are sorted, so that equal requests have equal query strings.
+Parameters are sorted: equal requests have equal query strings.
 """
 
 import re
@@ -28,10 +28,10 @@ NO_GROUP_POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class FlatQuery:
-    """A query for resources that a host gives by itself, in two parts.
+    """A query for resources of the host itself, in two parts.
 
-    :ivar base: the query string for all hosts of the aggregates, with amounts of one
-        and without traits. Remembered answers are answers to base queries.
+    :ivar base: the query string for all hosts of the aggregates, with amounts of 1 and
+        without traits. Remembered answers are answers to base queries.
     :ivar amounts: amounts by resource class, to be compared with such an answer.
     :ivar required: required traits.
     :ivar forbidden: forbidden traits.
@@ -48,8 +48,8 @@ class Query:
     """A query for allocation candidates.
 
     :ivar warnings: for the operator.
-    :ivar flat: the same query in two parts; None if it needs nested providers, several
-        groups, or all candidates.
+    :ivar flat: the same query in two parts; None for a query with several groups, a
+        tree of providers, or no limit.
     """
 
     string: str
@@ -62,10 +62,10 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
 
     :param pinned: count pinned CPUs as PCPU. The fallback query counts them as VCPU,
         for hosts that report no PCPU (``vcpu_pin_set``).
-    :raises BadRequest: a request group of a port or an accelerator is empty, or its
-        name is taken.
-    :raises NoValidHost: flavor and image contradict each other, or ask for a resource
-        that does not exist.
+    :raises BadRequest: a request group of a port or an accelerator is empty, or has the
+        name of another group.
+    :raises NoValidHost: the flavor contradicts the image, or asks for an unknown
+        resource.
     """
     groups = request.request_groups(pinned)
     flavor_groups = request.requirements.flavor_groups
@@ -91,12 +91,12 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
 
 
 def _numbered(groups: Mapping[str, RequestGroup]) -> list[RequestGroup]:
-    """The groups with a suffix that ask for something."""
+    """The groups with a suffix, without empty groups."""
     return [group for suffix, group in groups.items() if suffix and not group.is_empty]
 
 
 def _flat(request: Request, groups: Mapping[str, RequestGroup]) -> FlatQuery | None:
-    """The query in two parts; None if that is not possible."""
+    """The query in two parts; None if impossible."""
     unsuffixed = groups['']
     amounts = _amounts(unsuffixed)
     if request.unlimited or request.same_subtree or unsuffixed.in_tree:
@@ -161,6 +161,7 @@ def _encode(
         parameters.append(('root_required', root_traits))
     for suffixes in request.same_subtree:
         parameters.append(('same_subtree', ','.join(sorted(suffixes))))
+
     for suffix, group in groups.items():
         parameters += _group_parameters(suffix, group)
     return urlencode(sorted(parameters))
@@ -172,9 +173,11 @@ def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[tuple[str, s
 
     amounts = [f'{name}:{amount}' for name, amount in _amounts(group).items()]
     yield f'resources{suffix}', ','.join(sorted(amounts))
+
     traits = _traits(group.required_traits, group.forbidden_traits)
     if traits:
         yield f'required{suffix}', traits
+
     for aggregates in group.aggregates:
         yield f'member_of{suffix}', f'in:{",".join(sorted(aggregates))}'
     if group.forbidden_aggregates:
@@ -192,15 +195,15 @@ def _traits(required: AbstractSet[str], forbidden: AbstractSet[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A part of a query, about which Placement can be asked separately.
+    """A part of a query, for a separate question to Placement.
 
-    GET /resource_providers has the providers that meet the constraint. For a forbidden
-    trait or aggregate it has the providers that violate the constraint.
+    The answer of GET /resource_providers has the providers that meet the constraint;
+    for a forbidden trait or aggregate, the providers that violate the constraint.
 
     :ivar kind: ``host``, ``aggregates``, ``trait`` or ``resource``.
     :ivar value: the value in the query, without a leading ``!``.
-    :ivar of_root: True if the compute node itself must meet the constraint, and not any
-        provider of its tree.
+    :ivar of_root: True if the compute node itself must meet the constraint. Otherwise a
+        nested provider suffices.
     :ivar group: the suffix of the request group.
     """
 

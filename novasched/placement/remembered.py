@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembered answers: answers of Placement about all hosts, which serve requests for
-some seconds.
+"""Remembered answers: answers of Placement about all hosts serve requests for seconds.
 
-Most requests ask for resources that a host gives by itself
+Most requests ask for resources of the host itself
 (:class:`novasched.placement.query.FlatQuery`). The answer to a single base query serves
-all of these requests: it has the unused capacity and the traits of each host. Amounts
-and traits are compared in memory.
+all such requests. The answer has the unused capacity and the traits of all hosts;
+amounts and traits are compared in memory.
 
-A remembered answer can accept a request and never refuses one. If it offers no host, or
-if Placement refuses the claim, the driver asks Placement the query of the request.
+A remembered answer can accept a request and never refuses a request. Without a fitting
+host, or after a refused claim, the driver asks Placement the query of the request.
 
-Answers are refreshed in the background, one at a time, and only while requests come.
-The first request after a pause asks Placement for itself. The second request starts a
-refresh and waits for it.
+A thread refreshes answers in the background, and only while requests come. The first
+request after a pause asks Placement for itself. The second request starts a refresh and
+waits for the answer.
 """
 
 import logging
@@ -93,14 +92,15 @@ class RememberedAnswer:
         self.asked_at = asked_at
         self.uuids = uuids
         self.row_of = {uuid: row for row, uuid in enumerate(uuids)}
+
         if not len(self.row_of) == len(uuids) == len(answer.allocation_requests):
             raise ValueError('hosts share providers, or offer several')
         if any(summaries[uuid].root_provider_uuid != uuid for uuid in uuids):
             raise ValueError('hosts offer what nested providers have')
 
         hosts = [summaries[uuid] for uuid in uuids]
-        names = hosts[0].resources if hosts else ()
         self._answered = {}
+        names = hosts[0].resources.keys() if hosts else ()
         for name in names:
             if all(name in host.resources for host in hosts):
                 capacity = [host.resources[name].capacity_left for host in hosts]
@@ -124,25 +124,26 @@ class RememberedAnswer:
 
     def subtract(self, taken: Taken) -> None:
         """Subtract the amounts of claims that Placement had not counted. The caller
-        holds a lock."""
+        holds the lock of :class:`RememberedAnswers`."""
         self._change, is_all, amounts = taken(self.asked_at, self._change)
         if is_all:
-            self._left = {
-                name: column.copy() for name, column in self._answered.items()
-            }
+            self._left = {}
+            for name, column in self._answered.items():
+                self._left[name] = column.copy()
+
         for uuid in amounts.keys() & self.row_of.keys():
             row = self.row_of[uuid]
             for name in amounts[uuid].keys() & self._left.keys():
                 self._left[name][row] -= amounts[uuid][name]
 
     def refuse(self, providers: Sequence[str]) -> None:
-        """Match hosts no more on which Placement has refused a claim."""
+        """Exclude the hosts of a refused claim."""
         rows = [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
         self._refused[rows] = True
 
     def match(self, query: FlatQuery) -> MatchedHosts | None:
-        """Find the hosts that serve a query. None if the answer does not tell: it lacks
-        a resource class, or Placement may not know a forbidden trait."""
+        """Find the hosts for a query. None if the answer lacks a resource class, or if
+        Placement may not know a forbidden trait."""
         unknown_traits = query.forbidden - self._known_traits
         if any(name.startswith(CUSTOM) for name in unknown_traits):
             return None
@@ -189,7 +190,7 @@ class _BaseQuery:
 
 
 class _BaseQueries:
-    """The base queries that requests needed last, without lock or clock.
+    """The latest base queries of requests, without lock or clock.
 
     :ivar max_age: the option ``[novasched] candidates_max_age`` in seconds.
     """
@@ -199,7 +200,7 @@ class _BaseQueries:
         self._queries: dict[str, _BaseQuery] = {}
 
     def __iter__(self) -> Iterator[_BaseQuery]:
-        """The queries, the one that was needed last behind the others."""
+        """The queries, the latest need last."""
         return iter(self._queries.values())
 
     def max_age_of(self, answer: RememberedAnswer | None) -> float:
@@ -211,7 +212,7 @@ class _BaseQueries:
         return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * len(answer.uuids))
 
     def need(self, string: str, now: float) -> _BaseQuery:
-        """Note that a request needs the answer to a base query."""
+        """Note the need of a request for the answer to a base query."""
         query = self._queries.pop(string, None) or _BaseQuery(string)
         max_age = self.max_age_of(query.answer)
         query.is_needed_often = now - query.needed_at < max_age
@@ -222,12 +223,12 @@ class _BaseQueries:
         return query
 
     def is_stale(self, query: _BaseQuery, now: float) -> bool:
-        """True if a query has no answer, or an answer that is too old."""
+        """True if a query has no answer, or if the answer is too old."""
         return now - query.asked_at > self.max_age_of(query.answer)
 
     def next_to_refresh(self, now: float) -> _BaseQuery | None:
-        """The query with the oldest answer among the queries that are needed often and
-        whose answers have reached half of their maximum age."""
+        """The query to refresh now. Among the queries that are needed often and have
+        answers of half the maximum age, the query with the oldest answer."""
         due = []
         for query in self:
             max_age = self.max_age_of(query.answer)
@@ -240,7 +241,7 @@ class _BaseQueries:
 
 @dataclass(frozen=True, slots=True)
 class _Refresh:
-    """A base query for which Placement is asked, or was asked last."""
+    """The current or the latest refresh of an answer."""
 
     query: _BaseQuery
     ended: futures.Future[None]
@@ -257,10 +258,11 @@ class RememberedAnswers:
         processes: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:param max_age: seconds for which an answer serves requests. 0: none is
-            remembered. None: as long as nova-scheduler takes among as many hosts.
+        """:param max_age: seconds for which an answer serves requests. 0 disables
+            remembered answers. None: see :data:`MAX_AGE_PER_HOST_S`.
         :param get: asks Placement a query. Raises PlacementUnavailable.
-        :param processes: the number of processes that share :data:`SHARE`.
+        :param taken: see :data:`Taken`.
+        :param processes: the number of processes among which :data:`SHARE` is divided.
         """
         self._get = get
         self._taken = taken
@@ -280,8 +282,8 @@ class RememberedAnswers:
         """Seconds since Placement was asked for the newest answer; None without an
         answer."""
         with self._lock:
-            moments = [query.asked_at for query in self._queries]
-        newest = max(moments, default=-math.inf)
+            moments = map(attrgetter('asked_at'), self._queries)
+            newest = max(moments, default=-math.inf)
         if newest == -math.inf:
             return None
         return self._clock() - newest
@@ -293,10 +295,10 @@ class RememberedAnswers:
     def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
         """Candidates for the queries of a request; None if Placement is to be asked.
 
-        If a refresh is asking for the single answer that the request lacks, wait for
-        it: the answer comes no later than an answer to the query of the request would,
-        and all requests that wait share it. Do not wait for a query that failed the
-        last time.
+        If the request lacks a single answer, and a refresh is asking for the answer,
+        wait for the refresh: an answer to the query of the request would come no
+        sooner, and all waiting requests share the answer. Do not wait for a query with
+        an earlier failure.
         """
         flat = [query.flat for query in queries if query.flat is not None]
         if self._queries.max_age == 0 or len(flat) < len(queries):
@@ -334,15 +336,14 @@ class RememberedAnswers:
         return candidates
 
     def refuse(self, providers: Sequence[str]) -> None:
-        """Offer providers of a refused claim no more until their answer is
-        refreshed."""
+        """Exclude the providers of a refused claim until the next refresh."""
         with self._lock:
             for query in self._queries:
                 if query.answer is not None:
                     query.answer.refuse(providers)
 
     def forget(self) -> None:
-        """Drop all answers, and the answer that a refresh is asking for.
+        """Drop all answers, and the answer of a running refresh.
 
         Placement has lost a provider, and may have lost more, as after a restore from a
         backup.
@@ -353,7 +354,7 @@ class RememberedAnswers:
                 query.answer = None
 
     def _begin_refresh(self, now: float) -> None:
-        """Begin a refresh if one is due and none runs. The caller holds the lock."""
+        """Begin a due refresh unless a refresh runs. The caller holds the lock."""
         is_running = self._refresh is not None and not self._refresh.ended.done()
         if is_running or now < self._pause_until:
             return
@@ -384,8 +385,8 @@ class RememberedAnswers:
         except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
         except Exception:
-            # No caller looks at the result of this thread. The query must not be
-            # repeated at once.
+            # The log is the only place for an error of this thread. As after an
+            # unusable answer, the query is not repeated at once.
             LOG.exception('Cannot remember an answer about all hosts')
 
         now = self._clock()

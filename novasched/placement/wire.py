@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's JSON, as far as the scheduler reads it.
+"""Placement's JSON, in the parts that the scheduler reads.
 
-Classes and fields have the names of the Placement API reference. Each class names the
-response that it describes, and a microversion where the field or the response came
-later than 1.0. Fields that the scheduler does not need are left out, and skipped.
-:class:`novasched.scheduler.model.candidate.Candidate` is an allocation request with
-everything that a claim needs.
+Classes and fields have the names of the Placement API reference. Numbers in parentheses
+are the microversions with which a response or a field came. Decoders skip unknown
+fields. :class:`novasched.scheduler.model.candidate.Candidate` is an allocation request
+with all parts of a claim.
 """
 
 from collections.abc import Mapping
@@ -26,14 +25,14 @@ Summary = TypeVar('Summary')
 
 
 class AllocationRequest(msgspec.Struct):
-    """The providers of an allocation request, without its mappings."""
+    """The providers of an allocation request, without mappings."""
 
     allocations: dict[str, msgspec.Raw]
 
 
 class ProviderSummaryResource(msgspec.Struct, frozen=True):
-    """Capacity and usage of one resource class. Placement has subtracted the reserved
-    amount from the capacity, and multiplied it by the allocation ratio."""
+    """Capacity and usage of a resource class. The capacity is the total less the
+    reserved amount, times the allocation ratio."""
 
     capacity: int
     used: int
@@ -56,7 +55,7 @@ class ProviderSummaryTraits(msgspec.Struct, frozen=True):
 
 
 class ProviderSummaryRoot(msgspec.Struct, frozen=True):
-    """The root of the tree that a provider belongs to (1.29)."""
+    """The root of the tree of a provider (1.29)."""
 
     root_provider_uuid: str
 
@@ -71,20 +70,20 @@ class HostSummary(msgspec.Struct, frozen=True):
 
 
 class AllocationCandidates(msgspec.Struct, Generic[Request, Summary]):
-    """The response, with the classes that a caller needs for the two parts."""
+    """The response, with the classes of the two parts."""
 
     allocation_requests: list[Request]
     provider_summaries: dict[str, Summary]
 
 
 class AllocationRequests(msgspec.Struct):
-    """The response without provider summaries. Most requests do not look at them."""
+    """The response without provider summaries."""
 
     allocation_requests: list[Candidate]
 
 
 class ProviderSummaries(msgspec.Struct):
-    """The provider summaries of the response, each of them undecoded."""
+    """The response without allocation requests, and with undecoded summaries."""
 
     provider_summaries: dict[str, msgspec.Raw]
 
@@ -95,8 +94,7 @@ class ProviderSummaries(msgspec.Struct):
 class ConsumerAllocations(msgspec.Struct):
     """The allocations of a consumer, by provider.
 
-    The consumer generation came with 1.28. Placement leaves it out for a consumer
-    without allocations.
+    The response for a consumer without allocations has no generation (1.28).
     """
 
     allocations: dict[str, ProviderAllocation]
@@ -111,10 +109,10 @@ class ConsumerAllocations(msgspec.Struct):
 
     @property
     def generation(self) -> int:
-        """The generation of a consumer that Placement knows.
+        """The generation of the consumer.
 
-        After Placement has lost a provider of a claim, it keeps a consumer without
-        allocations, in generation 0, and does not show it.
+        After Placement has lost the provider of a claim, the consumer remains without
+        allocations, in generation 0. The response does not tell.
         """
         if self.allocations:
             return self.consumer_generation or 0
@@ -131,7 +129,7 @@ class ProviderAllocations(msgspec.Struct):
 
 
 class ResourceProvider(msgspec.Struct, frozen=True):
-    """A resource provider, and the root of its tree (1.14)."""
+    """A resource provider, and the root of the tree (1.14)."""
 
     uuid: str
     root_provider_uuid: str
@@ -150,7 +148,7 @@ class ProviderAggregates(msgspec.Struct):
 
 
 class Inventory(msgspec.Struct):
-    """The inventory of a resource class. Defaults are those of Placement."""
+    """The inventory of a resource class, with Placement's defaults."""
 
     total: int
     reserved: int = 0
@@ -160,7 +158,7 @@ class Inventory(msgspec.Struct):
     allocation_ratio: float = 1.0
 
     def has(self, amount: int, used: int) -> bool:
-        """Tell whether one consumer can get an amount beside the amount in use."""
+        """True if a consumer can get an amount beside the amount in use."""
         fits = used + amount <= (self.total - self.reserved) * self.allocation_ratio
         is_unit = self.min_unit <= amount <= self.max_unit
         return fits and is_unit and amount % self.step_size == 0
@@ -183,6 +181,6 @@ class Error(msgspec.Struct):
 
 
 class Errors(msgspec.Struct):
-    """The body of any response with a status of 400 or more."""
+    """The body of a response with a status of 400 or more."""
 
     errors: list[Error]

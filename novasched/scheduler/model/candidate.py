@@ -19,7 +19,7 @@ from novasched.scheduler.errors import PlacementUnavailable
 
 
 class ProviderAllocation(msgspec.Struct):
-    """The part of an allocation that one provider gives: amounts by resource class."""
+    """The part of an allocation from a single provider: amounts by resource class."""
 
     resources: dict[str, int]
 
@@ -27,16 +27,16 @@ class ProviderAllocation(msgspec.Struct):
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """An allocation request of Placement (microversion 1.36).
 
-    ``allocations`` maps the UUID of each provider to the JSON text of its part.
-    ``mappings`` is the JSON text that maps request groups to providers. Both texts stay
-    as Placement wrote them, since most candidates are never claimed.
+    ``allocations`` maps provider UUIDs to JSON texts of amounts. ``mappings`` is the
+    JSON text of the providers by request group. The texts of Placement stay undecoded,
+    since most candidates are never claimed.
     """
 
     allocations: dict[str, msgspec.Raw]
     mappings: msgspec.Raw = msgspec.Raw(b'{}')
 
     def detach(self) -> 'Candidate':
-        """Copy the texts. As slices of Placement's answer they keep the whole answer in
+        """Copy the texts. Slices of Placement's answer would keep the whole answer in
         memory."""
         allocations = {rp: text.copy() for rp, text in self.allocations.items()}
         return Candidate(allocations, self.mappings.copy())
@@ -64,8 +64,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
             raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
 
     def body(self) -> str:
-        """Encode the candidate as the JSON text with which nova-conductor claims an
-        alternate."""
+        """Encode the candidate as JSON text, for the claim of an alternate by
+        nova-conductor."""
         return msgspec.json.encode(self).decode()
 
     def allocations_alone(self) -> str:
@@ -75,18 +75,17 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Candidates(Mapping[str, Sequence[Candidate]]):
-    """Placement's offer for a request: the candidates of each provider, by its UUID.
+    """Placement's offer for a request: candidates by provider UUID.
 
-    A candidate stands under each provider that it takes resources from: the compute
-    node, its nested providers and sharing providers. Placement does not say which of
-    the providers is the compute node; the cell databases do. Providers and candidates
-    keep Placement's order.
+    A candidate with several providers stands under all: the compute node, nested
+    providers and sharing providers. Only the cell databases distinguish the compute
+    node. Providers and candidates keep Placement's order.
 
-    An offer never changes. Filters that drop candidates of a host return a
-    :meth:`narrowed` offer.
+    An offer never changes. A filter drops candidates of a host by a :meth:`narrowed`
+    offer.
 
-    :ivar count: number of candidates before filters dropped some. A candidate with
-        several providers counts once.
+    :ivar count: number of candidates before filters. A candidate with several providers
+        counts once.
     :ivar is_remembered: True if Placement was asked earlier, for another request.
     :ivar asked_at: when Placement was asked for the oldest remembered answer (monotonic
         seconds); None if the offer is not remembered.
@@ -101,26 +100,25 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
 
     @property
     def unchecked_amounts(self) -> Mapping[str, int]:
-        """Amounts by resource class that the offer takes from a host without a check
-        against ``max_unit`` of the inventories of the host. Empty for an answer to the
-        request itself: Placement has checked it."""
+        """Amounts by resource class that were not compared with ``max_unit`` of the
+        inventories of a host. Empty for an answer to the request itself: Placement has
+        compared the amounts."""
         return {}
 
     def traits(self, provider: str) -> Collection[str]:
-        """The traits of a provider; empty if they are unknown."""
+        """The traits of a provider; empty if unknown."""
         return ()
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
-        """The unused capacity of a provider by resource class, without the resource
-        classes of which it is unknown."""
+        """The unused capacity of a provider by resource class, as far as known."""
         return {}
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
-        """Provider UUIDs in Placement's order, and for each of them True if the offer
-        has candidates of it.
+        """Provider UUIDs in Placement's order, and by row True if the offer has
+        candidates of the provider.
 
-        Offers that rest on the same answer share the sequence object, so that a caller
-        can keep columns for it.
+        Offers from the same remembered answer share the sequence object, so that a
+        caller can keep columns by row.
         """
         uuids = [*self]
         return uuids, np.ones(len(uuids), bool)
@@ -135,7 +133,7 @@ class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):
     """Candidates in memory, by provider. The traits and the capacity of the providers
     are unknown.
 
-    A dict, since requests look at each of 10,000 hosts.
+    A dict, since requests look at all of 10,000 hosts.
     """
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
@@ -203,18 +201,19 @@ def choose(
     count_far_devices: Callable[[Candidate], int],
     refused: Sequence[Candidate] = (),
 ) -> Candidate | None:
-    """Choose the best candidate of a host whose providers have enough left beside
-    pending claims. If no candidate has, choose the best of all: Placement decides.
+    """Choose the best candidate of a host among the candidates with enough capacity
+    beside pending claims. Without such a candidate choose the best of all: Placement
+    decides.
 
-    After Placement has refused candidates, choose a candidate of other providers that
-    have enough left. None if the host has no such candidate: a claim on the same
-    providers would be refused as well.
+    After refused candidates, choose a candidate of different providers with enough
+    capacity. None without such a candidate: Placement would refuse a claim on the same
+    providers as well.
 
     :param get_pending: returns the amounts of pending claims by provider; not called
         for a host with a single candidate.
-    :param count_far_devices: returns the number of devices of a candidate that are far
-        from the NUMA cells of the guest.
-    :param refused: candidates of the host that Placement has refused to this request.
+    :param count_far_devices: returns the number of devices of a candidate far from the
+        NUMA cells of the guest.
+    :param refused: candidates of the host with claims that Placement has refused.
     """
     candidates = offer[host]
     if len(candidates) == 1 and not refused:
