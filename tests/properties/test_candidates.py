@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidate that is chosen of a host, against a plain look at all that there
-are."""
+"""The chosen candidate of a host, against a plain look at all candidates."""
 
 import json
 from dataclasses import replace
@@ -37,8 +36,8 @@ WAYS = st.lists(ONE_WAY, min_size=1, max_size=8)
     st.sets(st.sampled_from(CARDS)),
 )
 def test_the_best_of_what_is_offered(ways, room, taken, refused, far):
-    """One that is offered, and was not refused; of those that fit none stands before
-    it."""
+    """The chosen candidate is offered and not refused, and no fitting candidate is
+    better."""
     offered = [
         a_full_candidate(
             {'h': {'VCPU': 1}, **{card: {'VGPU': n} for card, n in way.items()}}
@@ -111,8 +110,8 @@ REQUEST = st.tuples(
 
 @given(st.lists(REQUEST, max_size=8))
 def test_hosts_of_what_is_remembered(requests):
-    """Those that are offered and large enough, in the order of the answer, whatever it
-    was and however large they were for the requests before."""
+    """The offered hosts of sufficient size, in the order of the answer, whatever the
+    answers and sizes of earlier requests."""
     uuids = [a_uuid(name) for name in NAMES]
     known = {}
     kept = OfferedHosts()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and what instances hold, as Placement reads and writes them."""
+"""Claims and the allocations of instances, in Placement's JSON."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ def amounts_of(body):
 
 
 def allocations(resources, generation):
-    """What Placement answers of an instance."""
+    """Placement's answer about an instance."""
     rows = {provider: {'resources': amounts} for provider, amounts in resources.items()}
     plain = {'allocations': rows, 'consumer_generation': generation}
     return msgspec.convert(plain, ConsumerAllocations)
@@ -40,8 +40,9 @@ def allocations(resources, generation):
     ],
 )
 def test_an_instance_that_moves_keeps_what_it_holds(held, written):
-    """The claim is written beside that, in the next generation, and told from what
-    equals it; to take it back leaves what was held before."""
+    """The claim is written beside the earlier allocations, in the next generation.
+    Equal allocations from another claim are told apart, and deleting the claim leaves
+    the earlier allocations."""
     claim = Claim('server', a_full_candidate(TARGET), {}).beside(allocations(held, 3))
     assert amounts_of(claim.body()) == written == claim.wanted()
     assert claim.body()['consumer_generation'] == 3

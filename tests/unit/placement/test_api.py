@@ -25,8 +25,7 @@ from tests.lab.stub_adapter import StubAdapter, a_response, an_error
 
 
 def an_api(*responses, **options):
-    """An API over a stub that gives these responses to any request, and succeeds when
-    it is probed."""
+    """An API over a stub with prepared responses, which succeeds when probed."""
     answers = {f'GET {PROBE}': [a_response(200)]}
     for method in ('GET', 'PUT', 'POST'):
         answers[method] = responses
@@ -35,7 +34,7 @@ def an_api(*responses, **options):
 
 
 def caused_by(error, cause):
-    """An error of keystoneauth1 that was raised while one of requests was handled."""
+    """An error of keystoneauth1, raised while an error of requests was handled."""
     error.__context__ = cause
     return error
 
@@ -134,7 +133,7 @@ def test_outcome(responses, outcome, attempts):
     ],
 )
 def test_retries_of_nova_conf(options, responses, attempts):
-    """The options of keystoneauth1 replace the limit of time, which is 0 here."""
+    """The options of keystoneauth1 replace the limit of time. The limit is 0 here."""
     api = an_api(*responses, retry_limit=0.0)
     vars(api.http).update(options)
     with pytest.raises(PlacementUnavailable):
@@ -147,7 +146,7 @@ def test_retries_of_nova_conf(options, responses, attempts):
     [(OK, 200), (CONTENDED, 409), (a_response(503), None), (RESET, None)],
 )
 def test_once(response, outcome):
-    """A request that must not be repeated is sent once, whatever nova.conf says."""
+    """The request is sent once, whatever nova.conf says."""
     api = an_api(response)
     api.http.status_code_retries = api.http.connect_retries = 9
     if outcome is None:

@@ -38,8 +38,7 @@ def test_pace(posts, consumers):
 
 
 def order(*instances, lost=None):
-    """An order for instances that are named by a letter, each on providers named by
-    digits."""
+    """An order for instances and providers, named by letters."""
     claims = []
     for each in instances:
         allocations = {a_uuid(rp): msgspec.Raw(b'{}') for rp in each[1:] or '1'}
@@ -52,7 +51,7 @@ def named(batch):
 
 
 def in_flight(orders):
-    """The batches that are handed over to the thread of one of these orders."""
+    """The batches that the threads of orders got."""
     first = [
         each
         for each in orders
@@ -98,8 +97,8 @@ def in_flight(orders):
     ],
 )
 def test_batches(pace, orders, batches):
-    """The first that may be written together are one batch, and each order is in
-    one."""
+    """The first orders without a conflict form a batch. No order is left out or written
+    twice."""
     waiting = Batches()
     for _ in range(99):
         waiting.took(2.0, 2 * pace)
@@ -197,7 +196,7 @@ def test_no_wait(set_out, per_request, longest):
 
 
 def test_a_wait_for_requests_on_their_way():
-    """It ends once every request is there that set out in time."""
+    """The wait ends after the arrival of all requests that set out in time."""
     window = BatchWindow(per_request=60, longest=60, clock=stopped_clock)
     window.expect(99)
     window.expect(98)

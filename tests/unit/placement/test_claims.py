@@ -36,7 +36,7 @@ OLD = a_uuid('old')
 
 
 def claims_of(books, nova=None):
-    """Claims in these books, by a client that does not wait for long."""
+    """Claims in the books, by a client with short pauses."""
     api = PlacementApi(books, pause=1e-4, probes=(1e-3, 2e-3))
     return Claims(api, nova or Nova(), cleanup_pause=1e-3)
 
@@ -142,7 +142,8 @@ requests."""
     ],
 )
 def test_outcomes(books, claims, faults, outcome, requests):
-    """Placement holds what was answered, and after that nothing."""
+    """Placement has the allocations of a successful claim, and none after the claim is
+    deleted."""
     books.faults += faults
     made = None
     if isinstance(outcome, tuple):
@@ -167,7 +168,7 @@ def test_outcomes(books, claims, faults, outcome, requests):
     [('400', ['a'], 1), ('400', ['a', 'b'], 1), ('full', ['a'], 0), ('404', ['a'], 0)],
 )
 def test_a_provider_that_is_gone(books, answer, servers, told):
-    """A 400 tells of it."""
+    """A 400 reports the missing provider."""
     heard = []
     claims = Claims(PlacementApi(books), provider_gone=lambda: heard.append(1))
     books.faults += [f'before {answer}']
@@ -197,8 +198,8 @@ def test_what_nova_conf_says(books, claims, option, fault, retries):
 def test_a_request_that_has_waited_for_as_long_as_it_may(
     books, claims, fault, is_made, count
 ):
-    """Nothing is asked again for it while Placement is away, neither the claim nor what
-    is looked up once its answer is lost."""
+    """While Placement is away, nothing is repeated for the request: neither the claim
+    nor the look at the allocations after a lost answer."""
     books.faults += [fault] + ['before 503'] * 9 * (not is_made)
     late = [
         replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)
@@ -215,7 +216,7 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(
 
 
 def moving(server='server', provider=ONE):
-    """A claim for an instance that is in a cell already."""
+    """A claim for an instance in a cell."""
     wanted = a_request(instance_uuid=server).wanting(cell_uuid=a_uuid('cell'))
     return Claim.of(wanted, a_candidate(provider))
 
@@ -230,7 +231,7 @@ KINDS = {
 
 @pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
 def test_the_requests_of_a_move(books, claims, before):
-    """The instance's allocations are read, kept, and written once, with their
+    """The allocations of the instance are read, kept, and written once, with their
     generation."""
     if before:
         books.held['server'] = [5, before]
@@ -240,7 +241,7 @@ def test_the_requests_of_a_move(books, claims, before):
 
 
 def test_moves_of_several_instances(books, claims):
-    """They are claimed for as others: all, or none where one holds something."""
+    """The claims are made all or nothing. An instance with allocations is a refusal."""
     assert len(claims.allocate([moving('a'), moving('b')])) == 2
     books.held = {'a': [5, holds(OLD)]}
     assert claims.allocate([moving('a'), moving('b')]) is None
@@ -289,8 +290,8 @@ def test_a_build_that_is_refused(books, caplog, state, stays):
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
 def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
-    """An instance that was claimed for twice is deleted before Placement does the first
-    claim."""
+    """An instance with two claims is deleted before Placement makes the first claim.
+    The late claim is deleted."""
     nova = Nova({'server': InstanceState(building=True)})
     claims = claims_of(books, nova)
     books.faults.append('late 500')
@@ -306,8 +307,7 @@ def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_claim_that_comes_just_before_the_next(books, kind):
-    """What an instance holds by a claim that was given up is not kept beside the next
-    one."""
+    """Allocations by an abandoned claim are not kept beside the next claim."""
     nova = Nova({'server': KINDS[kind][0]})
     claims = claims_of(books, nova)
     if kind == 'evacuation':
@@ -331,7 +331,7 @@ def test_a_claim_that_comes_just_before_the_next(books, kind):
 
 @pytest.mark.parametrize(('ask', 'before'), [(claim, {}), (moving, holds(OLD))])
 def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
-    """What an instance holds by the second of two like claims stays, beside that of the
+    """Allocations by the second of two equal claims stay beside the allocations of the
     move."""
     nova = Nova({'server': InstanceState(host=OLD)})
     claims = claims_of(books, nova)
@@ -365,8 +365,8 @@ def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
     ],
 )
 def test_a_claim_that_comes_when_another_scheduler_claims(books, caplog, state, stays):
-    """That one keeps what the instance holds, for a move as it takes it; the lost claim
-    is taken from it once it is certain that it is nobody's."""
+    """The other scheduler keeps the allocations of the lost claim, as for a move. They
+    are removed as soon as no request can own them."""
     nova = Nova({'server': InstanceState(building=True)})
     claims = claims_of(books, nova)
     other = claims_of(books, nova)
@@ -385,8 +385,8 @@ def test_a_claim_that_comes_when_another_scheduler_claims(books, caplog, state, 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
 def test_an_undo_that_comes_after_the_next_claim(books, second):
-    """Placement does an undo, whose answer is lost, when the instance holds something
-    else. A consumer that comes anew begins with the generation that the undo is for."""
+    """A deletion without an answer takes effect after the next claim. A consumer with
+    new allocations begins with the generation in the deletion."""
     claims = claims_of(books, Nova())
     [made] = claims.allocate([claim()])
     books.faults += [None, 'late 500']
@@ -402,7 +402,7 @@ def test_an_undo_that_comes_after_the_next_claim(books, second):
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('fault', ['before 500', 'before full', 'after 500'])
 def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
-    """The request is decided anew, and nothing stays of this one."""
+    """The request is decided again, and the claim is deleted."""
     [made] = claims.allocate([claim()])
     books.faults += [None, 'late 500']
     claims.delete(made)
@@ -414,7 +414,7 @@ def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
 
 
 def test_a_claim_that_others_have_changed(books, claims):
-    """The same amounts in another generation are not what was claimed."""
+    """Equal amounts in another generation belong to another claim."""
     [made] = claims.allocate([claim()])
     books.held['server'][0] += 1
     claims.delete(made)
@@ -422,7 +422,7 @@ def test_a_claim_that_others_have_changed(books, claims):
 
 
 def test_an_undo_is_asked_for_once(books, claims):
-    """A second time it might take what somebody else has claimed since."""
+    """A second deletion might delete a later claim of another scheduler."""
     [made] = claims.allocate([claim()])
     books.faults += [None, 'after reset']
     claims.delete(made)
@@ -433,7 +433,7 @@ def test_an_undo_is_asked_for_once(books, claims):
 
 
 class Gate:
-    """Lets requests whose method is named wait, outside the books."""
+    """Holds requests of a method outside the books."""
 
     def __init__(self, books, method):
         self.waiting = threading.Semaphore(0)
@@ -451,8 +451,8 @@ class Gate:
 
 @contextlib.contextmanager
 def together(books, claims, wanted):
-    """The outcomes of claims that become one POST, which begins when the block is
-    left."""
+    """The outcomes of claims in a common POST. The POST begins at the end of the
+    block."""
     gate = Gate(books, 'PUT')
     pause = threading.Event()
     with ThreadPoolExecutor(len(wanted) + 1) as pool:
@@ -483,7 +483,7 @@ def together(books, claims, wanted):
     ids=' '.join,
 )
 def test_a_common_post_without_an_answer(books, claims, faults):
-    """It refuses nobody: what was made is seen, and for the others each claim goes on
+    """No request is refused. Claims that were made count; the remaining claims go on
     alone."""
     servers = ['one', 'two', 'three']
     with together(books, claims, [claim(each) for each in servers]) as outcomes:
@@ -499,7 +499,8 @@ def test_a_common_post_without_an_answer(books, claims, faults):
 def test_a_common_post_that_placement_does_not_survive(
     books, claims, monkeypatch, answers
 ):
-    """If it is away or slow for too long, all are refused, and nothing is left."""
+    """If Placement is away or slow for too long, all requests fail, and no allocation
+    stays."""
     claims.api.breaker.wait_closed = lambda seconds: answers
     monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
     with together(books, claims, [claim('one'), claim('two')]) as outcomes:
@@ -514,7 +515,7 @@ def test_a_common_post_that_placement_does_not_survive(
 
 @pytest.fixture
 def posts(books):
-    """The number of consumers of each POST."""
+    """The number of consumers by POST."""
     counts = []
     request = books.request
 
@@ -538,8 +539,8 @@ def posts(books):
     ],
 )
 def test_a_request_for_many_instances(books, claims, posts, faults, error):
-    """No POST is larger than Placement answers in a second or two, and it is all or
-    nothing."""
+    """A POST is no larger than Placement answers in a second or two. The claims are
+    made all or nothing."""
     books.faults += faults
     wanted = [claim(f'server{number}', (ONE, TWO)[number % 2]) for number in range(301)]
     if error is PlacementUnavailable:
@@ -555,7 +556,7 @@ def test_a_request_for_many_instances(books, claims, posts, faults, error):
 
 
 def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
-    """No part of it is begun once the request may claim no more, and nothing stays."""
+    """After the time limit of the request no POST begins, and no allocation stays."""
     until = time.monotonic() + 0.5
     wanted = [replace(claim(f'server{number}'), until=until) for number in range(301)]
     request = books.request
@@ -574,7 +575,7 @@ def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
 
 
 def test_moves_are_claimed_beside_a_post(books, claims):
-    """They do not wait for it, and it does not fail for them."""
+    """Moves do not wait for a POST, and the POST does not fail with a move."""
     gate = Gate(books, 'POST')
     books.held['old'] = [5, holds(OLD)]
     with ThreadPoolExecutor(2) as pool:
@@ -591,8 +592,8 @@ def test_moves_are_claimed_beside_a_post(books, claims):
 
 
 def test_two_batches_at_once(books, claims):
-    """Claims on different hosts do not wait for each other, but no more than two are
-    written at once; who comes meanwhile is written once one of them is."""
+    """Claims on different hosts do not wait for each other. At most two batches are in
+    flight; later claims wait for the end of a batch."""
     gate = Gate(books, 'PUT')
     pause = threading.Event()
     with ThreadPoolExecutor(4) as pool:
@@ -610,8 +611,8 @@ def test_two_batches_at_once(books, claims):
 
 
 def test_batches_that_are_stuck(books, monkeypatch):
-    """After a while without an answer the next batch is written beside those before it.
-    Nobody is stuck with a batch of others."""
+    """The next batch begins after a while, beside the stuck batches. No thread waits
+    for a batch of other requests."""
     monkeypatch.setattr('novasched.placement.batching.STUCK_AFTER_S', 0.02)
     claims = claims_of(books)
     gate = Gate(books, 'POST')
@@ -630,7 +631,7 @@ def test_batches_that_are_stuck(books, monkeypatch):
 
 
 def test_a_bug(claims, monkeypatch):
-    """Its error is raised to those whose claims it concerns, and to no others."""
+    """The error is raised in the threads of the batch, and in no other thread."""
     with monkeypatch.context() as patch:
         patch.setattr(claims.api, 'send', None)
         with pytest.raises(TypeError):
@@ -639,8 +640,7 @@ def test_a_bug(claims, monkeypatch):
 
 
 def test_frames_of_one_claim(books):
-    """A PUT passes through few functions of novasched on its way to the HTTP
-    adapter."""
+    """A PUT passes through few functions of novasched before the HTTP library."""
     frames = []
     request = books.request
 
@@ -673,9 +673,9 @@ STEPS = [
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens(faults, steps):
-    """A server holds what was claimed for it and what it held before, or only that if
-    it was refused or given back; faults come in any order, and Placement may do late,
-    and twice, what it was asked to."""
+    """An instance has the allocations of its claim and earlier allocations, or the
+    earlier allocations alone after a refusal or a deletion. Faults come in random
+    order, and Placement may carry out requests late, and twice."""
     books = Books()
     books.held['old'] = [5, holds(OLD)]
     expected = {'old': holds(OLD)}
@@ -706,9 +706,9 @@ def test_whatever_happens(faults, steps):
 
 
 class SeveralSchedulers:
-    """An instance that is asked for of two schedulers until one of them answers.
+    """An instance in requests to two schedulers, until a scheduler answers.
 
-    :ivar answered: the provider that the caller was told of.
+    :ivar answered: the provider of the answer.
     """
 
     def __init__(self, kind, faults=()):
@@ -727,8 +727,8 @@ class SeveralSchedulers:
         self.answered = None
 
     def ask(self, scheduler, provider, is_given_back=False):
-        """Ask a scheduler, unless one has answered. Claims are given back where the
-        request fails later on."""
+        """Ask a scheduler, unless a scheduler has answered. The scheduler deletes the
+        claim of a request that fails later."""
         if self.answered:
             return
         if self.kind == 'build':
@@ -746,14 +746,14 @@ class SeveralSchedulers:
         self.nova.instances['server'] = self.before
 
     def drop(self):
-        """Delete what the instance holds, as a conductor does that gives up its
+        """Delete the allocations of the instance, as a conductor does after a failed
         request."""
         self.answered = None
         with self.books._lock:
             del self.books.held['server']
 
     def end(self, source_returns=False):
-        """End the request's work in nova, and what the schedulers have to clean up."""
+        """End the work of nova on the request, and the cleanup of the schedulers."""
         if self.answered:
             self.nova.instances['server'] = InstanceState(host=self.answered)
         elif self.kind == 'build':
@@ -767,8 +767,8 @@ class SeveralSchedulers:
             each.api.breaker.stop()
 
     def remove_source(self):
-        """Do what nova-compute does on the source of an evacuation once it is there
-        again."""
+        """Delete the allocations on the source of an evacuation, as a returned
+        nova-compute does."""
         if OLD not in self.held:
             return
         self.held = {}
@@ -778,7 +778,7 @@ class SeveralSchedulers:
             self.books.held['server'] = [generation + 1, left]
 
     def check(self):
-        """The instance has the provider that was answered, and what it had before."""
+        """The instance has the provider of the answer, and the earlier allocations."""
         expected = self.held | (holds(self.answered) if self.answered else {})
         assert self.books.resources().get('server', {}) == expected
 
@@ -786,8 +786,8 @@ class SeveralSchedulers:
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_lost_claim_beside_that_of_another_scheduler(kind):
-    """It is deleted, and the other one stays, also when the instance has no longer what
-    it had when it was claimed for."""
+    """The lost claim is deleted, and the claim of the other scheduler stays, also after
+    earlier allocations of the instance are gone."""
     site = SeveralSchedulers(
         kind, [None, 'late 500'] if kind != 'build' else ['late 500']
     )
@@ -803,8 +803,9 @@ def test_a_lost_claim_beside_that_of_another_scheduler(kind):
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
-    """A lost claim is deleted beside that of another scheduler, too, where its
-    scheduler has claimed the same once more, and the caller has dropped that."""
+    """A lost claim is deleted beside the claim of another scheduler, also if the first
+    scheduler has claimed the same again, and the caller has deleted the second
+    claim."""
     site = SeveralSchedulers('unshelve', [None, 'late 500'])
     site.ask(0, ONE)
     site.ask(0, ONE)
@@ -821,7 +822,7 @@ def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', ['unshelve', 'evacuation'])
 def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
-    """A claim that had an answer, and could not be deleted, is deleted likewise."""
+    """A claim with an answer, whose deletion has failed, is deleted likewise."""
     faults = [None, None, None, *['before 500'] * 3]
     site = SeveralSchedulers(kind, faults)
     site.ask(0, ONE, is_given_back=True)
@@ -846,8 +847,8 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_returns):
-    """What was answered stays, whatever comes late and whatever is undone. If nothing
-    is, the instance has what it had."""
+    """The claim of the answer stays, whatever Placement carries out late. Without an
+    answer, the instance has the earlier allocations."""
     site = SeveralSchedulers(kind, faults)
     for scheduler, provider, is_given_back in attempts:
         site.ask(scheduler, provider, is_given_back)
@@ -859,8 +860,8 @@ def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_r
     'fault', ['before 503', 'after 503', 'before reset', 'before contended']
 )
 def test_a_deletion_is_sent_once(books, claims, fault):
-    """The second of two equal ones could be done to what another request has claimed
-    since."""
+    """The second of two equal deletions might delete a later claim of another
+    request."""
     [made] = claims.allocate([claim()])
     held = held_by(claims.api, 'server')
     before = books.asked.count(PUT)

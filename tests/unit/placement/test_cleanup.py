@@ -30,8 +30,8 @@ DOUBT = Doubt('it is on the host one')
 
 
 class Script:
-    """What comes of one try after the other, the last for good: no answer, a doubt,
-    None, or what a function returns. ``tried`` counts them."""
+    """Outcomes of attempts in order, the last repeated: an error, a doubt, None, or the
+    result of a function. ``tried`` counts the attempts."""
 
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
@@ -57,7 +57,7 @@ def clock():
 
 
 class Cleanup(AllocationCleanup):
-    """Deletes by scripts, of which each instance has one."""
+    """Deletes by scripts, a script for each instance."""
 
     def __init__(self, clock):
         self.scripts = {}
@@ -78,7 +78,7 @@ def cleanup(clock):
 
 
 def ended(cleanup):
-    """Wait for the thread to end, which it does when there is nothing left."""
+    """Wait for the end of the thread. The thread ends without tasks."""
     if thread := cleanup._thread:
         thread.join(10)
         assert not thread.is_alive()
@@ -123,8 +123,8 @@ def errors(caplog, level=logging.ERROR):
     ],
 )
 def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
-    """It is tried again and again; the log names an instance whose allocation is
-    left."""
+    """The deletion is repeated; the log names the instance of a task that is given up
+    or in doubt."""
     script = cleanup.queue('server', *outcomes, may_come=may_come)
     script.wait_for(len(outcomes))
     clock.now += seconds
@@ -137,7 +137,7 @@ def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, 
 
 
 def test_one_that_fails(cleanup):
-    """It does not keep the others from their turn."""
+    """A failing task does not delay the other tasks."""
     failing = cleanup.queue('one', AWAY)
     failing.wait_for(2)
     cleanup.queue('two', None).wait_for(1)
@@ -149,8 +149,7 @@ def a_bug():
 
 
 def test_a_bug(cleanup, caplog):
-    """An error that nobody expects ends neither the thread nor the turn of the other
-    tasks."""
+    """An unexpected error ends neither the thread nor the round of the tasks."""
     failing = cleanup.queue('one', a_bug)
     other = cleanup.queue('two', None)
     failing.wait_for(2)
@@ -168,7 +167,7 @@ def test_a_thread_that_dies(cleanup, monkeypatch):
 
 
 def test_too_many(cleanup, caplog):
-    """The memory of them is bounded."""
+    """The number of tasks is limited."""
     assert cleanup.pending == 0
     for number in range(5):
         cleanup.queue(f'server{number}', AWAY)
@@ -180,7 +179,8 @@ def test_too_many(cleanup, caplog):
 
 
 def test_the_end(cleanup, caplog):
-    """Each is tried once more; what cannot be undone is named."""
+    """All tasks are attempted once more; the log names the instances of the failed
+    tasks."""
     cleanup.queue('there', None, may_come=True).wait_for(1)
     cleanup.queue('away', AWAY)
     cleanup.close(0.5)
@@ -190,9 +190,9 @@ def test_the_end(cleanup, caplog):
 
 
 def test_a_server_that_gets_something_else(cleanup, caplog):
-    """What it had is undone before, what may come is left to whoever asks, and while
-    Placement does not answer it gets nothing. What is in doubt stays, and is no reason
-    to refuse it that."""
+    """Lost claims are deleted before the next claim. Late claims are left to the
+    caller, and without an answer of Placement the next claim fails. A claim in doubt
+    stays, and does not prevent the next claim."""
     cleanup.queue('had', AWAY, None)
     cleanup.queue('comes', AWAY, None, may_come=True)
     cleanup.queue('other', AWAY).wait_for(1)
@@ -252,13 +252,13 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
     ],
 )
 def test_doubt(state, moves, doubtful, asked):
-    """A task in progress is no doubt to the request whose task it is; all else is."""
+    """A task in progress is no doubt for the request of the task."""
     assert bool(why_in_doubt(state, moves, False)) is doubtful
     assert bool(why_in_doubt(state, moves, True)) is asked
 
 
 def test_doubt_at_the_end(cleanup, caplog):
-    """Nobody waits for it to go."""
+    """The cleanup does not wait for the end of a doubt."""
     cleanup.queue('server', DOUBT, may_come=True).wait_for(1)
     cleanup.close(3600)
     [warning] = errors(caplog, logging.WARNING)
@@ -266,8 +266,8 @@ def test_doubt_at_the_end(cleanup, caplog):
 
 
 def test_others_are_not_waited_for(cleanup):
-    """While Placement is asked about one instance another gets what it wants, and only
-    the one itself waits."""
+    """While Placement is asked about an instance, claims for another instance go on,
+    and claims for the same instance wait."""
     gate = threading.Event()
 
     def slow():
@@ -287,8 +287,7 @@ def test_others_are_not_waited_for(cleanup):
 
 
 def test_one_thread_at_a_time_deletes_for_an_instance(clock):
-    """While a request deletes what a lost claim left, the cleanup leaves the instance
-    alone."""
+    """While a request deletes a lost claim, the cleanup leaves the instance alone."""
     tried = []
     in_hand = threading.Event()
     gate = threading.Event()
@@ -316,7 +315,7 @@ def test_one_thread_at_a_time_deletes_for_an_instance(clock):
 
 
 class SlowApi:
-    """Tells after so many seconds what an instance holds."""
+    """Answers a question about allocations after some seconds."""
 
     def __init__(self, clock, seconds, held):
         self.clock = clock
@@ -336,8 +335,7 @@ class SlowApi:
     ('seconds', 'is_deleted'), [(LOOK_LIMIT_S, True), (LOOK_LIMIT_S + 1, False)]
 )
 def test_a_look_that_takes_too_long(monkeypatch, clock, seconds, is_deleted):
-    """What an instance holds may be another claim's by the time that Placement has
-    answered."""
+    """After a slow answer the allocations may belong to another claim."""
     monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
     held = {
         'allocations': {a_uuid('one'): {'resources': {'VCPU': 1}}},

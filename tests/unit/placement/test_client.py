@@ -30,7 +30,7 @@ FULL = an_error(409, 'Unable to allocate')
 
 @pytest.fixture
 def client_of():
-    """Makes clients over responses, and ends their threads."""
+    """Makes clients over responses, and ends the threads of the clients."""
     clients = []
 
     def _client_of(responses, **settings):
@@ -74,8 +74,7 @@ def http_of(client):
     ],
 )
 def test_candidates(client_of, request_, responses, resources, offer):
-    """The queries of a request, and the candidates of their answers behind each
-    other."""
+    """The queries of a request, and the candidates of all answers in order."""
     client = client_of({CANDIDATES: responses})
     candidates = client.candidates(request_)
     queries = [path.partition('?')[2] for path in http_of(client).requests]
@@ -166,7 +165,7 @@ def boot(name):
 
 @pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
 def test_claim(client_of, response, is_made):
-    """One PUT, with Placement's own texts."""
+    """A single PUT with Placement's own texts."""
     client = client_of({CANDIDATES: [BOTH], CLAIM: [response]})
     request = boot('one')
     [candidate] = client.candidates(request)[A]
@@ -184,7 +183,7 @@ def test_claim(client_of, response, is_made):
 
 @pytest.mark.parametrize(('response', 'is_made'), [(DONE, True), (FULL, False)])
 def test_claim_together(client_of, response, is_made):
-    """One POST for the instances of a request."""
+    """A single POST for the instances of a request."""
     client = client_of({CANDIDATES: [BOTH], CLAIMS: [response]})
     offer = client.candidates(boot('one'))
     wanted = [(boot('one'), offer[A][0]), (boot('two'), offer[B][0])]
@@ -196,7 +195,7 @@ def test_claim_together(client_of, response, is_made):
 
 
 def test_delete_allocations(client_of):
-    """The allocations are read, and replaced by none in the same generation."""
+    """The allocations are read, and replaced by an empty set in the same generation."""
     held = {'allocations': {A: {'resources': AMOUNTS}}, 'consumer_generation': 1}
     client = client_of(
         {CANDIDATES: [BOTH], CLAIM: [DONE], ALLOCATIONS: [a_response(200, held)]}
@@ -212,8 +211,8 @@ def test_delete_allocations(client_of):
 
 
 def test_remembered_candidates(client_of):
-    """After an answer about all hosts, requests are served from memory. A host on which
-    Placement has refused a claim is not offered any more."""
+    """After an answer about all hosts, requests are served from memory. A refused claim
+    excludes the host."""
     client = client_of(
         {CANDIDATES: [BOTH], CLAIM: [FULL], CLAIMS: [FULL]}, candidates_max_age=3600.0
     )

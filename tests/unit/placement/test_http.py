@@ -15,8 +15,8 @@ SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}
 
 
 class Speaker(HttpStub):
-    """A server that ``says`` the same bytes to each request, or some at once and others
-    again and again; it ``stays`` for the next request or not."""
+    """A server with a prepared response. ``says``: the bytes, or a pair of bytes to
+    send at once and bytes to repeat. ``stays``: the connection stays open."""
 
     says = b''
     stays = False
@@ -86,7 +86,7 @@ def chunked(*pieces):
     ids=['length', 'long', 'chunked', 'long chunks', 'gzip', 'empty', 'none'],
 )
 def test_answers(speaker, api, says, content):
-    """They are read whole, and the connection is kept for the next."""
+    """Responses are read to the end, and the connection is kept."""
     speaker.says = says
     speaker.stays = True
     assert [api.send('GET', '/').content for _ in range(3)] == [content] * 3
@@ -120,7 +120,7 @@ def test_answers(speaker, api, says, content):
     ],
 )
 def test_what_is_no_answer(speaker, api, says):
-    """Whatever comes over the wire, and however slowly, is an error of one kind."""
+    """A broken or slow response is an error of a single kind."""
     speaker.says = says
     with pytest.raises(PlacementUnavailable):
         api.send('GET', '/', retry_s=0)
@@ -128,7 +128,7 @@ def test_what_is_no_answer(speaker, api, says):
 
 @pytest.mark.parametrize('wrapped', [with_length, chunked])
 def test_too_large(speaker, wrapped):
-    """An answer is read up to a bound, also as it is unpacked, and its rest is left."""
+    """A response is read up to the limit, also while it is decompressed."""
     api = speaker.api(max_answer_mib=1)
     speaker.stays = True
     speaker.says = wrapped(b'x' * (1 << 20))

@@ -15,8 +15,7 @@ PLAIN = {'limit': '7', 'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1'}
 
 
 def asked(request, pinned=True):
-    """The parameters of a query; values of one that comes several times stand side by
-    side."""
+    """The parameters of a query. A repeated parameter has all values in order."""
     query = build(request, Settings(max_placement_results=7), pinned)
     return {name: ' '.join(values) for name, values in parse_qs(query.string).items()}
 
@@ -235,14 +234,15 @@ def asked(request, pinned=True):
     ],
 )
 def test_what_is_asked_for(fields, flavor, extra_specs, changes):
-    """Each wish of flavor, image, ports and destination is one parameter. Aggregates of
-    a zone and of a tenant must both be met."""
+    """Requirements of flavor, image, ports and destination become parameters. Hosts
+    must be in the aggregates of the zone and of the tenant."""
     request = a_request(flavor=a_flavor(extra_specs, **flavor), **fields)
     assert asked(request) == {**PLAIN, **changes}
 
 
 def test_limit():
-    """The number of candidates is limited, except where good ones might be cut off."""
+    """The number of candidates is limited, unless the limit might cut off the required
+    host."""
     assert 'limit' in asked(a_request(hints={'query': ['x']}))
     assert 'limit' not in asked(a_request(unlimited=True))
     for hint in ('group', 'same_host', 'different_host'):
@@ -250,8 +250,7 @@ def test_limit():
 
 
 def test_ports_make_groups_overlap():
-    """Groups from ports need a policy: none, unless the flavor has several of its
-    own."""
+    """Groups of ports need a policy: ``none``, unless the flavor has several groups."""
     ports = tuple(RequestGroup(name, {'CUSTOM_X': 1}) for name in ('p1', 'p2'))
     query = build(a_request(requested_resources=ports), Settings())
     assert 'group_policy=none' in query.string
@@ -290,15 +289,14 @@ def test_ports_make_groups_overlap():
     ],
 )
 def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
-    """An extra spec that makes no sense changes nothing but the log."""
+    """An invalid extra spec changes nothing but the log."""
     request = a_request(extra_specs=extra_specs)
     assert asked(request) == PLAIN
     assert build(request, Settings()).warnings == (warning,)
 
 
 def test_fallback():
-    """Hosts that report pinned CPUs as VCPU are asked for with the flavor's plain
-    size."""
+    """A second query asks for hosts that report pinned CPUs as VCPU."""
     pinned = {'hw:cpu_policy': 'dedicated'}
     mixed = {'hw:cpu_policy': 'mixed'}
     request = a_request(flavor=a_flavor(pinned, vcpus=2))
@@ -314,7 +312,7 @@ def test_fallback():
 
 
 def test_groups_from_outside_are_checked():
-    """A group from a port has a name of its own and asks for something."""
+    """A group of a port needs a name and resources."""
     group = RequestGroup('p1', {'CUSTOM_X': 1})
     for groups in (
         [RequestGroup(None, {'CUSTOM_X': 1})],
@@ -376,8 +374,8 @@ def test_groups_from_outside_are_checked():
     ],
 )
 def test_single_constraints(string, found):
-    """What a query asks for, part by part, each with the question for those that meet
-    it, or that have what is forbidden; those that more than one group has are one."""
+    """The constraints of a query in order, each with the question to Placement. A
+    constraint of several groups counts once."""
 
     def kind(each):
         words = ['forbidden'] * each.forbidden + ['root'] * each.of_root + [each.kind]
@@ -462,8 +460,8 @@ ROOT = {
     ],
 )
 def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forbidden):
-    """What an answer about all hosts does not show is asked for; the rest is looked for
-    in it."""
+    """The base query has the parts that an answer about all hosts does not show.
+    Amounts and traits are compared with the answer."""
     flat = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
     assert {
         name: ' '.join(values) for name, values in parse_qs(flat.base).items()
@@ -485,7 +483,7 @@ def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forb
     ],
 )
 def test_queries_that_are_asked_whole(fields, extra_specs):
-    """Groups, named hosts, and those that ask for nothing."""
+    """Queries with groups, named hosts, or without resources."""
     assert (
         build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
         is None

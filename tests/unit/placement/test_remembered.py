@@ -25,7 +25,7 @@ def left(name):
 
 
 def answer(names='abc', provider=lambda name: name, root=lambda name: name):
-    """Placement's text about hosts of these names."""
+    """Placement's answer about hosts, by name."""
     return json.dumps(
         {
             'allocation_requests': [
@@ -57,8 +57,8 @@ def answer(names='abc', provider=lambda name: name, root=lambda name: name):
 
 
 class Site:
-    """Remembered answers, and a Placement that gives ``text``, or fails with it, after
-    what happens ``meanwhile``."""
+    """Remembered answers over a Placement. The answer is ``text``, or the error
+    ``text``, after ``meanwhile``."""
 
     def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
         self.text = answer() if text is None else text
@@ -79,8 +79,8 @@ class Site:
         return self.text
 
     def offer(self, request=None):
-        """The names of the hosts that are offered, once what is asked behind is
-        answered; None where Placement is to be asked."""
+        """The names of the offered hosts, after the end of the refresh; None if
+        Placement is to be asked."""
         queries = query.build_all(request or asking(), Settings())
         offer = self.answers.offer(queries)
         if self.answers._refresh is not None:
@@ -118,8 +118,8 @@ def site():
     ],
 )
 def test_what_an_answer_offers(site, request_, offered):
-    """The hosts that have enough of everything, and the traits; None where nobody has,
-    or Placement may not know a trait. No query is asked for that."""
+    """Hosts with sufficient amounts and fitting traits; None without such a host, or if
+    Placement may not know a trait. No query is asked."""
     asked = len(site.asked)
     assert site.offer(request_) == offered
     assert len(site.asked) == asked
@@ -137,7 +137,7 @@ def test_less_what_was_taken_and_what_was_refused(site):
 
 
 def test_what_is_forgotten(site):
-    """No answer is used that was asked for before; the next one is."""
+    """Answers to queries before the call are not used. The next answer is."""
     pause = TAKES_S / SHARE - TAKES_S
     site.answers.forget()
     site.meanwhile = site.answers.forget
@@ -151,7 +151,7 @@ def test_what_is_forgotten(site):
 
 
 def test_candidates(site):
-    """They are what Placement would have written."""
+    """The candidates equal Placement's."""
     [built] = query.build_all(asking(), Settings())
     offer = site.answers.offer([built])
     assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
@@ -187,7 +187,7 @@ def test_candidates(site):
     ids=['shared', 'nested', 'no JSON', 'no answer', 'wrong type'],
 )
 def test_an_answer_that_cannot_be_used(text):
-    """It is not asked for again for a while, however many requests come."""
+    """The query is not repeated for a while, however many requests come."""
     site = Site(text)
     assert [site.offer() for _ in range(9)] == [None] * 9
     assert len(site.asked) == 1
@@ -215,8 +215,8 @@ def test_an_answer_that_cannot_be_used(text):
     ],
 )
 def test_when_answers_are_asked_for(pauses, offered, asked):
-    """The second request makes one be asked, which takes a second, and waits for it;
-    the next use it until it is too old, and make it be asked again behind them."""
+    """The second request starts a refresh of a second, and waits. Later requests use
+    the answer up to the maximum age, and start a refresh in the background."""
     site = Site()
     found = []
     for pause in pauses:
@@ -242,7 +242,7 @@ def test_a_share_of_placements_time(processes, pause):
 
 
 def test_placement_that_does_not_answer():
-    """Requests ask for themselves, and it is asked again after a pause."""
+    """Requests ask for themselves, and the query is repeated after a pause."""
     site = Site(PlacementUnavailable('away'))
     assert [site.offer() for _ in range(5)] == [None] * 5
     assert len(site.asked) == 1
@@ -255,8 +255,7 @@ PAUSE_S = TAKES_S / SHARE - TAKES_S
 
 
 def test_a_query_that_always_fails():
-    """A query that fails a second time is not asked for a while, then once in a
-    while."""
+    """After a second failure the query is repeated once in a while."""
     site = Site(OutcomeUnknown('the answer has more than 64 MiB'))
     counts = []
     for pause in (0, PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S):
@@ -268,7 +267,7 @@ def test_a_query_that_always_fails():
 
 
 def test_failures_that_do_not_follow_each_other():
-    """An answer between two failures makes the second one the first again."""
+    """An answer between two failures resets the count."""
     site = Site()
     asked = []
     for text in (OutcomeUnknown('slow'), answer(), OutcomeUnknown('slow'), answer()):
@@ -290,8 +289,8 @@ def test_failures_that_do_not_follow_each_other():
     ids=['slow', 'away', 'another form'],
 )
 def test_a_failure_beside_a_young_answer(site, failure, offered):
-    """An earlier answer serves until it is too old, unless Placement answers that hosts
-    are not such any more."""
+    """After a failure the earlier answer serves up to the maximum age. After an
+    unusable answer no answer serves."""
     site.text = failure
     site.clock.now += MAX_AGE_S / 2
     assert site.offer() == 'abc'
@@ -330,8 +329,8 @@ def test_nobody_waits_for_a_query_that_failed():
 
 
 def test_those_who_need_what_is_being_asked_for_wait():
-    """They get its answer, and no other question is asked; who needs another one does
-    not wait."""
+    """Requests wait for a running refresh of the same query, and no second query is
+    sent. A request for another query does not wait."""
     site = Site()
     begun = threading.Event()
     may_end = threading.Event()
@@ -350,7 +349,7 @@ def test_those_who_need_what_is_being_asked_for_wait():
 
 
 def test_a_bug(caplog):
-    """The log tells of it, and the query is not asked again for a while."""
+    """The log has the error, and the query is not repeated for a while."""
     site = Site(ZeroDivisionError('a bug'))
     assert [site.offer() for _ in range(9)] == [None] * 9
     assert len(site.asked) == 1
@@ -358,7 +357,8 @@ def test_a_bug(caplog):
 
 
 def test_several_questions_are_asked_in_turn():
-    """Each kind of resources has its own; of those needed the oldest is asked."""
+    """Each set of resource classes has a base query. The oldest answer in use is
+    refreshed first."""
     site = Site()
     kinds = [asking(), asking(disk_gb=1), asking()]
     for _ in range(6):
@@ -370,7 +370,7 @@ def test_several_questions_are_asked_in_turn():
 
 
 def test_an_answer_about_many_hosts():
-    """However many hosts there are, it is used for a minute at the most."""
+    """The maximum age is a minute, however many hosts exist."""
     site = Site(answer([f'host{number}' for number in range(30_000)]), max_age=None)
     queries = query.build_all(asking(), Settings())
     assert [site.offer() is not None for _ in range(2)] == [False, True]
@@ -384,14 +384,14 @@ def test_an_answer_about_many_hosts():
 
 @pytest.mark.parametrize('option', [0, None, 0.5])
 def test_the_option(option):
-    """0 remembers nothing; an answer that takes longer than it may be old is of no
-    use."""
+    """0 disables remembered answers. An answer that took longer than the maximum age is
+    not used."""
     site = Site(max_age=option)
     assert [site.offer() for _ in range(4)] == [None] * 4
     assert len(site.asked) == (option != 0)
 
 
 def test_a_claim_is_subtracted_once(site):
-    """An answer that loses all pending claims anew has lost none of them before."""
+    """Subtracting all pending claims again starts from the answer."""
     site.taken = {'a': {'VCPU': 8}}
     assert [site.offer(asking(vcpus=8)) for _ in range(3)] == ['ab'] * 3

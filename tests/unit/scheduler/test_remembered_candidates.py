@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions by what Placement offered a little earlier: it places, and never
-refuses."""
+"""Decisions by remembered candidates: they can place a request, and never refuse a
+request."""
 
 import math
 from dataclasses import replace
@@ -26,8 +26,8 @@ SENT = 100.0
 
 
 class Forgetful(CountingPlacement):
-    """Offers to a request at first what it remembers: a VCPU, or ``vcpus``, on these
-    hosts."""
+    """Offers remembered hosts to the first attempt of a request: ``vcpus`` VCPU on
+    each."""
 
     def __init__(self, slots, remembered, vcpus=1):
         super().__init__(slots)
@@ -47,7 +47,7 @@ class Forgetful(CountingPlacement):
 
 
 class Hosts(MemoryHosts):
-    """Hosts of which some were seen to become freer, and aggregates to change."""
+    """Hosts with prepared changes: hosts that became freer, and changed aggregates."""
 
     freed = {}
     aggregates_settled = -math.inf
@@ -69,7 +69,7 @@ class NotA(Filter):
 
 
 def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **changes):
-    """The hosts that were chosen, how often Placement was asked, and the decision."""
+    """The chosen hosts, the number of questions to Placement, and the decision."""
     placement = Forgetful(
         {a_uuid(name): slots[name] for name in slots}, remembered, vcpus
     )
@@ -147,8 +147,8 @@ FREED = {A.uuid: SENT + 1}
     ],
 )
 def test_what_was_remembered(remembered, slots, more, chosen, outdated):
-    """It is used where a claim succeeds; else Placement is asked, and nothing stays
-    claimed."""
+    """Remembered candidates serve if a claim succeeds. Otherwise Placement is asked,
+    and nothing stays claimed."""
     hosts, asked, decision = decide(remembered, slots, **more)
     assert (hosts, decision.outdated, asked) == (
         chosen,
@@ -160,7 +160,7 @@ def test_what_was_remembered(remembered, slots, more, chosen, outdated):
 
 
 def test_no_host_at_all():
-    """The refusal is that of the real query."""
+    """The refusal is the refusal of the real query."""
     placement = Forgetful({}, [A, B])
     driver = a_driver(Hosts([A, B]), placement=placement)
     notebook = Notebook()
@@ -173,8 +173,7 @@ def test_no_host_at_all():
 
 
 def test_tools_ask():
-    """A decision that is not claimed for a caller is made by what Placement says
-    now."""
+    """A decision without a claim rests on a new answer of Placement."""
     placement = Forgetful({A.uuid: 9}, [B])
     driver = a_driver(Hosts([A, B]), placement=placement)
     assert driver.decide(a_request(), 1).hosts == ('a',)
@@ -182,9 +181,8 @@ def test_tools_ask():
 
 
 def test_several_at_the_same_time_read_together():
-    """What was read for others a little before serves a request that is not alone, the
-    longer before the more hosts there are; but not to refuse it, for which hosts are
-    read anew."""
+    """Reads for earlier requests serve concurrent requests; the more hosts, the older
+    the reads may be. Before a refusal hosts are read again."""
     hosts = Hosts([A, B])
     moments = []
     read = hosts.read
@@ -216,8 +214,8 @@ def no_candidates_for_old_reads(request, basis):
 
 @pytest.mark.parametrize('slots', [9, 0])
 def test_a_refusal_before_any_host_is_ranked(slots):
-    """A prefilter's refusal, or an empty offer, that rests on reads for other requests
-    is decided anew as well, by what is read for this request."""
+    """The refusal of a prefilter, or an empty offer, from reads for earlier requests is
+    decided again from new reads."""
     placement = CountingPlacement({A.uuid: slots})
     offered = []
     real_candidates = placement.candidates
