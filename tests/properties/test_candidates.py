@@ -38,58 +38,64 @@ WAYS = st.lists(ONE_WAY, min_size=1, max_size=8)
 def test_the_best_of_what_is_offered(ways, room, taken, refused, far):
     """The chosen candidate is offered and not refused, and no fitting candidate is
     better."""
-    offered = [
-        a_full_candidate(
-            {'h': {'VCPU': 1}, **{card: {'VGPU': n} for card, n in way.items()}}
-        )
-        for way in ways
-    ]
+    offered = [a_way(way) for way in ways]
     lost = [i for i in refused if i < len(ways)]
     chosen = choose(
         an_index(offered, room),
         'h',
-        lambda: {card: {'VGPU': n} for card, n in taken.items()},
+        lambda: vgpus(taken),
         lambda candidate: len(far & candidate.allocations.keys()),
         [offered[i] for i in lost],
     )
-    others = [
-        i
-        for i, way in enumerate(ways)
-        if all(way.keys() != ways[x].keys() for x in lost)
-    ]
-    cards_lost = {card for i in lost for card in ways[i]}
 
-    def fits(way):
-        return all(
-            card not in taken or n + taken[card] <= room[card]
-            for card, n in way.items()
-        )
+    lost_ways = [ways[i].keys() for i in lost]
+    lost_cards = set().union(*lost_ways)
+    others = []
+    fitting = []
+    for i, way in enumerate(ways):
+        if way.keys() not in lost_ways:
+            others.append(i)
+            if fits(way, room, taken):
+                fitting.append(i)
 
     def rank(i):
-        left = sum(room[card] - taken.get(card, 0) for card in ways[i])
-        return (
-            len(cards_lost & ways[i].keys()),
-            len(ways[i]),
-            len(far & ways[i].keys()),
-            left,
-            i,
-        )
+        cards = ways[i].keys()
+        left = sum(room[card] - taken.get(card, 0) for card in cards)
+        return len(lost_cards & cards), len(cards), len(far & cards), left, i
 
-    best = [i for i in others if fits(ways[i])] or ([] if lost else others)
-    assert chosen is (
-        offered[min(best, key=rank)] if best and len(offered) > 1 else chosen
-    )
+    best = fitting
+    if not best and not lost:
+        best = others
     assert (chosen is None) == (not best)
+    if best and len(offered) > 1:
+        assert chosen is offered[min(best, key=rank)]
+
+
+def a_way(cards):
+    """A candidate of host h, with virtual GPUs of cards."""
+    return a_full_candidate({'h': {'VCPU': 1}, **vgpus(cards)})
+
+
+def vgpus(cards):
+    return {card: {'VGPU': number} for card, number in cards.items()}
+
+
+def fits(way, room, taken):
+    """True if all cards have enough virtual GPUs beside pending claims. A card without
+    claims always has."""
+    for card, number in way.items():
+        if card in taken and number + taken[card] > room[card]:
+            return False
+    return True
 
 
 def an_index(candidates, room):
-    resources = {
-        card: {'resources': {'VGPU': {'capacity': 9, 'used': 9 - n}}}
-        for card, n in room.items()
-    }
-    return AskedCandidates(
-        candidates, [json.dumps({'provider_summaries': resources}).encode()]
-    )
+    """An offer with the capacity of cards in the provider summaries."""
+    summaries = {}
+    for card, left in room.items():
+        summaries[card] = {'resources': {'VGPU': {'capacity': 9, 'used': 9 - left}}}
+    text = json.dumps({'provider_summaries': summaries}).encode()
+    return AskedCandidates(candidates, [text])
 
 
 NAMES = 'hijk'
@@ -100,9 +106,9 @@ AMOUNTS = st.fixed_dictionaries(
     {'VCPU': st.integers(1, 3)}, optional={'MEMORY_MB': st.integers(1, 3)}
 )
 REQUEST = st.tuples(
-    st.booleans(),  # of another answer than the one before
+    st.booleans(),  # of another answer than the request before
     st.dictionaries(st.sampled_from(NAMES), SIZES),  # hosts that have come or changed
-    st.sets(st.sampled_from(NAMES), max_size=1),  # those that are gone
+    st.sets(st.sampled_from(NAMES), max_size=1),  # hosts that are gone
     st.lists(st.booleans(), min_size=len(NAMES), max_size=len(NAMES)),
     AMOUNTS,
 )
@@ -112,22 +118,26 @@ REQUEST = st.tuples(
 def test_hosts_of_what_is_remembered(requests):
     """The offered hosts of sufficient size, in the order of the answer, whatever the
     answers and sizes of earlier requests."""
-    uuids = [a_uuid(name) for name in NAMES]
+    uuids = [*map(a_uuid, NAMES)]
     known = {}
-    kept = OfferedHosts()
+    offered_hosts = OfferedHosts()
     for is_another, changed, gone, fits, amounts in requests:
-        uuids = uuids[::-1] if is_another else uuids
+        if is_another:
+            uuids = uuids[::-1]
         if changed or gone:
-            anew = [replace(a_host(name), **sizes) for name, sizes in changed.items()]
-            known = {**known, **{host.uuid: host for host in anew}}
-            known = {
-                uuid: host
-                for uuid, host in known.items()
-                if uuid not in map(a_uuid, gone)
-            }
-        rows = {uuid: row for row, uuid in enumerate(uuids)}
-        hosts = MatchedHosts(
-            amounts, uuids, rows, np.array(fits), np.zeros(len(uuids), int), [()]
+            known = dict(known)
+            for name, sizes in changed.items():
+                known[a_uuid(name)] = replace(a_host(name), **sizes)
+            for name in gone:
+                known.pop(a_uuid(name), None)
+
+        expected = []
+        for uuid, is_offered in zip(uuids, fits, strict=True):
+            if is_offered and uuid in known and is_large(known[uuid], amounts):
+                expected.append(known[uuid])
+        snapshot = HostSnapshot(known)
+        hosts = offered_hosts.of(
+            remembered(uuids, fits, amounts), snapshot, a_request(), None
         )
         candidates = RememberedCandidates([hosts], 0.0, 0.0)
         assert kept.of(candidates, HostSnapshot(known), FRESH, None) == [
