@@ -23,7 +23,7 @@ class StubAdapter:
         """:param responses: method and start of the path ('GET /allocations') to the
         responses and errors in order. The last one is repeated.
         """
-        self.responses = {key: [*values] for key, values in responses.items()}
+        self.responses = {key: list(values) for key, values in responses.items()}
         self.requests = []
         self.options = []
 
@@ -31,9 +31,8 @@ class StubAdapter:
         request = f'{method} {path}'
         self.requests.append(request)
         self.options.append(options)
-        responses = next(
-            values for key, values in self.responses.items() if request.startswith(key)
-        )
+        key = next(filter(request.startswith, self.responses))
+        responses = self.responses[key]
         response = responses[0]
         if len(responses) > 1:
             del responses[0]
@@ -68,11 +67,11 @@ def an_answer(resources, traits=(), used=0):
                 'mappings': {'': [uuid]},
             }
         )
+        capacity = {}
+        for name, amount in amounts.items():
+            capacity[name] = {'capacity': 9 * amount, 'used': used}
         summaries[uuid] = {
-            'resources': {
-                name: {'capacity': 9 * amount, 'used': used}
-                for name, amount in amounts.items()
-            },
+            'resources': capacity,
             'traits': [*traits],
             'root_provider_uuid': uuid,
         }

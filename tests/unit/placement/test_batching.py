@@ -40,24 +40,27 @@ def test_pace(posts, consumers):
 def order(*instances, lost=None):
     """An order for instances and providers, named by letters."""
     claims = []
-    for each in instances:
-        allocations = {a_uuid(rp): msgspec.Raw(b'{}') for rp in each[1:] or '1'}
-        claims.append(Claim(each[0], Candidate(allocations), {}))
+    for instance, *providers in instances:
+        uuids = map(a_uuid, providers or '1')
+        allocations = dict.fromkeys(uuids, msgspec.Raw(b'{}'))
+        claims.append(Claim(instance, Candidate(allocations), {}))
     return Order(claims, lost)
 
 
 def named(batch):
-    return [claim.uuid for order in batch for claim in order.claims]
+    names = []
+    for each in batch:
+        names += [claim.uuid for claim in each.claims]
+    return names
 
 
 def in_flight(orders):
     """The batches that the threads of orders got."""
-    first = [
-        each
-        for each in orders
-        if each.others.done() and each.others.result() is not None
-    ]
-    return [[each, *each.others.result()] for each in first]
+    batches = []
+    for each in orders:
+        if each.others.done() and each.others.result() is not None:
+            batches.append([each, *each.others.result()])
+    return batches
 
 
 @pytest.mark.parametrize(
@@ -153,7 +156,8 @@ def test_two_at_once(monkeypatch, steps):
     waiting = []
     flying = []
     monkeypatch.setattr(batching, 'time', SimpleNamespace(monotonic=lambda: now[0]))
-    for step, expected in (each.split(': ') for each in steps.split(', ')):
+    for line in steps.split(', '):
+        step, expected = line.split(': ')
         if step == 'stuck':
             now[0] += STUCK_AFTER_S
             batches.begin()
@@ -167,7 +171,8 @@ def test_two_at_once(monkeypatch, steps):
             batches.end(ended)
         flying += in_flight(waiting)
         waiting = [each for each in waiting if not each.others.done()]
-        assert ' '.join(''.join(named(batch)) for batch in flying) == expected, step
+        names = [''.join(named(batch)) for batch in flying]
+        assert ' '.join(names) == expected, step
     assert waiting == batches.waiting == [], 'nobody waits in the end'
 
 

@@ -26,34 +26,24 @@ def left(name):
 
 def answer(names='abc', provider=lambda name: name, root=lambda name: name):
     """Placement's answer about hosts, by name."""
-    return json.dumps(
-        {
-            'allocation_requests': [
-                {
-                    'allocations': {
-                        provider(name): {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}
-                    },
-                    'mappings': {},
-                }
-                for name in names
-            ],
-            'provider_summaries': {
-                provider(name): {
-                    'resources': {
-                        'VCPU': {'capacity': 100, 'used': 100 - left(name)[0]},
-                        'MEMORY_MB': {
-                            'capacity': 10_000,
-                            'used': 10_000 - left(name)[1],
-                        },
-                        'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
-                    },
-                    'traits': TRAITS.get(name, []),
-                    'root_provider_uuid': root(name),
-                }
-                for name in names
+    requests = []
+    summaries = {}
+    for name in names:
+        uuid = provider(name)
+        allocation = {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}
+        requests.append({'allocations': {uuid: allocation}, 'mappings': {}})
+        vcpus, memory_mb = left(name)
+        summaries[uuid] = {
+            'resources': {
+                'VCPU': {'capacity': 100, 'used': 100 - vcpus},
+                'MEMORY_MB': {'capacity': 10_000, 'used': 10_000 - memory_mb},
+                'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
             },
+            'traits': TRAITS.get(name, []),
+            'root_provider_uuid': root(name),
         }
-    ).encode()
+    body = {'allocation_requests': requests, 'provider_summaries': summaries}
+    return json.dumps(body).encode()
 
 
 class Site:
@@ -61,7 +51,7 @@ class Site:
     ``text``, after ``meanwhile``."""
 
     def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
-        self.text = answer() if text is None else text
+        self.text = text or answer()
         self.clock = Clock()
         self.asked = []
         self.taken = {}
@@ -87,6 +77,10 @@ class Site:
             self.answers._refresh.ended.result(10)
         return offer and ''.join(offer)
 
+    def offers(self, number):
+        """The results of several requests in turn."""
+        return [self.offer() for _ in range(number)]
+
 
 def asking(vcpus=1, memory_mb=1024, disk_gb=0, **extra_specs):
     flavor = a_flavor(extra_specs, vcpus=vcpus, memory_mb=memory_mb, root_gb=disk_gb)
@@ -96,7 +90,7 @@ def asking(vcpus=1, memory_mb=1024, disk_gb=0, **extra_specs):
 @pytest.fixture
 def site():
     site = Site()
-    assert [site.offer() for _ in range(2)] == [None, 'abc']
+    assert site.offers(2) == [None, 'abc']
     return site
 
 
@@ -143,7 +137,7 @@ def test_what_is_forgotten(site):
     site.meanwhile = site.answers.forget
     assert site.offer() is None
     site.clock.now += pause
-    assert [site.offer() for _ in range(2)] == [None, None]
+    assert site.offers(2) == [None, None]
     site.meanwhile = lambda: None
     site.clock.now += pause
     assert site.offer() == 'abc'
@@ -154,19 +148,20 @@ def test_candidates(site):
     """The candidates equal Placement's."""
     [built] = query.build_all(asking(), Settings())
     offer = site.answers.offer([built])
-    assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
-        3, 3, site.clock.now - offer.asked_at, True, False,
-    ]  # fmt: skip
-    assert [set(offer.traits(name)) for name in 'abx'] == [
-        {*TRAITS['a']},
-        {*TRAITS['b']},
-        set(),
-    ]
+    assert [*offer] == ['a', 'b', 'c']
+    assert (len(offer), offer.count) == (3, 3)
+    assert ('a' in offer, 'x' in offer) == (True, False)
+    assert offer.age == site.clock.now - offer.asked_at
+    for name in 'abc':
+        assert set(offer.traits(name)) == set(TRAITS[name])
+    assert not offer.traits('x')
+
     [candidate] = offer['b']
-    left = offer.narrowed({'b': []})
-    assert (left['b'], left.traits('b'), [*left], offer['b']) == (
-        [], offer.traits('b'), [*offer], [candidate],
-    )  # fmt: skip
+    narrowed = offer.narrowed({'b': []})
+    assert narrowed['b'] == []
+    assert offer['b'] == [candidate]
+    assert narrowed.traits('b') == offer.traits('b')
+    assert [*narrowed] == [*offer]
     assert json.loads(candidate.body()) == {
         'allocations': {'b': {'resources': {'MEMORY_MB': 1024, 'VCPU': 1}}},
         'mappings': {'': ['b']},
@@ -189,10 +184,10 @@ def test_candidates(site):
 def test_an_answer_that_cannot_be_used(text):
     """The query is not repeated for a while, however many requests come."""
     site = Site(text)
-    assert [site.offer() for _ in range(9)] == [None] * 9
+    assert site.offers(9) == [None] * 9
     assert len(site.asked) == 1
     site.clock.now += UNFIT_S
-    assert [site.offer() for _ in range(3)] == [None] * 3
+    assert site.offers(3) == [None] * 3
     assert len(site.asked) == 2
 
 
@@ -222,7 +217,7 @@ def test_when_answers_are_asked_for(pauses, offered, asked):
     for pause in pauses:
         site.clock.now += pause
         found.append(site.offer() is not None)
-    assert found == [bool(each) for each in offered]
+    assert found == offered
     assert len(site.asked) == asked
 
 
@@ -230,13 +225,11 @@ def test_when_answers_are_asked_for(pauses, offered, asked):
 def test_a_share_of_placements_time(processes, pause):
     """All processes together take a quarter of a worker's."""
     site = Site(PlacementUnavailable('away'), processes=processes)
-    for _ in range(2):
-        site.offer()
+    site.offers(2)
     counts = []
     for seconds in (pause - 0.5, 0.5):
         site.clock.now += seconds
-        for _ in range(2):
-            site.offer()
+        site.offers(2)
         counts.append(len(site.asked))
     assert counts == [1, 2]
 
@@ -244,7 +237,7 @@ def test_a_share_of_placements_time(processes, pause):
 def test_placement_that_does_not_answer():
     """Requests ask for themselves, and the query is repeated after a pause."""
     site = Site(PlacementUnavailable('away'))
-    assert [site.offer() for _ in range(5)] == [None] * 5
+    assert site.offers(5) == [None] * 5
     assert len(site.asked) == 1
     site.text = answer()
     site.clock.now += TAKES_S / SHARE - TAKES_S
@@ -260,8 +253,7 @@ def test_a_query_that_always_fails():
     counts = []
     for pause in (0, PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S):
         site.clock.now += pause
-        for _ in range(2):
-            assert site.offer() is None
+        assert site.offers(2) == [None, None]
         counts.append(len(site.asked))
     assert counts == [1, 2, 2, 3, 3, 4]
 
@@ -273,8 +265,7 @@ def test_failures_that_do_not_follow_each_other():
     for text in (OutcomeUnknown('slow'), answer(), OutcomeUnknown('slow'), answer()):
         site.text = text
         site.clock.now += MAX_AGE_S / 2
-        for _ in range(2):
-            site.offer()
+        site.offers(2)
         asked.append(len(site.asked))
     assert asked == [1, 2, 3, 4]
 
@@ -304,13 +295,13 @@ def test_a_failure_beside_an_answer_that_is_forgotten(site):
     site.text = OutcomeUnknown('slow')
     site.meanwhile = site.answers.forget
     site.clock.now += MAX_AGE_S / 2
-    assert [site.offer() for _ in range(2)] == ['abc', None]
+    assert site.offers(2) == ['abc', None]
 
 
 def test_nobody_waits_for_a_query_that_failed():
     """Requests ask Placement themselves until there is an answer."""
     site = Site(OutcomeUnknown('slow'))
-    assert [site.offer() for _ in range(2)] == [None, None]
+    assert site.offers(2) == [None, None]
     site.text = answer()
     site.clock.now += PAUSE_S
     begun = threading.Event()
@@ -351,7 +342,7 @@ def test_those_who_need_what_is_being_asked_for_wait():
 def test_a_bug(caplog):
     """The log has the error, and the query is not repeated for a while."""
     site = Site(ZeroDivisionError('a bug'))
-    assert [site.offer() for _ in range(9)] == [None] * 9
+    assert site.offers(9) == [None] * 9
     assert len(site.asked) == 1
     assert 'ZeroDivisionError: a bug' in caplog.text
 
@@ -387,7 +378,7 @@ def test_the_option(option):
     """0 disables remembered answers. An answer that took longer than the maximum age is
     not used."""
     site = Site(max_age=option)
-    assert [site.offer() for _ in range(4)] == [None] * 4
+    assert site.offers(4) == [None] * 4
     assert len(site.asked) == (option != 0)
 
 
