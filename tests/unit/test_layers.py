@@ -36,7 +36,8 @@ NEIGHBOURS = {
 
 PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
-    'placement.query', 'observe.records', 'rpc.notifications',
+    'placement.query', 'placement.candidates', 'placement.wire',
+    'observe.records', 'rpc.notifications',
     'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip
 IMPURE = {
