@@ -142,10 +142,12 @@ class Claim:
             return {
                 'allocations': self.candidate.allocations,
                 'mappings': self.candidate.mappings,
+                # For a consumer that Placement does not know (1.28).
                 'consumer_generation': None,
                 **self.owner,
             }
 
+        # Without mappings: none are known of the earlier allocations.
         return {
             'allocations': {**self.candidate.allocations, **_plain(self.before)},
             'consumer_generation': self.generation - 1,

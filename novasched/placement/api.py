@@ -14,7 +14,7 @@ no response in time,  an error; if other requests get no response either, the ci
 500, 501, ...         an error
 401, 403, 406         an error: an operator must correct the credentials, or upgrade
                       Placement
-other statuses        an answer, be it yes or no
+other statuses        an answer, yes or no
 ====================  ==================================================================
 
 After an error the driver decides the request again, for a while.
@@ -131,7 +131,7 @@ class Response:
 
     @property
     def _error(self) -> Error:
-        """The first error in the body; an empty one for a body in another format."""
+        """The first error in the body; empty for a body in another format."""
         try:
             errors = msgspec.json.decode(self.content, type=Errors).errors
         except (ValueError, RecursionError):
@@ -191,9 +191,9 @@ class PlacementApi:
         retry_s: float | None = None,
         once: bool = False,
     ) -> Response:
-        """Send a request until Placement answers, be it yes or no.
+        """Send a request until Placement answers yes or no.
 
-        Writes may be repeated, since each names the generation that it replaces. They
+        Writes may be repeated, since a write names the generation to replace. Writes
         are repeated as well while other clients write to the same providers.
 
         :param retry_s: seconds for which the request is repeated, if fewer than the
@@ -224,6 +224,7 @@ class PlacementApi:
             if reason := self.breaker.reason:
                 why = f'left alone until it answers again: {reason}'
                 if maybe_done:
+                    # By an earlier attempt, before the circuit opened.
                     raise OutcomeUnknown(why)
                 raise CircuitOpen(why, self.breaker.wait_closed)
 
@@ -260,6 +261,7 @@ class PlacementApi:
                         return answer
                     pause = _backoff(self._pause / 2, conflicts)
                     conflicts += 1
+                    # Placement has answered: failures count from here again.
                     failures = 0
                     start = time.monotonic()
 
@@ -317,7 +319,8 @@ class PlacementApi:
                 why, maybe_done=not isinstance(cause, requests.ConnectTimeout)
             )
 
-        if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:  # keystone's
+        if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:
+            # From keystone: without a token the request was not sent.
             return self._transient_status(why, maybe_done=False)
 
         if isinstance(
@@ -332,9 +335,10 @@ class PlacementApi:
         return _Failure(why, maybe_done=True)
 
     def _judged(self, answer: Response, began: float) -> _Failure | None:
-        """Classify a response; None for an answer, be it yes or no."""
+        """Classify a response; None for an answer, yes or no."""
         status = answer.status_code
         if status < 500 and status not in (*REFUSAL_STATUSES, *TRANSIENT_STATUSES):
+            # A refusal is an answer as well: Placement works.
             self.breaker.succeeded()
             if self._authorized is False:
                 LOG.info('The credentials in [placement] are accepted again')
@@ -350,6 +354,7 @@ class PlacementApi:
         if status in TRANSIENT_STATUSES:
             return self._transient_status(why, maybe_done=True)
         if status == TIMEOUT_STATUS:
+            # A proxy has waited in vain, as a request without a response.
             self.breaker.failed(why, began)
         return _Failure(why, maybe_done=True)
 

@@ -216,11 +216,13 @@ class Batches:
         for order in self.waiting:
             writes = order.writes
             if not busy.isdisjoint(writes):
+                # Later orders for the same providers wait behind this order.
                 busy |= writes
                 continue
             added = order.uuids
             fits = len(uuids) + len(added) <= self.max_consumers
             is_alone = order.lost is not None or (batch and batch[0].lost is not None)
+            # A single order may be larger than a batch.
             if batch and (is_alone or not fits or uuids & added):
                 break
             batch.append(order)

@@ -46,6 +46,7 @@ class AskedCandidates(CandidateIndex):
         try:
             resources = _decode_summary(self._summary(provider)).resources
         except (KeyError, ValueError, RecursionError):
+            # Unknown capacity excludes no candidate: Placement checks the claim.
             resources = {}
         left = {name: resource.capacity_left for name, resource in resources.items()}
         return self._capacity_left.setdefault(provider, left)
@@ -58,6 +59,7 @@ class AskedCandidates(CandidateIndex):
 
     def _summary(self, provider: str) -> msgspec.Raw:
         if self._summaries is None:
+            # Splitting the texts is cheap; few summaries are ever decoded.
             self._summaries = {}
             for text in self._texts:
                 self._summaries.update(_decode_summaries(text).provider_summaries)
@@ -126,6 +128,7 @@ class RememberedCandidates(Candidates):
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         if len(self._matches) > 1:
+            # The answers may have different hosts, and so no rows in common.
             return super().rows()
         [match] = self._matches
         return match.uuids, match.fits
@@ -143,6 +146,7 @@ class RememberedCandidates(Candidates):
         if provider in self._narrowed:
             return self._narrowed[provider]
 
+        # The texts of Placement for a candidate of a single provider.
         mappings = msgspec.Raw(msgspec.json.encode({'': [provider]}))
         candidates = []
         for match, text in zip(self._matches, self._texts, strict=True):
@@ -164,4 +168,5 @@ class RememberedCandidates(Candidates):
     def __len__(self) -> int:
         if len(self._matches) == 1:
             return self.count
+        # A host may serve both queries.
         return sum(1 for _ in self)

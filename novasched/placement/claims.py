@@ -90,6 +90,7 @@ class Claims:
         order = Order(claims)
         made = None
 
+        # A move reads allocations first, so that a common POST does not suit it.
         try:
             if len(claims) == 1 and claims[0].moves:
                 made = self._write_alone(order.claims)
@@ -182,6 +183,7 @@ class Claims:
                 part = parts.pop()
                 if len(part) > 1:
                     if not self._write_together(part):
+                        # The last part is next: the first half goes first.
                         half = len(part) // 2
                         parts += [part[half:], part[:half]]
                     continue
@@ -298,6 +300,7 @@ class Claims:
             if is_known:
                 why = 'another process changed the consumer during the claim'
                 raise ClaimFailed(claims[0].uuid, why)
+            # The consumer exists: claim once more, beside its allocations.
             is_known = True
 
     def _looked_up(

@@ -87,9 +87,9 @@ class AllocationDeleter:
         self.lost: dict[str, float] = {}
 
     def delete(self, claim: Claim, held: ConsumerAllocations) -> None:
-        """Remove a claim from the allocations of an instance, unless they have changed.
+        """Remove a claim from unchanged allocations of an instance.
 
-        The request is sent once. A second one might delete the claim of another
+        The request is sent once. A repetition might delete the claim of another
         scheduler.
 
         :param held: the allocations that were read.
@@ -127,7 +127,7 @@ class AllocationDeleter:
         return None
 
     def forget_old_losses(self) -> None:
-        """Forget deletions that Placement does not carry out any more."""
+        """Forget deletions after the time in which Placement may carry out requests."""
         now = time.monotonic()
         for uuid, until in [*self.lost.items()]:
             if until < now:
@@ -244,10 +244,10 @@ class CleanupTask:
 
 
 class AllocationCleanup:
-    """A queue of deletions that are repeated until they succeed or are given up.
+    """A queue of deletions, repeated until success or the time limit.
 
-    A thread works on the queue while it has tasks. A new claim waits for the deletions
-    for its own instances alone.
+    A thread works on the queue while the queue has tasks. A new claim waits for the
+    deletions for the same instances alone.
     """
 
     def __init__(
@@ -286,8 +286,8 @@ class AllocationCleanup:
         """Delete the allocations of lost claims before a new claim for the same
         instances.
 
-        :returns: tasks that are in doubt, or that Placement may make later. The caller
-            puts them back in any case.
+        :returns: tasks in doubt, and tasks of claims that Placement may make later. The
+            caller puts the tasks back in all cases.
         :raises PlacementUnavailable: allocations cannot be read or deleted. All tasks
             stay.
         """
@@ -317,8 +317,8 @@ class AllocationCleanup:
                 self._changed.notify_all()
 
     def put_back(self, tasks: Iterable[CleanupTask]) -> None:
-        """Add tasks to the queue. After :meth:`close`, or in a full queue, they are
-        given up."""
+        """Add tasks to the queue. After :meth:`close`, or with a full queue, give the
+        tasks up."""
         with self._changed:
             for task in tasks:
                 if self._over.is_set() or len(self._tasks) >= self._capacity:

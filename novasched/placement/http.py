@@ -17,9 +17,9 @@ CHUNK_BYTES = 1 << 18
 
 
 def connections(threads: int, max_answer_mib: int) -> requests.Session:
-    """Make a session that keeps connections open.
+    """Make a session with persistent connections.
 
-    :param threads: number of threads, each of which may use a connection.
+    :param threads: number of threads, and of connections.
     :param max_answer_mib: maximum size of a response in MiB.
     """
     pool = requests.Session()
@@ -57,7 +57,7 @@ class _Bounded(TCPKeepAliveAdapter):
 
 
 class _Body:
-    """The body of a response as urllib3 reads it, within limits of time and size."""
+    """The body of a response of urllib3, within limits of time and size."""
 
     def __init__(self, raw: urllib3.HTTPResponse, seconds: float, max_mib: int) -> None:
         self._raw = raw
@@ -68,8 +68,8 @@ class _Body:
         return getattr(self._raw, name)
 
     def stream(self, _size: int, decode_content: bool = True) -> Iterator[bytes]:
-        """Yield the pieces of the body as they arrive. The limit of time holds for the
-        whole body, so that it ends a trickle as well.
+        """Yield the pieces of the body on arrival. The limit of time holds for the
+        whole body, and ends a trickle as well.
 
         :raises RequestException: the body is too large, takes too long or is cut.
         """

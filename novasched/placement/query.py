@@ -72,6 +72,7 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     destination = request.requested_destination
     groups[''] = replace(groups[''], in_tree=request.in_tree)
     if destination is not None:
+        # Prefilters have added the aggregates of the zone and of the tenant.
         groups[''] = replace(
             groups[''],
             aggregates=destination.aggregates,
@@ -110,6 +111,7 @@ def _flat(request: Request, groups: Mapping[str, RequestGroup]) -> FlatQuery | N
         required_traits=frozenset(),
         forbidden_traits=frozenset(),
     )
+    # The host is the root of its tree: traits of the root are traits of the host.
     return FlatQuery(
         urlencode(sorted(_group_parameters('', base))),
         amounts,

@@ -150,6 +150,7 @@ class RememberedAnswer:
         if query.amounts.keys() - self._left.keys():
             return None
 
+        # Hosts with the same traits share the verdict.
         has_traits = []
         for traits in self._traits:
             is_required = query.required <= traits
@@ -213,6 +214,7 @@ class _BaseQueries:
 
     def need(self, string: str, now: float) -> _BaseQuery:
         """Note the need of a request for the answer to a base query."""
+        # Popped and added again, so that the latest need is the last key.
         query = self._queries.pop(string, None) or _BaseQuery(string)
         max_age = self.max_age_of(query.answer)
         query.is_needed_often = now - query.needed_at < max_age

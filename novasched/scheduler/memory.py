@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and a Placement in memory, which implement the ports of ``ports.py``. The
-caching driver, simulations and tests of plugins use them."""
+"""Hosts and a Placement in memory, for the ports of ``ports.py``. The caching driver,
+simulations and tests of plugins use this module."""
 
 import json
 import math
@@ -87,6 +87,7 @@ class MemoryHosts:
                 selected = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
 
         destination = request.requested_destination
+        # As in nova, a move without allow_cross_cell_move stays in the cell.
         cell = None
         if destination is not None and not destination.allow_cross_cell_move:
             cell = destination.cell_uuid
@@ -119,7 +120,7 @@ class MemoryHosts:
         return self.hosts
 
     def place(self, request: Request, selection: Selection) -> None:
-        """Put the current instance of a request on its chosen host."""
+        """Put the current instance of a request on the chosen host."""
         with self._lock:
             if host := self.hosts.get(selection.compute_node_uuid):
                 self.hosts[host.uuid] = self._with_instance(host, request, selection)
@@ -133,11 +134,11 @@ class MemoryHosts:
 
 
 class HostCache(MemoryHosts):
-    """Keeps the hosts of another port.
+    """Keeps the hosts of a source.
 
-    Hosts are read at the first request, at each :meth:`refresh`, and when a request
-    needs instances or images for the first time. Instances that were placed before a
-    read are in the hosts only if the other port has them.
+    Hosts are read at the first request, at a :meth:`refresh`, and at the first request
+    with a need for instances or images. A read forgets instances that were placed
+    before, unless the source has them.
     """
 
     def __init__(self, source: Hosts, settings: Settings, basis: Basis = FRESH) -> None:
@@ -154,11 +155,11 @@ class HostCache(MemoryHosts):
     def refresh(
         self, instances: bool = False, images: bool = False
     ) -> Mapping[str, Host]:
-        """Read all hosts, with instances and images if a request needs, or needed,
-        them.
+        """Read all hosts, with instances and images as far as this request or earlier
+        requests need.
 
-        :raises DatabaseUnavailable: a database does not answer. The hosts stay as they
-            were.
+        :raises DatabaseUnavailable: a database does not answer. The hosts stay
+            unchanged.
         """
         before = self._detail or (False, False)
         detail = (before[0] or instances, before[1] or images)
@@ -197,7 +198,7 @@ class FreeResources:
     changes: list[str] = field(default_factory=list)
 
     def lacking(self, amounts: Amounts) -> frozenset[str]:
-        """The resource classes of which a provider has too little left."""
+        """The resource classes without enough capacity on a provider."""
         lacking = set()
         for provider, resources in amounts.items():
             free = self.by_provider.get(provider, {})
@@ -221,7 +222,7 @@ class FreeResources:
         return True
 
     def release(self, amounts: Amounts) -> None:
-        """Undo the allocation of one instance."""
+        """Undo the allocation of an instance."""
         self._change(amounts, 1)
 
     def _change(self, amounts: Amounts, sign: int) -> None:
@@ -243,8 +244,8 @@ def _flavor_resources_of(request: Request) -> Mapping[str, int]:
 
 
 class MemoryPlacement:
-    """Implements :class:`novasched.scheduler.ports.Placement`. It offers one candidate
-    for each provider with enough capacity left.
+    """Implements :class:`novasched.scheduler.ports.Placement`: a candidate for each
+    provider with enough capacity left.
 
     :ivar free: the unused capacity.
     :ivar allocations: the amounts of instances, by instance UUID.
@@ -259,10 +260,9 @@ class MemoryPlacement:
     ) -> None:
         """:param free: the unused capacity of providers; None for no limit.
         :param source: gives the candidates in place of ``free``.
-        :param resources: returns the amounts that an instance takes from its provider;
-            the amounts of its flavor by default.
-        :param stale: full providers that are offered nevertheless, as after another
-            scheduler was faster.
+        :param resources: returns the amounts of an instance; the amounts of the flavor
+            by default.
+        :param stale: providers to offer even if full, as after a faster scheduler.
         """
         self.free = FreeResources()
         self.allocations: dict[str, Amounts] = {}
