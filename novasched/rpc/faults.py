@@ -91,6 +91,8 @@ FAULTS: Mapping[type[Exception], Fault] = {
     errors.BadPlugin: Fault(
         _internal, 'Cannot schedule, since a plugin fails', traceback=True
     ),
+    # Without a bug, the driver handles this error.
+    errors.StaleData: _BUG,
     NovaschedError: _BUG,
     Exception: _BUG,
     # The sender is no service of nova, so no exception of nova is needed.

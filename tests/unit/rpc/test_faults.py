@@ -137,6 +137,11 @@ CASES = [
         'ERROR Cannot schedule, since a plugin fails',
     ),
     (
+        errors.StaleData('x'),
+        no_valid_host(INTERNAL),
+        'ERROR Exception during message handling',
+    ),
+    (
         NovaschedError('x'),
         no_valid_host(INTERNAL),
         'ERROR Exception during message handling',
@@ -153,7 +158,12 @@ CASES = [
         'ERROR Exception during message handling',
     ),
 ]
-TRACEBACK = (errors.BadPlugin, KeyError, oslo_messaging.MessagingTimeout)
+TRACEBACK = (
+    errors.BadPlugin,
+    errors.StaleData,
+    KeyError,
+    oslo_messaging.MessagingTimeout,
+)
 
 
 @pytest.mark.parametrize(

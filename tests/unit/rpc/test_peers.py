@@ -239,7 +239,7 @@ def rivals(scheduler, claim):
     scheduler.peers.catch_up(claim)
     instances = []
     for rival in scheduler.claims.all():
-        if rival.is_ahead_of(claim) and rival.is_near(claim):
+        if scheduler.claims.is_ahead(rival, claim) and rival.is_near(claim):
             instances.append(rival.request.instance_uuid)
     return instances
 
@@ -337,9 +337,9 @@ def test_a_claim_is_told_as_old_as_it_is():
     clock = Clock()
     claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
     claim = claims.add(HOST, a_request(), None, {})
-    row = row_of(claim, clock.now + 50.0)
+    row = row_of(claim, False, clock.now + 50.0)
     assert row.age == 50.0
-    assert claim_of(row, order=1.0, now=7000.0).since == 6950.0
+    assert claim_of(row, now=7000.0).since == 6950.0
 
 
 def test_what_was_never_heard_is_not_kept(pair):
