@@ -137,14 +137,19 @@ def test_hosts_of_what_is_remembered(requests):
                 expected.append(known[uuid])
         snapshot = HostSnapshot(known)
         hosts = offered_hosts.of(
-            remembered(uuids, fits, amounts), snapshot, a_request(), None
+            remembered(uuids, fits, amounts), snapshot, FRESH, None
         )
-        candidates = RememberedCandidates([hosts], 0.0, 0.0)
-        assert kept.of(candidates, HostSnapshot(known), FRESH, None) == [
-            known[uuid]
-            for uuid, is_offered in zip(uuids, fits, strict=True)
-            if is_offered
-            and uuid in known
-            and known[uuid].vcpus_total >= amounts['VCPU']
-            and known[uuid].total_usable_ram_mb >= amounts.get('MEMORY_MB', 0)
-        ]
+        assert hosts == expected
+
+
+def is_large(host, amounts):
+    return host.vcpus_total >= amounts[
+        'VCPU'
+    ] and host.total_usable_ram_mb >= amounts.get('MEMORY_MB', 0)
+
+
+def remembered(uuids, fits, amounts):
+    rows = {uuid: row for row, uuid in enumerate(uuids)}
+    kinds = np.zeros(len(uuids), int)
+    hosts = MatchedHosts(amounts, uuids, rows, np.array(fits), kinds, [()])
+    return RememberedCandidates([hosts], 0.0, 0.0)
