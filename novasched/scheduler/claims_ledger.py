@@ -58,7 +58,7 @@ RELEASES_KEPT = 1000
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """How far a claim has come.
+    """The progress of a claim.
 
     :ivar claimed_at: when Placement had the claim and the request was answered.
     :ivar shown_at: when the hosts were read that show the instance.

@@ -264,7 +264,8 @@ class Decision:
 
 
 def failure_of(error: Exception | None) -> str | None:
-    """What an operator must mend, for an error that ends a try; None for a refusal.
+    """The failure that an operator must mend, for an error that ends a try; None for a
+    refusal.
 
     Foreign errors may quote secrets, so that only their type is named.
     """

@@ -41,7 +41,7 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 
 class Patience:
-    """How long requests wait for the end of an outage of Placement or a database.
+    """The time that requests wait for the end of an outage.
 
     Every method may be called by any thread: each value is written as a whole, and a
     value that is a moment old does no harm.

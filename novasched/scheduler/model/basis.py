@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """How fresh the data of one try must be, and how long the request may wait.
+    """The freshness that the data of one try must have, and the time of the request.
 
     A request is decided in one or more tries, and ``scheduler/attempt.py`` tells the
     basis of the next try. Moments are monotonic seconds. The default has moments in the

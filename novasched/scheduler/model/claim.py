@@ -13,7 +13,7 @@ from novasched.scheduler.model.request import InstanceGroup, Request
 
 
 class Stage(str, Enum):
-    """How far a claim has come; ``scheduler/claims_ledger.py`` draws the stages.
+    """The stages of a claim; ``scheduler/claims_ledger.py`` draws them.
 
     Other schedulers are told of CHOSEN, CLAIMED and RELEASED. What the databases show
     they see for themselves.
