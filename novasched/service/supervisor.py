@@ -280,7 +280,7 @@ def _reload(service: ProcessService) -> None:
     try:
         service.reload()
     except NovaschedError as error:
-        LOG.error(RELOAD_FAILED + ': %s', error)
+        LOG.error('%s: %s', RELOAD_FAILED, error)
     except Exception:
         # A bug must not end the worker.
         LOG.exception(RELOAD_FAILED)

@@ -177,9 +177,7 @@ class TestEnd:
                 asked = pool.submit(caller.place, server=running.host, timeout=5)
                 gate.wait_for_hanging()
                 os.kill(running.pid, signal.SIGINT)
-                wait_until(
-                    lambda: 'Stopping: requests in' in running.text(), WAIT, 'word'
-                )
+                wait_until(lambda: 'Stopping: waiting' in running.text(), WAIT, 'word')
                 assert (running.wait() if timeout == 1 else running.stop(WAIT)) == 1
                 assert 'MessagingTimeout' in str(asked.result().error)
 

@@ -14,7 +14,9 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import NO_INSTANCES
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 from tests.lab.logs import logged, rejections
@@ -78,7 +80,7 @@ class Whole:
         self.minimum_version = reader.minimum_version
         self.with_requested_destination = reader.with_requested_destination
 
-    def read(self, uuids, request, needs, basis):
+    def read(self, uuids, request, needs=NO_INSTANCES, basis=FRESH):
         whole = replace(needs, instances=True, named=())
         return self._reader.read(uuids, request, whole, basis)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.request import Destination
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import CELLS, EXAMPLE, STORY, NovaDatabases, Story
@@ -36,7 +37,7 @@ def databases(tmp_path_factory):
         yield made
 
 
-def snapshot_of(reader, cell=None, aggregate=None, instances=False, **read):
+def snapshot_of(reader, cell=None, aggregate=None, **needs):
     """A snapshot of one kind."""
     destination = None
     if cell:
@@ -44,7 +45,7 @@ def snapshot_of(reader, cell=None, aggregate=None, instances=False, **read):
     if aggregate:
         destination = Destination(aggregates=(frozenset([a_uuid(aggregate)]),))
     request = a_request(requested_destination=destination)
-    return reader.read(None, request, instances, **read)
+    return reader.read(None, request, Needs(**needs))
 
 
 def check(earlier, later):

@@ -58,9 +58,8 @@ def faults(tree):
                 func=ast.Attribute(value=value, attr='format' | 'format_map')
             ):
                 # A formatter of log lines has a method of that name.
-                if not is_literal(value) and list(map(ast.unparse, node.args)) != [
-                    'record'
-                ]:
+                names = list(map(ast.unparse, node.args))
+                if not is_literal(value) and names not in (['record'], ['safe_record']):
                     yield FORMAT
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(logger), attr=attr), args=args

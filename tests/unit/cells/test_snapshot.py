@@ -284,9 +284,9 @@ def test_cells_that_are_away(
     reader = two_cells.reader()
     if found is None:
         with NO_CELL:
-            hosts_of(reader, request, uuids, instances)
+            hosts_of(reader, request, uuids, instances=instances)
     else:
-        hosts = hosts_of(reader, request, uuids, instances)
+        hosts = hosts_of(reader, request, uuids, instances=instances)
         wanted = [name for name in hosts if uuids is None or a_uuid(name) in uuids]
         assert wanted == found
     for cell in gone:

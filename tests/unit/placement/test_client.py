@@ -10,6 +10,7 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
+from novasched.scheduler.model.basis import Basis
 from tests.lab.builders import a_flavor, a_request, a_uuid
 from tests.lab.processes import wait_until
 from tests.lab.stub_adapter import StubAdapter, a_response, an_answer, an_error
@@ -218,18 +219,21 @@ def test_remembered_candidates(client_of):
         {CANDIDATES: [BOTH], CLAIM: [FULL], CLAIMS: [FULL]}, candidates_max_age=3600.0
     )
     assert client.remembered_age is None
-    request = a_request(from_memory=True)
+    request = a_request()
+    basis = Basis(from_memory=True)
     wait_until(
-        lambda: client.candidates(request).is_remembered, 10, 'answer about all hosts'
+        lambda: client.candidates(request, basis).is_remembered,
+        10,
+        'answer about all hosts',
     )
     number = len(http_of(client).requests)
-    offer = client.candidates(request)
+    offer = client.candidates(request, basis)
     assert [*offer] == [A, B]
     assert len(http_of(client).requests) == number
     assert 0 <= client.remembered_age <= 10
 
     assert client.claim(boot('one'), offer[A][0]) is None
-    assert [*client.candidates(request)] == [B]
+    assert [*client.candidates(request, basis)] == [B]
     wanted = [(boot('one'), offer[B][0]), (boot('two'), offer[B][0])]
     assert client.claim_together(wanted) is None
-    assert not client.candidates(request).is_remembered
+    assert not client.candidates(request, basis).is_remembered
