@@ -98,9 +98,10 @@ class Tenant:
 
     def delete_it(self, server):
         machine = self._machine(server)
-        self.world.left(server)
         machine.leave(server)
         self._release(server.uuid)
+        # Before its row: a scheduler that reads the row afterwards may choose the host.
+        self.world.left(server)
         self._gone(machine, server)
         self._leaves(machine, server)
 
@@ -182,13 +183,16 @@ class Tenant:
             return
         names = [host.name for host in hosts]
         before = kind.group['hosts']
-        apart = len({*names, *before}) == len(names) + len(before)
+        # Members that were deleted while a host was chosen may be seen or not.
+        staying = self.world.hosts_of_members(wish.group, kind.group['members'])
+        apart = len({*names}) == len(names) and not {*names} & {*staying.values()}
         together = len({*names, *before}) == 1
         policy = kind.group['policy']
         if (policy == 'anti-affinity' and not apart) or (
             policy == 'affinity' and len(before) < 2 and not together
         ):
-            self.books.told(WRONG, uuids[0], f'{policy} of {names} with {before}')
+            text = f'{policy} of {names} with {before}, where {staying} are left'
+            self.books.told(WRONG, uuids[0], text)
 
     def _fail(self, server, machine):
         """A compute cannot start a server: it remains without a host, until it is

@@ -390,6 +390,12 @@ class World:
                 at = group.members.index(server.uuid)
                 del group.members[at], group.hosts[at]
 
+    def hosts_of_members(self, group, uuids):
+        """The hosts of these instances, by UUID, without those that are its members no more."""
+        with self._lock:
+            members = zip(group.members, group.hosts, strict=True)
+            return {uuid: host for uuid, host in members if uuid in uuids}
+
     def compare_room(self, held):
         """See that no provider gives more than it has."""
         taken: dict[str, Counter[str]] = defaultdict(Counter)
