@@ -391,7 +391,8 @@ class World:
                 del group.members[at], group.hosts[at]
 
     def hosts_of_members(self, group, uuids):
-        """The hosts of these instances, by UUID, without those that are its members no more."""
+        """The hosts of these instances, by UUID, without instances that have left the
+        group."""
         with self._lock:
             members = zip(group.members, group.hosts, strict=True)
             return {uuid: host for uuid, host in members if uuid in uuids}
