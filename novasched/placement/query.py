@@ -24,6 +24,8 @@ NO_GROUP_POLICY = (
     'but the flavor did not specify any group policy.'
 )
 """The text of nova's warning."""
+MAX_NAME_LENGTH = 255
+"""Characters of the longest name of a trait or a resource class in Placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[tuple[str, s
     if group.is_empty and (suffix or not group.in_tree):
         return
 
-    amounts = [f'{name}:{amount}' for name, amount in _amounts(group).items()]
+    amounts = [f'{_cut(name)}:{amount}' for name, amount in _amounts(group).items()]
     yield f'resources{suffix}', ','.join(sorted(amounts))
 
     traits = _traits(group.required_traits, group.forbidden_traits)
@@ -190,9 +192,15 @@ def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[tuple[str, s
 
 
 def _traits(required: AbstractSet[str], forbidden: AbstractSet[str]) -> str:
-    traits = sorted(required)
-    traits += [f'!{name}' for name in sorted(forbidden)]
+    traits = [_cut(name) for name in sorted(required)]
+    traits += [f'!{_cut(name)}' for name in sorted(forbidden)]
     return ','.join(traits)
+
+
+def _cut(name: str) -> str:
+    """Cut a name that is too long for Placement. The rest is still too long, so that
+    Placement refuses the query, as it refuses nova's."""
+    return name[: MAX_NAME_LENGTH + 1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from novasched.scheduler.model.request import Request
 SCOPE = 'capabilities'
 PHYSICAL_ADDRESS_BITS = 'hw:maxphysaddr_bits'
 ADDRESS_BITS_PATH = ['cpu_info', 'maxphysaddr', 'bits']
+MAX_PATH_LENGTH = 16
+"""Names in a path. No capability of a host is nested as deeply."""
 ABSENT = object()
 
 
@@ -58,12 +60,13 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
     the requirement."""
     requirements = []
     for key, requirement in request.flavor.extra_specs.items():
-        scope, *path = key.split(':')
+        scope, colon, name = key.partition(':')
         if key == PHYSICAL_ADDRESS_BITS:
             requirements.append((ADDRESS_BITS_PATH, False, f'>= {requirement}'))
-        elif not path:
-            requirements.append(([scope], True, requirement))
+        elif not colon:
+            requirements.append(([key], True, requirement))
         elif scope == SCOPE:
+            path = name.split(':', MAX_PATH_LENGTH)
             requirements.append((path, False, requirement))
     return requirements
 

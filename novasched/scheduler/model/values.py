@@ -13,6 +13,9 @@ MAX_CPUS = 65536
 """Limit of CPU numbers, so that a list of CPUs cannot exhaust the memory."""
 MAX_NAMED_CPUS = 4 * MAX_CPUS
 """Limit of the CPUs in a list, repetitions included, which bounds the parse time."""
+MAX_CPU_RANGES = 4096
+"""Limit of the ranges in a list, which bounds the parse time. KVM has guests of at most
+4096 CPUs."""
 
 MAX_SHOWN_NAMES = 3
 """Number of names to show of a list. Users send lists of unlimited length."""
@@ -56,7 +59,11 @@ def cpu_set(text: str) -> set[int]:
     included: set[int] = set()
     excluded: set[int] = set()
     named = 0
-    for rule in map(str.strip, text.split(',')):
+    rules = text.split(',', MAX_CPU_RANGES)
+    if len(rules) > MAX_CPU_RANGES:
+        raise ValueError(f'more than {MAX_CPU_RANGES} ranges of CPUs are named')
+
+    for rule in map(str.strip, rules):
         if not rule:
             continue
 

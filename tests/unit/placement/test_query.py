@@ -4,7 +4,13 @@ from urllib.parse import parse_qs, parse_qsl, unquote
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.placement.query import build, build_all, constraints, unlimited
+from novasched.placement.query import (
+    MAX_NAME_LENGTH,
+    build,
+    build_all,
+    constraints,
+    unlimited,
+)
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.request import Destination
@@ -293,6 +299,22 @@ def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
     request = a_request(extra_specs=extra_specs)
     assert asked(request) == PLAIN
     assert build(request, Settings()).warnings == (warning,)
+
+
+def test_names_too_long_for_placement():
+    """A name stays too long for Placement, which refuses the query, but is not sent
+    whole."""
+    extra_specs = {
+        f'trait:CUSTOM_{"A" * 100_000}': 'required',
+        f'trait:CUSTOM_{"B" * 100_000}': 'forbidden',
+        f'resources:CUSTOM_{"C" * 100_000}': '1',
+    }
+    parameters = asked(a_request(flavor=a_flavor(extra_specs)))
+    required, forbidden = parameters['required'].split(',')
+    assert required == 'CUSTOM_'.ljust(MAX_NAME_LENGTH + 1, 'A')
+    assert forbidden == '!' + 'CUSTOM_'.ljust(MAX_NAME_LENGTH + 1, 'B')
+    custom = parameters['resources'].partition(',')[0]
+    assert custom == 'CUSTOM_'.ljust(MAX_NAME_LENGTH + 1, 'C') + ':1'
 
 
 def test_fallback():

@@ -4,7 +4,7 @@
 import pytest
 
 from novasched.scheduler.model.image_properties import from_system_metadata, typed
-from novasched.scheduler.model.values import cpu_set, is_true
+from novasched.scheduler.model.values import MAX_CPU_RANGES, cpu_set, is_true
 from tests.lab.builders import a_request
 
 
@@ -32,10 +32,23 @@ def test_cpu_set(text, cpus):
     assert cpu_set(text) == cpus
 
 
-@pytest.mark.parametrize('text', ['x', '3-1', '1-', '-1', '^', '0-99999999999', '1 2'])
+@pytest.mark.parametrize(
+    'text',
+    [
+        'x',
+        '3-1',
+        '1-',
+        '-1',
+        '^',
+        '0-99999999999',
+        '1 2',
+        ',' * MAX_CPU_RANGES,
+    ],
+)
 def test_invalid_cpu_set(text):
-    """An invalid list is an error, and a huge range does not exhaust the memory."""
-    with pytest.raises(ValueError, match=r'invalid literal|is no range'):
+    """An invalid list is an error; a huge range does not exhaust the memory, and a long
+    list not the processor."""
+    with pytest.raises(ValueError, match=r'invalid literal|is no range|more than'):
         cpu_set(text)
 
 
