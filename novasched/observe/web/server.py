@@ -274,8 +274,13 @@ class HttpServer(ThreadingMixIn, WSGIServer):
         if self._thread.is_alive():
             self.shutdown()
         end = time.monotonic() + STOP_TIMEOUT_S
-        while self._is_answering() and time.monotonic() < end:
+        while self.answering() and time.monotonic() < end:
             time.sleep(0.05)
+
+    def answering(self) -> int:
+        """The number of connections whose request has arrived."""
+        with self._lock:
+            return len(self._connections) - len(self._waiting())
 
     def begin_answer(self, request: Any) -> None:
         """Note the arrival of the request."""
@@ -349,10 +354,6 @@ class HttpServer(ThreadingMixIn, WSGIServer):
         del self._connections[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
-
-    def _is_answering(self) -> bool:
-        with self._lock:
-            return len(self._connections) > len(self._waiting())
 
 
 def listen(address: Address, option: str) -> socket.socket:

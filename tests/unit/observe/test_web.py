@@ -226,7 +226,8 @@ def test_limit_of_answers():
             client.sendall(b'GET /slow HTTP/1.1\r\n\r\n')
         for _ in range(limits.answers):
             assert running.acquire(timeout=WAIT)
-        wait_until(lambda: not served.server._waiting(), WAIT, 'requests')
+        every = len(clients)
+        wait_until(lambda: served.server.answering() == every, WAIT, 'requests')
         assert served.raw(b'GET /text HTTP/1.1\r\n\r\n') == b''
         assert len(count) == limits.answers
         release.set()
