@@ -2,15 +2,16 @@
 """A data centre: each server of its own, so that each can fail alone."""
 
 import json
-import logging
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from oslo_messaging._drivers.amqp import UNIQUE_ID
+from oslo_messaging._drivers.amqpdriver import ReplyWaiter
 
 from tests.lab import placement_api, processes, servers
 from tests.lab.compute_rows import Compute
@@ -83,8 +84,6 @@ def _token():
 
 HOSTS = 20
 CELL_TIMEOUT = 3
-LOGGER = 'oslo_messaging._drivers.amqpdriver'
-REPLY = 'received reply msg_id: %s'
 
 PACKAGE = 'libfaketime'
 LIBRARY = '*/faketime/libfaketimeMT.so.1'
@@ -97,27 +96,36 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 """
 
 
-@contextmanager
-def counted_replies():
-    """How many replies came for each call to the clients of this process, those
-    included for which nobody waits any more: oslo.messaging's client tells of each.
-    What it tells goes no further, since it would drown what a failed test shows."""
-    replies = Counter[str]()
-    logger = logging.getLogger(LOGGER)
+class Replies:
+    """The replies to the calls of this process, also to calls that nobody waits for.
 
-    def count(record):
-        if record.msg == REPLY:
-            replies[record.getMessage()] += 1
-        return record.levelno > logging.DEBUG
+    A broker that ends before it confirms a reply makes oslo.messaging send the same
+    message again. Such a message counts as one reply: its unique id is the same.
 
-    before = logger.level
-    logger.setLevel(logging.DEBUG)
-    logger.addFilter(count)
-    try:
-        yield replies
-    finally:
-        logger.removeFilter(count)
-        logger.setLevel(before)
+    :ivar by_call: the unique ids of the replies to each call.
+    """
+
+    def __init__(self):
+        self.by_call = defaultdict(set)
+
+    @contextmanager
+    def counted(self):
+        """Look at each message that the client of oslo.messaging receives."""
+        receive = ReplyWaiter.__call__
+
+        def note(waiter, message):
+            if message.get('ending'):
+                self.by_call[message['_msg_id']].add(message[UNIQUE_ID])
+            receive(waiter, message)
+
+        ReplyWaiter.__call__ = note
+        try:
+            yield self
+        finally:
+            ReplyWaiter.__call__ = receive
+
+    def clear(self):
+        self.by_call.clear()
 
 
 class Clock:
@@ -190,7 +198,7 @@ class Site(ExitStack):
             self.keystone = enter(Keystone())
             self.clock = Clock(directory / 'clock')
             self.caller = enter(Caller(self.cloud.config('caller')))
-            self.replies = enter(counted_replies())
+            self.replies = enter(Replies().counted())
             self.push(stack.pop_all())
 
     def config(self, overrides=None):
