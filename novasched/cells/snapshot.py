@@ -114,7 +114,9 @@ class HostReader:
 
         node = nodes[0]
         if destination is not None:
-            request = request.wanting(host=node.host, node=node.hypervisor_hostname)
+            request = request.with_requested_destination(
+                host=node.host, node=node.hypervisor_hostname
+            )
         return replace(request, in_tree=node.uuid)
 
     def minimum_version(self, since: float) -> int:

@@ -126,7 +126,7 @@ class WorkerParts:
         peers: PeersView | None = None
         if claims.peers is not None:
             peers = PeersView(
-                count=claims.peers.part[1] - 1,
+                count=claims.peers.position[1] - 1,
                 is_sharing=claims.peers.is_sharing,
                 missed=claims.peers.missed,
                 late=claims.peers.late,

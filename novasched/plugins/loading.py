@@ -24,7 +24,7 @@ from novasched.conf.redaction import hide
 from novasched.conf.settings import ALL_FILTERS, ALL_WEIGHERS, Settings
 from novasched.plugins.nova_compat import import_stubs
 from novasched.plugins.nova_compat.adapters import NovaFilter, NovaWeigher
-from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.weighers import Weigher
@@ -192,7 +192,7 @@ def weighers(
 
 def driver(
     settings: Settings, prepare: Prepare = import_stubs.install
-) -> Callable[[Parts], Driver]:
+) -> Callable[[SchedulerDeps], Driver]:
     """Load the driver of ``[scheduler] driver``, an entry point or an import path.
 
     :returns: the constructor of the driver.

@@ -27,7 +27,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.model.values import MAX_CPUS
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -245,7 +245,7 @@ def claim_of(row: Row, now: float) -> PendingClaim:
     """
     group = None
     if row.group:
-        group = InstanceGroup(row.group)
+        group = ServerGroup(row.group)
     limits = {}
     if row.limits:
         limits[LIMITS] = row.limits

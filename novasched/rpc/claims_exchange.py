@@ -122,7 +122,7 @@ class ClaimsExchange:
         # The broker need not confirm a message before the next message is sent.
         link.connection.confirm_publish = False
         producer = Producer(link.channel(), _exchange())
-        with self.peers.speaking():
+        with self.peers.sending():
             while self._goes_on(link):
                 for text in self.peers.announcements():
                     producer.publish(
@@ -149,10 +149,10 @@ class ClaimsExchange:
         )
 
         def take(message: Any) -> None:
-            self.peers.hear(bytes(message.body))
+            self.peers.receive(bytes(message.body))
 
         consumer = Consumer(link.channel(), [queue], on_message=take, no_ack=True)
-        with consumer, self.peers.listening():
+        with consumer, self.peers.receiving():
             while self._goes_on(link):
                 with contextlib.suppress(TimeoutError):
                     link.drain_events(timeout=HEARTBEAT_INTERVAL_S)

@@ -20,11 +20,11 @@ from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import (
     Destination,
-    InstanceGroup,
     Origin,
     Request,
     RequestedNetwork,
     Retry,
+    ServerGroup,
 )
 
 T = TypeVar('T')
@@ -238,10 +238,10 @@ def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
     return decoded
 
 
-def _group(group: NovaObject) -> InstanceGroup:
+def _group(group: NovaObject) -> ServerGroup:
     # Before version 1.11 the policy of a group is the only element of ``policies``.
     policies = group.value('policies') or [None]
-    return InstanceGroup(
+    return ServerGroup(
         policy=group.value('policy') or policies[0],
         rules=dict(group.value('_rules', {})),
         members=frozenset(_items(group, 'members')),

@@ -136,47 +136,47 @@ class PeerProtocol:
     """The protocol in the view of a scheduler. Moments are monotonic seconds.
 
     :ivar name: the unique name of this scheduler.
-    :ivar part: the position of this scheduler among all living schedulers, in the order
-        of names from 0 on, and the number of living schedulers.
+    :ivar position: the position of this scheduler among all living schedulers, in the
+        order of names from 0 on, and the number of living schedulers.
     :ivar missed: how often messages of peers were lost.
     :ivar echoed_at: when a message of this scheduler last came back.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.part = (0, 1)
+        self.position = (0, 1)
         self.missed = 0
         self.echoed_at = -math.inf
         self._peers: dict[str, Peer] = {}
         self._outbox = Outbox()
-        self._is_speaking = False
-        self._listening_since = math.inf
+        self._is_sending = False
+        self._receiving_since = math.inf
         self._next_clean_up = 0.0
 
     # The connections of this scheduler
 
-    def start_speaking(self) -> None:
+    def start_sending(self) -> None:
         """Messages reach the broker from now on."""
-        self._is_speaking = True
+        self._is_sending = True
         self._outbox.is_table_due = True
         # Without a connection, questions were dropped.
         self._ask(ALL_PEERS)
 
-    def stop_speaking(self) -> None:
+    def stop_sending(self) -> None:
         """Messages no longer reach the broker."""
-        self._is_speaking = False
+        self._is_sending = False
 
-    def start_listening(self, now: float) -> None:
+    def start_receiving(self, now: float) -> None:
         """Messages of peers arrive from now on."""
-        self._listening_since = now
+        self._receiving_since = now
         self._ask(ALL_PEERS)
         # Messages of this scheduler may have reached peers without coming back. A claim
         # has no place in the order until the row of the claim comes back.
         self._outbox.is_table_due = True
 
-    def stop_listening(self) -> None:
+    def stop_receiving(self) -> None:
         """Messages no longer arrive: this scheduler is alone."""
-        self._listening_since = math.inf
+        self._receiving_since = math.inf
         self._peers.clear()
         self._count_schedulers()
 
@@ -184,11 +184,11 @@ class PeerProtocol:
     def is_heard(self) -> bool:
         """True while changes have to be announced: a peer is alive, and messages reach
         the broker."""
-        return self._is_speaking and bool(self._peers)
+        return self._is_sending and bool(self._peers)
 
     def is_sharing(self, now: float) -> bool:
         """True while messages go out and come back."""
-        return self._is_speaking and now - self.echoed_at <= PEER_TIMEOUT_S
+        return self._is_sending and now - self.echoed_at <= PEER_TIMEOUT_S
 
     # Messages out
 
@@ -228,8 +228,8 @@ class PeerProtocol:
 
     def _ask(self, name: str) -> None:
         """Ask a peer, or ``ALL_PEERS``, for a table. Without a connection to send, the
-        question is dropped: :meth:`start_speaking` asks all peers."""
-        if self._is_speaking:
+        question is dropped: :meth:`start_sending` asks all peers."""
+        if self._is_sending:
             self._outbox.ask[name] = None
 
     # Messages in
@@ -292,10 +292,10 @@ class PeerProtocol:
 
         # After a reconnect, messages of living peers need time to arrive.
         alive = None
-        if now - self._listening_since > PEER_TIMEOUT_S:
+        if now - self._receiving_since > PEER_TIMEOUT_S:
             alive = frozenset(self._peers)
         return CleanUp(alive)
 
     def _count_schedulers(self) -> None:
         names = sorted([self.name, *self._peers])
-        self.part = (names.index(self.name), len(names))
+        self.position = (names.index(self.name), len(names))

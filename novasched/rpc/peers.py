@@ -4,9 +4,9 @@
 ``peer_protocol.py`` explains peers and messages. This module joins the protocol with
 the threads and the pending claims of this process:
 
-    decision threads   PeerSchedulers.tell(), catch_up()
+    decision threads   PeerSchedulers.announce(), catch_up()
     sending thread     PeerSchedulers.announcements()      claims_exchange.py
-    receiving thread   PeerSchedulers.hear()               claims_exchange.py
+    receiving thread   PeerSchedulers.receive()               claims_exchange.py
 """
 
 import itertools
@@ -223,8 +223,8 @@ class PeerSchedulers:
     """The peers of this scheduler. Implements
     :class:`novasched.scheduler.ports.Peers`.
 
-    ``part``, ``missed`` and ``late`` are explained in ``Peers``. Every thread may read
-    the three values without the lock.
+    ``position``, ``missed`` and ``late`` are explained in ``Peers``. Every thread may
+    read the three values without the lock.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class PeerSchedulers:
     ) -> None:
         """``patience``: the maximum wait of a decision for earlier announcements, in
         seconds. ``clock``: the clock of the pending claims."""
-        self.part = (0, 1)
+        self.position = (0, 1)
         self.missed = 0
         self.late = 0
         # Guards the protocol, the changes and the three values above. Held for short
@@ -262,7 +262,7 @@ class PeerSchedulers:
 
     # The decision threads
 
-    def tell(self, claim: PendingClaim, stage: Stage) -> None:
+    def announce(self, claim: PendingClaim, stage: Stage) -> None:
         """See :class:`novasched.scheduler.ports.Peers`."""
         with self._due:
             # A claim that is not told now is in the next table.
@@ -287,15 +287,15 @@ class PeerSchedulers:
     # The sending thread
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
+    def sending(self) -> Iterator[None]:
         """A context for the time in which messages reach the broker."""
         with self._due:
-            self._protocol.start_speaking()
+            self._protocol.start_sending()
         try:
             yield
         finally:
             with self._due:
-                self._protocol.stop_speaking()
+                self._protocol.stop_sending()
 
     def announcements(self) -> list[bytes]:
         """Wait until messages are due, at most until the next heartbeat, and return the
@@ -331,19 +331,19 @@ class PeerSchedulers:
     # The receiving thread
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def receiving(self) -> Iterator[None]:
         """A context for the time in which messages of peers arrive."""
         with self._due:
-            self._protocol.start_listening(self._clock())
+            self._protocol.start_receiving(self._clock())
             self._due.notify()
         try:
             yield
         finally:
             with self._due:
-                self._protocol.stop_listening()
+                self._protocol.stop_receiving()
                 self._publish()
 
-    def hear(self, text: bytes) -> None:
+    def receive(self, text: bytes) -> None:
         """Act on a message. Every holder of the RabbitMQ password can send messages."""
         now = self._clock()
         try:
@@ -380,10 +380,10 @@ class PeerSchedulers:
     def _publish(self) -> None:
         """Copy the state of the protocol for all threads. The caller holds the
         lock."""
-        part = self._protocol.part
-        if part[1] != self.part[1]:
+        part = self._protocol.position
+        if part[1] != self.position[1]:
             LOG.info('Pending claims are shared with %d other schedulers', part[1] - 1)
-        self.part = part
+        self.position = part
         self.missed = self._protocol.missed
 
     # Both threads of the exchange

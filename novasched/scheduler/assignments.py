@@ -80,7 +80,7 @@ class OfferedHosts:
             hosts = [known[uuid] for uuid in candidates if uuid in known]
         if peers is None:
             return hosts
-        place, number = peers.part
+        place, number = peers.position
         first = len(hosts) * place // number
         return hosts[first:] + hosts[:first]
 
@@ -358,7 +358,7 @@ class SchedulingState:
 
     def with_one_more(self, request: Request, claim: PendingClaim) -> 'SchedulingState':
         """The state for the next instance, after the current one of the request."""
-        request = request.having_placed(claim.host.host, claim.candidate)
+        request = request.with_placed_instance(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))
 
     def check_claim_refusal(self) -> None:

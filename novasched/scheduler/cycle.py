@@ -54,8 +54,8 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 
 @dataclass(frozen=True, slots=True)
-class CycleParts:
-    """The parts that every try of a request works with.
+class CycleDeps:
+    """The deps that every try of a request works with.
 
     :ivar pipeline: the filters and weighers, made afresh for the request.
     """
@@ -75,18 +75,18 @@ class Cycle:
     Attempts and steps explain the decision, also where an error ends the try. The cycle
     decides nothing by them.
 
-    :ivar narrowed: the request as the prefilters left it, once they have run.
+    :ivar prefiltered: the request as the prefilters left it, once they have run.
     :ivar counts: the size of Placement's offer, once Placement has answered.
     :ivar attempts: the search of a host for each instance so far.
     :ivar steps: the steps that have ended.
     :ivar together_refused: Placement refused to claim for all instances at once.
     """
 
-    def __init__(self, parts: CycleParts, basis: Basis, seed: int) -> None:
-        self.parts = parts
+    def __init__(self, deps: CycleDeps, basis: Basis, seed: int) -> None:
+        self.deps = deps
         self.basis = basis
         self.seed = seed
-        self.narrowed: Request | None = None
+        self.prefiltered: Request | None = None
         self.counts: CandidateCounts | None = None
         self.attempts: list[PlacementAttempt] = []
         self.steps: list[Step] = []
@@ -100,7 +100,7 @@ class Cycle:
         :param is_announced: an earlier try has sent the notification that hosts are
             being selected.
         """
-        began = self.parts.pipeline.clock()
+        began = self.deps.pipeline.clock()
         candidates: Candidates | None = None
         selections: list[list[Selection]] = []
         error: Exception | None = None
@@ -108,9 +108,9 @@ class Cycle:
             asked = request
             if not request.is_rebuild:
                 asked, candidates = self._ask_placement(request)
-            if self.parts.notifier is not None and not is_announced:
+            if self.deps.notifier is not None and not is_announced:
                 is_announced = True
-                self.parts.notifier.started(asked)
+                self.deps.notifier.started(asked)
             state = self._read_hosts(asked, candidates)
             selections = self._place(state)
             end = End.PLACED
@@ -141,10 +141,10 @@ class Cycle:
             request=request,
             seed=self.seed,
             began=began,
-            ended=self.parts.pipeline.clock(),
+            ended=self.deps.pipeline.clock(),
             basis=self.basis,
             steps=tuple(self.steps),
-            narrowed=self.narrowed,
+            prefiltered=self.prefiltered,
             counts=self.counts,
             attempts=tuple(self.attempts),
             together_refused=self.together_refused,
@@ -164,21 +164,21 @@ class Cycle:
 
         :raises NoValidHost: a prefilter refuses, or Placement offers no candidate.
         """
-        parts = self.parts
-        parts.hosts.prefetch(self.basis.read_since)
-        parts.placement.announce_arrival(self.basis.began)
-        version = parts.hosts.minimum_version(self.basis.read_since)
+        deps = self.deps
+        deps.hosts.prefetch(self.basis.read_since)
+        deps.placement.announce_arrival(self.basis.began)
+        version = deps.hosts.minimum_version(self.basis.read_since)
         self.basis = replace(self.basis, minimum_version=version)
 
         keys = {*request.flavor.extra_specs, *request.requirements.properties}
-        for prefilter in parts.prefilters:
+        for prefilter in deps.prefilters:
             if not prefilter.keys or not prefilter.keys.isdisjoint(keys):
                 request = prefilter(request, self.basis)
-        request = parts.hosts.with_requested_destination(request)
-        self.narrowed = request
+        request = deps.hosts.with_requested_destination(request)
+        self.prefiltered = request
         self._end_step(PREFILTERS)
 
-        candidates = parts.placement.candidates(request, self.basis)
+        candidates = deps.placement.candidates(request, self.basis)
         self.counts = CandidateCounts.of(candidates)
         self._end_step(PLACEMENT)
         if not candidates:
@@ -191,13 +191,13 @@ class Cycle:
     ) -> SchedulingState:
         """The candidates' hosts; a rebuild, for which Placement is not asked, considers
         every host."""
-        parts = self.parts
+        deps = self.deps
         if candidates is None:
-            parts.hosts.prefetch(self.basis.read_since)
-        needs = parts.pipeline.needed_instances(request)
-        snapshot = parts.hosts.read(candidates, request, needs, self.basis)
-        claims = parts.pending_claims.for_request(request)
-        hosts = parts.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
+            deps.hosts.prefetch(self.basis.read_since)
+        needs = deps.pipeline.needed_instances(request)
+        snapshot = deps.hosts.read(candidates, request, needs, self.basis)
+        claims = deps.pending_claims.for_request(request)
+        hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
 
         counts = self.counts or CandidateCounts(asked=False)
         self.counts = counts.with_hosts(candidates, snapshot, len(hosts))
@@ -218,8 +218,8 @@ class Cycle:
             undo.pop_all()
 
         state.pending_claims.settle(state.placed)
-        if self.parts.notifier is not None:
-            self.parts.notifier.ended(state.request, state.placed)
+        if self.deps.notifier is not None:
+            self.deps.notifier.ended(state.request, state.placed)
         return selections
 
     def _place_together(
@@ -242,9 +242,9 @@ class Cycle:
 
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
-                claims = self.parts.placement.claim_together(wanted, self.basis)
+                claims = self.deps.placement.claim_together(wanted, self.basis)
                 for claim in claims or ():
-                    choices.callback(self.parts.placement.delete_allocations, claim)
+                    choices.callback(self.deps.placement.delete_allocations, claim)
                 if claims is None or not self._all_stay(made):
                     self.attempts.clear()
                     self.together_refused = claims is None
@@ -263,7 +263,7 @@ class Cycle:
     ) -> SchedulingState:
         """Each instance claimed, on the best host on which Placement allows the claim,
         before the next instance is ranked."""
-        placement = self.parts.placement
+        placement = self.deps.placement
         for uuid in state.instance_uuids[len(state.placed) :]:
             before = state
             request = state.request.for_instance(uuid)
@@ -280,7 +280,7 @@ class Cycle:
                 with ExitStack() as made:
                     if claim:
                         made.callback(placement.delete_allocations, claim)
-                        if state.stays(choice, turn, self.parts.pipeline):
+                        if state.stays(choice, turn, self.deps.pipeline):
                             undo.push(made.pop_all())
                             state = state.with_one_more(request, choice)
                             self._end_step(CLAIM)
@@ -308,7 +308,7 @@ class Cycle:
 
         :raises NoValidHost: no host passes the filters.
         """
-        pipeline = self.parts.pipeline
+        pipeline = self.deps.pipeline
         state = state.now()
         index = len(state.placed)
         request = state.with_pending_members(request)
@@ -333,14 +333,14 @@ class Cycle:
         """Assign the current instance to the best of the ranked hosts, in a turn."""
         best = state.hosts[0]
         candidate = state.candidate(best)
-        return state.assign(request, best, candidate, self.parts.pipeline.limits, undo)
+        return state.assign(request, best, candidate, self.deps.pipeline.limits, undo)
 
     def _all_stay(
         self, made: Sequence[tuple[SchedulingState, PendingClaim, Turn]]
     ) -> bool:
         """True if every choice of a request fits beside the claims made at the same
         time."""
-        pipeline = self.parts.pipeline
+        pipeline = self.deps.pipeline
         return all(state.stays(choice, turn, pipeline) for state, choice, turn in made)
 
     def _choices(
@@ -387,7 +387,7 @@ class Cycle:
     ) -> PendingClaim | None:
         """Assign the current instance to a host, if it still fits, with a candidate
         that was not refused; within a turn."""
-        pipeline = self.parts.pipeline
+        pipeline = self.deps.pipeline
         now = replace(state, hosts=[host]).now()
         if not now.is_as_before(state, host):
             ranking = pipeline.filter(
@@ -408,7 +408,7 @@ class Cycle:
         self, state: SchedulingState, random: Random
     ) -> list[list[Selection]]:
         """Behind each chosen host, the best hosts of its cell that were not chosen."""
-        pipeline = self.parts.pipeline
+        pipeline = self.deps.pipeline
         number = 0
         if state.request.return_alternates:
             number = pipeline.settings.max_attempts - 1
@@ -477,7 +477,7 @@ class Cycle:
         refused: str | None = None,
     ) -> None:
         """Note the end of a step."""
-        now = self.parts.pipeline.clock()
+        now = self.deps.pipeline.clock()
         self.steps.append(Step(name, now, attempt, refused))
 
     def _step_in_progress(self, request: Request) -> str:

@@ -199,7 +199,7 @@ class Decision:
     are seconds of one clock.
 
     :ivar basis: the freshness of the data that the last try rests on.
-    :ivar narrowed: the request as the prefilters left it, once Placement is asked.
+    :ivar prefiltered: the request as the prefilters left it, once Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
     :ivar outdated: why the candidates that were remembered did not do; then Placement
@@ -215,7 +215,7 @@ class Decision:
     ended: float
     basis: Basis = FRESH
     steps: tuple[Step, ...] = ()
-    narrowed: Request | None = None
+    prefiltered: Request | None = None
     counts: CandidateCounts | None = None
     attempts: tuple[PlacementAttempt, ...] = ()
     together_refused: bool = False

@@ -56,7 +56,7 @@ def limits_of(host: Host, request: Request) -> TopologyLimits:
     )
 
 
-def fitted(
+def fit_on_host(
     host: Host,
     request: Request,
     mappings: Mappings | None,
@@ -73,14 +73,14 @@ def fitted(
     return fit(*arguments)
 
 
-def unfitted(
+def misfit_on_host(
     host: Host,
     request: Request,
     mappings: Mappings | None,
     limits: TopologyLimits | None,
     settings: Settings,
 ) -> str | None:
-    """Return why :func:`fitted` does not fit the guest, None if the guest fits."""
+    """Return why :func:`fit_on_host` does not fit the guest, None if the guest fits."""
     arguments = _fit_arguments(host, request, mappings, limits, settings)
     if isinstance(arguments, str):
         return arguments
@@ -164,7 +164,7 @@ def claimed_fit(
     if request.numa_topology is None:
         return None
     mappings = mappings_of(request, candidate)
-    place = fitted(host, request, mappings, limits.get(LIMITS), settings)
+    place = fit_on_host(host, request, mappings, limits.get(LIMITS), settings)
     if isinstance(place, Fit):
         return place
     return None
@@ -196,7 +196,7 @@ def far_devices(
     return count
 
 
-def after(
+def with_instance_claimed(
     host: Host, request: Request, candidate: Candidate | None, place: Fit | None
 ) -> Host:
     """Return the host after the current instance of the request was claimed.
@@ -206,7 +206,7 @@ def after(
 
     :param place: the answer of :func:`claimed_fit`.
     """
-    claimed = host.after(request)
+    claimed = host.with_instance(request)
     guest = request.numa_topology
     topology = host.numa_topology if guest else None
 

@@ -130,7 +130,7 @@ class MemoryHosts:
     ) -> Host:
         claimed = host, request, selection.candidate
         place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
-        return fitting.after(*claimed, place)
+        return fitting.with_instance_claimed(*claimed, place)
 
 
 class HostCache(MemoryHosts):

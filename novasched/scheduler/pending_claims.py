@@ -188,7 +188,9 @@ class HostsLeft:
             place = fitting.claimed_fit(
                 host, claim.request, claim.candidate, claim.limits, self._settings
             )
-        return fitting.after(host, claim.request, claim.candidate, place)
+        return fitting.with_instance_claimed(
+            host, claim.request, claim.candidate, place
+        )
 
 
 class PendingClaims:
@@ -309,7 +311,7 @@ class PendingClaims:
         )
         self.put(claim)
         if self.peers is not None:
-            self.peers.tell(claim, Stage.CHOSEN)
+            self.peers.announce(claim, Stage.CHOSEN)
         return claim
 
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:
@@ -326,7 +328,7 @@ class PendingClaims:
             was_there = self._ledger.released(claim, self._clock())
             self._changed.notify_all()
         if was_there and claim.is_ours and self.peers is not None:
-            self.peers.tell(claim, Stage.RELEASED)
+            self.peers.announce(claim, Stage.RELEASED)
 
     def settle(self, claims: Sequence[PendingClaim]) -> None:
         """Note that a request is answered with claims."""
@@ -336,7 +338,7 @@ class PendingClaims:
         if self.peers is not None:
             for claim in claims:
                 if claim.is_ours:
-                    self.peers.tell(claim, Stage.CLAIMED)
+                    self.peers.announce(claim, Stage.CLAIMED)
 
     def announced(self, claim: PendingClaim, order: float) -> None:
         """Note the place of a claim among the announcements of all schedulers."""
@@ -365,7 +367,7 @@ class PendingClaims:
         Where several schedulers choose the same hosts, more is taken for a moment than
         is claimed in the end.
         """
-        if self.peers is None or self.peers.part[1] == 1:
+        if self.peers is None or self.peers.position[1] == 1:
             return False
 
         own = request.instance_uuids or ()

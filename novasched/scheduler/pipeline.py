@@ -29,7 +29,7 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.ports import Needs
-from novasched.scheduler.requested_hosts import narrow
+from novasched.scheduler.requested_hosts import keep_requested_hosts
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weights import HostTable, Numbers, no_clock, weigh
 
@@ -206,7 +206,7 @@ class Pipeline:
         """
         results: list[FilterResult] = []
         if request.names_hosts:
-            hosts, results = narrow(hosts, request, self.clock)
+            hosts, results = keep_requested_hosts(hosts, request, self.clock)
         # Where all hosts are ignored the log blames no filter.
         if not request.skips_filters and (hosts or not request.ignore_hosts):
             hosts, candidates = self._filter(hosts, request, index, candidates, results)

@@ -231,7 +231,7 @@ def check_scope(
         return
 
     for host, answer in ((hosts[0], answers[0]), (hosts[-1], answers[-1])):
-        placed = request.having_placed(host.host, None)
+        placed = request.with_placed_instance(host.host, None)
         for asked in (request, placed.for_instance(OTHER_INSTANCE)):
             again = ask(host, asked)
             why = f'its scope is {scope}: {answer}, then {again} on {host}'

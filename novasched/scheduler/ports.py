@@ -140,22 +140,24 @@ class Notifier(Protocol):
 
 
 class Peers(Protocol):
-    """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
+    """The other schedulers of the cloud (``rpc/peers.py``). No member raises."""
 
-    part: tuple[int, int]
-    """The place of this process among all that are alive, from 0 on, and their
-    number."""
+    position: tuple[int, int]
+    """The position of this scheduler among all living schedulers, from 0 on, and the
+    number of living schedulers."""
     missed: int
-    """How often messages of others were missed."""
+    """How often messages of other schedulers were lost."""
     late: int
-    """Decisions that could not wait for what others had announced before."""
+    """The number of claims that were confirmed before all earlier announcements of
+    other schedulers had arrived."""
 
     @property
     def is_sharing(self) -> bool:
-        """True while announcements go out and come in."""
+        """True while announcements are sent and received."""
 
-    def tell(self, claim: PendingClaim, stage: Stage) -> None:
-        """Announce what has become of a claim; returns at once."""
+    def announce(self, claim: PendingClaim, stage: Stage) -> None:
+        """Announce the new stage of a claim of this process; returns at once."""
 
     def catch_up(self, claim: PendingClaim) -> None:
-        """Wait a little until all is heard that was announced before a claim."""
+        """Wait until the announcements before a claim have arrived, for half a second
+        at most."""

@@ -23,7 +23,7 @@ REJECTIONS = {
 """Reason for the rejected hosts, by field of the request."""
 
 
-def narrowed(
+def hosts_after_each_field(
     hosts: Sequence[Host], request: Request
 ) -> Iterator[tuple[str, Sequence[Host]]]:
     """Yield the hosts that remain after each field of the request."""
@@ -48,7 +48,7 @@ def narrowed(
         yield 'force_nodes', hosts
 
 
-def narrow(
+def keep_requested_hosts(
     hosts: Sequence[Host], request: Request, clock: Callable[[], float]
 ) -> tuple[Sequence[Host], list[FilterResult]]:
     """Return the remaining hosts, and the rejected hosts with reasons.
@@ -57,7 +57,7 @@ def narrow(
     """
     results = []
     began = clock()
-    for field, remaining in narrowed(hosts, request):
+    for field, remaining in hosts_after_each_field(hosts, request):
         uuids = set(map(uuid_of, remaining))
         rejected = [host for host in hosts if host.uuid not in uuids]
         reasons = [REJECTIONS[field]] * len(rejected)

@@ -41,7 +41,7 @@ from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.rpc.server import make_transport
-from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Sources
@@ -162,7 +162,7 @@ def compose(
     explain = None
     if settings.fault_detail == COUNTS:
         explain = render.explained
-    parts = Parts(
+    parts = SchedulerDeps(
         settings,
         prefilters,
         placement,

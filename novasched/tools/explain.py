@@ -21,7 +21,7 @@ from novasched.observe.records.record import (
     AttemptRecord,
     Record,
     Rejections,
-    Stage,
+    RejectionStage,
     to_json,
 )
 from novasched.observe.records.store import RecordReader
@@ -139,7 +139,7 @@ def _tables(attempt: AttemptRecord) -> Iterator[str]:
         yield table_of(('host', 'weight', *weighers), weights)
 
 
-def _stages(name: str, stages: Sequence[Stage]) -> str:
+def _stages(name: str, stages: Sequence[RejectionStage]) -> str:
     """A table of what left out hosts."""
     rows = (
         (each.name, f'{each.start:,}', f'{each.end:,}', '\n'.join(render.reasons(each)))

@@ -202,7 +202,7 @@ def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
     cell = cloud.cells['cell1']
     cloud.boot(server, 'one', Flavor())
     cloud.placement.allocate(server, old, {'VCPU': 1})
-    wanted = replace(a_request(), instance_uuid=server).wanting(
+    wanted = replace(a_request(), instance_uuid=server).with_requested_destination(
         cell_uuid=cloud.cell_uuids['cell1']
     )
 

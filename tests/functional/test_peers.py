@@ -74,23 +74,27 @@ def test_the_broker_is_lost_for_a_while(cloud):
             stack.enter_context(sharing(cloud, f'peer-{i}', url))
             for i, url in enumerate(urls)
         ]
-        wait_until(lambda: all(x.peers.part[1] == 3 for x in everybody), START, 'three')
+        wait_until(
+            lambda: all(x.peers.position[1] == 3 for x in everybody), START, 'three'
+        )
         gone = add(two, 'gone')
         one.settle([add(one, 'kept')])
         know({a_uuid('gone'), a_uuid('kept')})
         tunnel.refuse()
-        wait_until(lambda: one.peers.part[1] == 1, START, 'loss')
+        wait_until(lambda: one.peers.position[1] == 1, START, 'loss')
         add(one, 'lonely')
         add(three, 'far')
         two.drop(gone)
         late = stack.enter_context(sharing(cloud, 'late', cloud.amqp_url))
-        wait_until(lambda: late.peers.part[1] >= 3, START, 'newcomer')
+        wait_until(lambda: late.peers.position[1] >= 3, START, 'newcomer')
         tunnel.accept()
         everybody = one, two, three, late
         know({a_uuid('kept'), a_uuid('lonely'), a_uuid('far')})
         parts = [(place, 4) for place in range(4)]
         wait_until(
-            lambda: sorted(x.peers.part for x in everybody) == parts, START, 'all four'
+            lambda: sorted(x.peers.position for x in everybody) == parts,
+            START,
+            'all four',
         )
 
 
@@ -106,7 +110,9 @@ def test_login_method_in_the_url(cloud):
         one, two = [
             stack.enter_context(sharing(cloud, name, url)) for name in ('one', 'two')
         ]
-        wait_until(lambda: one.peers.part[1] == two.peers.part[1] == 2, START, 'two')
+        wait_until(
+            lambda: one.peers.position[1] == two.peers.position[1] == 2, START, 'two'
+        )
 
 
 @pytest.fixture(scope='module')

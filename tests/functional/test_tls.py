@@ -233,7 +233,9 @@ def test_all_options_in_the_url(site, kind):
         sharing(site.cloud, 'tls-one', site.rabbit_url) as one,
         sharing(site.cloud, 'tls-two', site.rabbit_url) as two,
     ):
-        wait_until(lambda: one.peers.part[1] == two.peers.part[1] == 2, PATIENCE, 'two')
+        wait_until(
+            lambda: one.peers.position[1] == two.peers.position[1] == 2, PATIENCE, 'two'
+        )
     overrides = {'DEFAULT': {'transport_url': site.rabbit_url}}
     found = checked(site.cloud.config('tls-check', overrides))
     at = urlsplit(site.broker.tls_url)

@@ -36,7 +36,7 @@ from novasched.rpc.notifications.sender import (
 from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint, Serializer
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler import errors
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Sources
@@ -212,7 +212,7 @@ class Scheduler:
     def driver(self, pending_claims=None):
         """One with pending claims, or one to which nothing is in flight yet."""
         self.hosts.pending_claims = pending_claims or PendingClaims(self.settings)
-        parts = Parts(
+        parts = SchedulerDeps(
             self.settings,
             self.prefilters,
             self.placement,

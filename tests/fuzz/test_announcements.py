@@ -47,7 +47,7 @@ def real_rows():
         request = a_request(**fields, instance_uuid=uuid, instance_uuids=(uuid,))
         candidate = a_mapped_candidate(host.uuid, 'id', [a_uuid('device')])
         claims.add(host, request, candidate, {LIMITS: limits_of(host, request)})
-    with peers.speaking():
+    with peers.sending():
         peers.wake()
         _, table = peers.announcements()
     return msgspec.msgpack.decode(table)['rows']
@@ -87,18 +87,18 @@ class Listener:
 
     @contextmanager
     def connected(self):
-        with self.peers.speaking(), self.peers.listening():
+        with self.peers.sending(), self.peers.receiving():
             yield self
 
     def hear(self, *texts):
         """Receive messages after real claims, and answer like the exchange."""
         self._number += 1
-        self.peers.hear(encode(Message('real', self._number, REAL_ROWS)))
+        self.peers.receive(encode(Message('real', self._number, REAL_ROWS)))
         for text in texts:
-            self.peers.hear(text)
+            self.peers.receive(text)
         self.peers.wake()
         for text in self.peers.announcements():
-            self.peers.hear(text)
+            self.peers.receive(text)
 
     def check(self, cloud):
         """A request gets hosts, and every claim ends by the timeout."""
@@ -114,7 +114,7 @@ class Listener:
     def check_bounds(self):
         theirs = [claim for claim in self.claims.all() if not claim.is_ours]
         assert len(theirs) <= MAX_CLAIMS_OF_PEERS
-        assert self.peers.part[1] <= MAX_PEERS + 1
+        assert self.peers.position[1] <= MAX_PEERS + 1
 
 
 @pytest.fixture(scope='module')
@@ -212,7 +212,7 @@ def test_floods(listener, senders, repeated, seconds):
                     'rows': rows,
                     'ask': ['*'],
                 }
-                listener.peers.hear(packed(body))
+                listener.peers.receive(packed(body))
         listener.check_bounds()
 
         listener.clock.now += seconds

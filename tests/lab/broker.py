@@ -110,7 +110,7 @@ class Bus:
 
 
 @contextmanager
-def listening(amqp_url):
+def receiving(amqp_url):
     """The bus at a broker, with nothing old on it."""
     with connect(amqp_url) as connection:
         bus = Bus(connection)

@@ -12,7 +12,7 @@ import pytest
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.host import Aggregate, Host, Instance, Service
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request, ServerGroup
 
 NAMESPACE = uuid.UUID('6f2f26b5-9df6-4f0f-9d0b-3b8a3f8a2b43')
 
@@ -101,7 +101,7 @@ def a_request(
 
 
 def a_group(policy, members=(), **fields):
-    return InstanceGroup(
+    return ServerGroup(
         uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields
     )
 

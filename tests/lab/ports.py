@@ -24,7 +24,7 @@ from novasched.placement.wire import ProviderSummary, ProviderSummaryResource
 from novasched.plugins import loading
 from novasched.rpc.peers import PeerSchedulers
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
 from novasched.scheduler.filters.affinity import (
@@ -100,7 +100,7 @@ def a_driver(
         for row in (plugins, weighers)
     ]
     counting = placement or CountingPlacement(dict.fromkeys(source.hosts, slots))
-    return kind(Parts(values, [], counting, source, *made, notifier=notifier))
+    return kind(SchedulerDeps(values, [], counting, source, *made, notifier=notifier))
 
 
 def ask(driver, **fields):
@@ -134,15 +134,15 @@ class Bus:
         over = Event()
 
         def speak(each):
-            with each.speaking():
+            with each.sending():
                 while not over.is_set():
                     for text in each.announcements():
                         self.send(text)
 
         def listen(each, queue):
-            with each.listening():
+            with each.receiving():
                 while text := queue.get():
-                    each.hear(text)
+                    each.receive(text)
 
         work = [partial(speak, each) for each in peers]
         work += [
@@ -153,7 +153,7 @@ class Bus:
             thread.start()
         try:
             wait_until(
-                lambda: all(x.part[1] == len(peers) for x in peers), 30, 'all peers'
+                lambda: all(x.position[1] == len(peers) for x in peers), 30, 'all peers'
             )
             yield peers
         finally:
@@ -277,7 +277,7 @@ class Decided:
         values = settings or Settings()
         self.notebook = Notebook()
         self.driver = FilterScheduler(
-            Parts(
+            SchedulerDeps(
                 values,
                 [*map(Calling, prefilters)],
                 placement or CountingPlacement({host.uuid: 9 for host in hosts}),
@@ -301,7 +301,7 @@ def keep(path, decided, requests, clock=time.time):
     """Decide requests, with refusals too, and keep the records in a file."""
     with closing(RecordWriter(str(path), 1000, 10)) as writer:
         recorder = DecisionRecorder(Settings(), writer, clock=clock)
-        decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
+        decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
         for request in requests:
             with suppress(NoValidHost):
                 decided.driver.select_destinations(request)

@@ -7,7 +7,7 @@ from itertools import count as numbers
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.fitting import fitted
+from novasched.scheduler.fitting import fit_on_host
 from novasched.scheduler.model.numa import (
     Fit,
     GuestCell,
@@ -147,7 +147,7 @@ def cells_of_ours(case):
         pci_requests=tuple(the_request(each) for each in case['requests']),
     )
     there = a_host(numa=lambda: host, pci=lambda: pools)
-    fit = fitted(there, request, case['mappings'], None, Settings())
+    fit = fit_on_host(there, request, case['mappings'], None, Settings())
     if isinstance(fit, Fit):
         return [cell.host_cell for cell in fit.cells]
     return None

@@ -40,7 +40,7 @@ from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.rpc import decode, versions
 from novasched.rpc.server import Serializer
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.host import Aggregate, Service
@@ -177,7 +177,7 @@ def measure(kind, hosts):
         ]
         for _ in range(1 + ROUNDS):
             for recorder, times in zip(recorders, taken, strict=True):
-                driver.parts = replace(driver.parts, recorder=recorder)
+                driver.deps = replace(driver.deps, recorder=recorder)
                 times.append(_batch(driver, request, is_refused=kind == 'refused'))
         store.close()
     without, memory, file = [times[1:] for times in taken]
@@ -212,8 +212,8 @@ def _batch(driver, request, is_refused):
             found = driver.select_destinations(request)
         assert [len(each) for each in found] == chosen
     own = time.thread_time() - own
-    if driver.parts.recorder is not None:
-        driver.parts.recorder.wait()
+    if driver.deps.recorder is not None:
+        driver.deps.recorder.wait()
     return (time.process_time() - start) / BATCH, own / BATCH
 
 
@@ -236,7 +236,7 @@ def large_driver(count, kind):
     hosts = MemoryHosts(large_hosts(count))
     hosts.compute_version = NEW
     return driver(
-        Parts(
+        SchedulerDeps(
             SETTINGS,
             prefilters,
             PlacementClient(SETTINGS, stub),

@@ -67,7 +67,7 @@ def measure(kind, count):
     hosts = list(large_hosts(count))
     for host in hosts:
         assert host.numa_topology
-        assert host.numa_topology.rooms
+        assert host.numa_topology.packed_capacities
     first = []
     again = []
     for number in range(ROUNDS):

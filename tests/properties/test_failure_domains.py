@@ -123,6 +123,6 @@ def test_soft_groups(hosts, counts, policy):
             near = {x: cloud.near(x) for x, room in cloud.room.items() if room}
             assert near[name] == best(near.values())
             cloud.take(uuid, name)
-    assert Counter(cloud.driver.parts.placement.hosts.values()).total() == sum(
+    assert Counter(cloud.driver.deps.placement.hosts.values()).total() == sum(
         '-' in uuid for uuid in cloud.on
     )

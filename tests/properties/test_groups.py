@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.pending_claims import PendingClaims
@@ -140,7 +140,7 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
     slots = CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9))
     filters = loading.filters(values)
     weighers = loading.weighers(values)
-    parts = Parts(values, [], slots, hosts, filters, weighers, pending_claims)
+    parts = SchedulerDeps(values, [], slots, hosts, filters, weighers, pending_claims)
     with logged('nova.filters', logging.DEBUG) as told:
         decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
     against = [(name, host.host, why) for name, host, why in rejections(told)]

@@ -22,7 +22,7 @@ from novasched.scheduler.model.numa import (
 )
 from novasched.scheduler.numa import parse
 from novasched.scheduler.numa.fit import consume_cells, fit, misfit
-from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
+from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
 from novasched.scheduler.numa.search import Search
 from tests.lab.numa_checker import cell_violations, network_violations, violations
 
@@ -259,7 +259,7 @@ def test_who_fits_plainly_fits(asked, cells, emulator, without):
         emulator = None
         cells = [replace(cell, pagesize=None, cpu_thread_policy=None) for cell in cells]
     guest = GuestTopology(tuple(cells), emulator)
-    if not has_no_wishes(guest):
+    if not is_plain(guest):
         wishes = [
             cell.pagesize or cell.cpu_thread_policy not in (None, 'prefer')
             for cell in cells

@@ -25,9 +25,9 @@ from novasched.scheduler.model.numa import (
     HostTopology,
 )
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.model.request import Destination, InstanceGroup, Retry
+from novasched.scheduler.model.request import Destination, Retry, ServerGroup
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.requested_hosts import narrowed
+from novasched.scheduler.requested_hosts import hosts_after_each_field
 from tests.lab.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
 from tests.lab.logs import logged, rejections
 
@@ -145,7 +145,7 @@ HINTS = st.fixed_dictionaries(
 )
 GROUPS = rarely(
     *(
-        InstanceGroup('group', 'g', policy, rules, frozenset({*SERVERS, 'x'}), hosts)
+        ServerGroup('group', 'g', policy, rules, frozenset({*SERVERS, 'x'}), hosts)
         for policy in (
             'affinity',
             'anti-affinity',
@@ -211,7 +211,7 @@ def ranked(hosts, request, index, random, filters, weighers, settings, offers):
     are not. The candidates that are left of the offers replace them."""
     left = list(hosts)
     reasons = []
-    for _, kept in narrowed(hosts, request):
+    for _, kept in hosts_after_each_field(hosts, request):
         left = list(kept)
     for each in () if request.skips_filters else filters:
         if (
@@ -335,7 +335,7 @@ def _compare(line, hosts, request, candidates, random, filters, weighers, busy):
             break
         claimed = best, _, _ = found[0], request, candidates[found[0].uuid][0]
         place = fitting.claimed_fit(*claimed, line.limits(best, request), settings)
-        after = fitting.after(*claimed, place)
+        after = fitting.with_instance_claimed(*claimed, place)
         hosts = [after, *found[1:]]
         if busy:
             hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)

@@ -28,9 +28,9 @@ from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import (
     Destination,
-    InstanceGroup,
     RequestedNetwork,
     Retry,
+    ServerGroup,
 )
 from novasched.scheduler.requirements import numa
 from novasched.tools.simulate.sources import rebuilt
@@ -294,7 +294,7 @@ some_names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple
 some_ids = st.frozensets(st.sampled_from(IDS), max_size=3)
 some_traits = st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B']), max_size=2)
 GROUPS = st.builds(
-    InstanceGroup,
+    ServerGroup,
     uuid=st.just(a_uuid('group')),
     policy=st.sampled_from(
         ['affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity', None]

@@ -53,7 +53,7 @@ class Cloud:
         except NoValidHost:
             return None
         for uuid in uuids:
-            self.driver.parts.placement.delete_allocations(uuid)
+            self.driver.deps.placement.delete_allocations(uuid)
         return [row[0] for row in answer]
 
 

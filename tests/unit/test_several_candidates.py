@@ -77,7 +77,7 @@ def scheduler(cards, *filters):
 
 def ask(driver, count=1, name='x', **fields):
     """The host and the card that each instance got, and the same of its alternates."""
-    names = {a_uuid(host): host for host in driver.parts.placement.hosts}
+    names = {a_uuid(host): host for host in driver.deps.placement.hosts}
     uuids = tuple(a_uuid(f'{name}{i}') for i in range(count))
     rows = driver.select_destinations(
         a_request(count=count, instance_uuids=uuids, **fields)

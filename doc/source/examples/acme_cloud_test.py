@@ -3,7 +3,7 @@ import pytest
 from acme_scheduling import PowerWeigher, WindowsLicenseFilter
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
@@ -49,7 +49,7 @@ def scheduler(placement):
         ]
     )
     plugins = [WindowsLicenseFilter(settings)], [PowerWeigher(settings)]
-    return FilterScheduler(Parts(settings, [], placement, hosts, *plugins))
+    return FilterScheduler(SchedulerDeps(settings, [], placement, hosts, *plugins))
 
 
 def test_windows_fills_the_licensed_hosts(scheduler, placement):

@@ -39,7 +39,7 @@ from novasched.observe.records.questions import (
 from novasched.observe.records.record import (
     Diagnosis,
     ReasonCount,
-    Stage,
+    RejectionStage,
     StageRejections,
 )
 from novasched.placement import query
@@ -128,7 +128,7 @@ class Diagnoser:
 
         :raises NovaschedError: Placement or a database does not answer.
         """
-        request = decision.narrowed or decision.request
+        request = decision.prefiltered or decision.request
         hosts = self._hosts_not_offered(decision, request)
         query_strings = []
         constraints = []
@@ -343,7 +343,7 @@ def _nearest(lacking: Lacking) -> tuple[ReasonCount, ...]:
     return tuple(ReasonCount(name, hosts) for name, hosts in counts.most_common())
 
 
-def _stages(lacking: Lacking) -> tuple[Stage, ...]:
+def _stages(lacking: Lacking) -> tuple[RejectionStage, ...]:
     """The numbers of hosts by their first lack, in the order of ranks."""
     reasons_by_lack: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for lacks in lacking.values():
@@ -357,7 +357,7 @@ def _stages(lacking: Lacking) -> tuple[Stage, ...]:
         reasons_by_lack.items(), key=lambda item: item[0]
     ):
         end = start - reasons.total()
-        stages.append(Stage(words, start, end, grouped(reasons)))
+        stages.append(RejectionStage(words, start, end, grouped(reasons)))
         start = end
     return tuple(stages)
 

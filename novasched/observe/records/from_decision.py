@@ -22,8 +22,8 @@ from novasched.observe.records.record import (
     ReasonCount,
     Record,
     Rejections,
+    RejectionStage,
     Result,
-    Stage,
     StageRejections,
 )
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt
@@ -113,7 +113,7 @@ def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
     stages = []
     for result in ranking.filters:
         rejections = grouped(Counter(result.reasons))
-        stages.append(Stage(result.name, result.start, result.end, rejections))
+        stages.append(RejectionStage(result.name, result.start, result.end, rejections))
     return AttemptRecord(
         instance=attempt.instance_uuid,
         start=attempt.start,

@@ -26,7 +26,7 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RejectionStage:
     """A filter, or a field of the request that narrows the hosts.
 
     :ivar start: number of incoming hosts.
@@ -53,7 +53,7 @@ class AttemptRecord:
     instance: str | None
     start: int
     pending: int = 0
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[RejectionStage, ...] = ()
     passed: int = 0
     best: tuple[HostWeight, ...] = ()
     refused: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Diagnosis:
     queries: int = 0
     constraints: int = 0
     refusal: str | None = None
-    lacking: tuple[Stage, ...] = ()
+    lacking: tuple[RejectionStage, ...] = ()
     nearest: tuple[ReasonCount, ...] = ()
 
 

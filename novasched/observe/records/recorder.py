@@ -256,7 +256,8 @@ class Diagnoses:
 
 
 class DecisionRecorder:
-    """Receives every decision (:attr:`novasched.scheduler.drivers.Parts.recorder`).
+    """Receives every decision
+    (:attr:`novasched.scheduler.drivers.SchedulerDeps.recorder`).
 
     :param store: writes the file, or None.
     :param diagnose: finds out why Placement did not offer hosts to a refused request.

@@ -17,11 +17,11 @@ from novasched.observe.records.record import (
     ReasonCount,
     Record,
     Rejections,
-    Stage,
+    RejectionStage,
 )
 from novasched.scheduler.decision import STEPS, CandidateCounts, Decision, HostWeight
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.model.values import some
+from novasched.scheduler.model.values import first_names
 
 DISABLED = 'disabled'
 DOWN = 'down'
@@ -201,7 +201,7 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.at:
         yield 'decided', f'{when(record)}, request {record.request_id}'
     if request.instance_uuids:
-        yield 'servers', some(request.instance_uuids)
+        yield 'servers', first_names(request.instance_uuids)
     yield 'asked', _size(request)
     if conditions := '; '.join(_conditions(request)):
         yield 'also', conditions
@@ -223,7 +223,7 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.result.refusal is not None:
         yield 'refused', record.result.refusal or '(no reason given to the caller)'
     if record.result.hosts:
-        yield 'chosen', some(record.result.hosts)
+        yield 'chosen', first_names(record.result.hosts)
 
     steps = []
     for name in STEPS:
@@ -297,12 +297,12 @@ def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
     if attempt.pending:
         yield 'in flight', f'to {attempt.pending:,} hosts, taken off'
     if attempt.refused:
-        yield 'claims', f'refused on {some(attempt.refused)}'
+        yield 'claims', f'refused on {first_names(attempt.refused)}'
     if attempt.unfit:
-        yield 'too late', f'on {some(attempt.unfit)}'
+        yield 'too late', f'on {first_names(attempt.unfit)}'
 
 
-def reasons(stage: Stage) -> list[str]:
+def reasons(stage: RejectionStage) -> list[str]:
     """The most frequent reasons of a stage, and the sum of the remaining reasons."""
     listed = stage.rejections[:MAX_SHOWN_REASONS]
     lines = [f'{rejection.hosts:,}: {rejection.reason}' for rejection in listed]
@@ -372,7 +372,7 @@ def _conditions(request: Request) -> Iterator[str]:
         yield f'hint {one_line(name)}={one_line(", ".join(values))}'
     for field in NAME_FIELDS:
         if names := getattr(request, field):
-            yield f'{field} {some(names)}'
+            yield f'{field} {first_names(names)}'
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

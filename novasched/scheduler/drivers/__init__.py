@@ -18,13 +18,13 @@ from novasched.scheduler.weighers import Weigher
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """Parts of a driver: the ports, the plugins that the operator enabled, the pending
-    claims that drivers share, and whom to tell.
+class SchedulerDeps:
+    """The dependencies of a driver: the ports, the enabled plugins, the pending claims
+    that drivers share, and the observers of decisions.
 
-    :ivar recorder: gets every decision, raises nothing and takes no time.
-    :ivar explain: says of a refusal what the caller is told beside nova's reason.
-    :ivar clock: seconds, from any moment on, for the times of steps.
+    :ivar recorder: receives every decision; it raises nothing and returns at once.
+    :ivar explain: the text about a refusal that follows nova's reason in the fault.
+    :ivar clock: a monotonic clock in seconds, for the duration of steps.
     """
 
     settings: Settings
@@ -50,7 +50,7 @@ class Driver(Protocol):
     can be taken from the broker.
     """
 
-    def __init__(self, parts: Parts) -> None: ...
+    def __init__(self, deps: SchedulerDeps) -> None: ...
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """A host for each instance, with alternates behind it.

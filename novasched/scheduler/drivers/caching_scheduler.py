@@ -11,7 +11,7 @@ read.
 
 from dataclasses import replace
 
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import HostCache
 from novasched.scheduler.model.host import Selection
@@ -23,11 +23,11 @@ class CachingScheduler(FilterScheduler):
     """Implements :class:`novasched.scheduler.drivers.Driver`, with its periodic
     task."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.host_cache = HostCache(parts.hosts, parts.settings)
+    def __init__(self, deps: SchedulerDeps) -> None:
+        self.host_cache = HostCache(deps.hosts, deps.settings)
         # The cache itself takes off what was placed.
-        by_hosts = PendingClaims(parts.settings, timeout=0)
-        super().__init__(replace(parts, hosts=self.host_cache, pending_claims=by_hosts))
+        by_hosts = PendingClaims(deps.settings, timeout=0)
+        super().__init__(replace(deps, hosts=self.host_cache, pending_claims=by_hosts))
 
     def periodic(self) -> None:
         """Read the hosts anew.

@@ -12,13 +12,13 @@ from dataclasses import replace
 from random import Random
 
 from novasched.scheduler.decision import FilterResult, Ranking
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.requested_hosts import narrow
+from novasched.scheduler.requested_hosts import keep_requested_hosts
 
 STAGE = 'chance_scheduler'
 NOT_LIVE = 'disabled, or has not been heard from in a while'
@@ -27,8 +27,8 @@ NOT_LIVE = 'disabled, or has not been heard from in a while'
 class ChanceScheduler(FilterScheduler):
     """Asks no filter and no weigher. Prefilters still shape what Placement is asked."""
 
-    def make_pipeline(self, parts: Parts) -> Pipeline:
-        return RandomPipeline(parts.settings, (), (), clock=parts.clock)
+    def make_pipeline(self, deps: SchedulerDeps) -> Pipeline:
+        return RandomPipeline(deps.settings, (), (), clock=deps.clock)
 
 
 class RandomPipeline(Pipeline):
@@ -54,7 +54,7 @@ class RandomPipeline(Pipeline):
             return Ranking(
                 (), (liveness,), refusal='Is the appropriate service running?'
             )
-        left, results = narrow(live, request, self.clock)
+        left, results = keep_requested_hosts(live, request, self.clock)
         refusal = None if left else 'Could not find another compute'
         return Ranking(
             left, (liveness, *results), refusal=refusal, candidates=candidates

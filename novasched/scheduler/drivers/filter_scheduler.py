@@ -10,9 +10,9 @@ from dataclasses import replace
 from novasched.conf.settings import Settings
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
-from novasched.scheduler.cycle import Cycle, CycleParts
+from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Selection
@@ -124,20 +124,18 @@ class Patience:
 class FilterScheduler:
     """Implements :class:`novasched.scheduler.drivers.Driver`."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.pipeline = self.make_pipeline(parts)
-        self.pending_claims = parts.pending_claims or PendingClaims(parts.settings)
-        self._patience = Patience(parts.settings)
+    def __init__(self, deps: SchedulerDeps) -> None:
+        self.deps = deps
+        self.pipeline = self.make_pipeline(deps)
+        self.pending_claims = deps.pending_claims or PendingClaims(deps.settings)
+        self._patience = Patience(deps.settings)
         self._offered_hosts = OfferedHosts()
         self._deciding: set[object] = set()  # a ticket for each request
         self._total_hosts = 0
 
-    def make_pipeline(self, parts: Parts) -> Pipeline:
+    def make_pipeline(self, deps: SchedulerDeps) -> Pipeline:
         """Make the pipeline; a driver that ranks hosts differently overrides it."""
-        return Pipeline(
-            parts.settings, parts.filters, parts.weighers, clock=parts.clock
-        )
+        return Pipeline(deps.settings, deps.filters, deps.weighers, clock=deps.clock)
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """Decide a request, and record the decision.
@@ -161,15 +159,15 @@ class FilterScheduler:
 
         decision = outcome.decision
         try:
-            explain = self.parts.explain
+            explain = self.deps.explain
             if isinstance(outcome.error, NoValidHost) and explain is not None:
                 reason = f'{outcome.error.reason} {explain(decision)}'.lstrip()
                 raise NoValidHost(reason) from outcome.error
             if outcome.error is not None:
                 raise outcome.error
         finally:
-            if self.parts.recorder is not None:
-                self.parts.recorder(decision)
+            if self.deps.recorder is not None:
+                self.deps.recorder(decision)
             # The traceback of the error refers to this frame, and this frame no longer
             # to the error: no circle keeps the decision in memory.
             del outcome
@@ -199,7 +197,7 @@ class FilterScheduler:
         While a service fails, each try begins after a pause: hosts and candidates
         change meanwhile.
         """
-        settings = self.parts.settings
+        settings = self.deps.settings
         began = time.monotonic()
         basis = Basis(
             began=began,
@@ -266,13 +264,13 @@ class FilterScheduler:
 
     def _cycle(self, basis: Basis, seed: int) -> Cycle:
         """A cycle for one try. Plugins that remember begin anew in each try."""
-        parts = CycleParts(
-            self.parts.prefilters,
-            self.parts.placement,
-            self.parts.hosts,
+        deps = CycleDeps(
+            self.deps.prefilters,
+            self.deps.placement,
+            self.deps.hosts,
             self.pipeline.for_request(),
             self.pending_claims,
             self._offered_hosts,
-            self.parts.notifier,
+            self.deps.notifier,
         )
-        return Cycle(parts, basis, seed)
+        return Cycle(deps, basis, seed)

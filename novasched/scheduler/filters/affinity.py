@@ -11,8 +11,8 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.request import InstanceGroup, Request
-from novasched.scheduler.model.values import some
+from novasched.scheduler.model.request import Request, ServerGroup
+from novasched.scheduler.model.values import first_names
 
 DIFFERENT_HOST = 'different_host'
 SAME_HOST = 'same_host'
@@ -38,7 +38,7 @@ class DifferentHostFilter(Filter):
     def reject(self, host: Host, request: Request) -> str | None:
         present = host.instances.keys() & request.hint(DIFFERENT_HOST)
         if present:
-            return f'has {some(sorted(present))}'
+            return f'has {first_names(sorted(present))}'
         return None
 
 
@@ -65,7 +65,7 @@ class SameHostFilter(Filter):
 def _instances_to_be_with(uuids: tuple[str, ...]) -> tuple[frozenset[str], str]:
     """The instances of a hint, and the reason against every host without them."""
     # Cached: a hint may name thousands of instances, and every host is asked about.
-    return frozenset(uuids), f'has none of {some(uuids)}'
+    return frozenset(uuids), f'has none of {first_names(uuids)}'
 
 
 class ServerGroupAffinityFilter(Filter):
@@ -87,7 +87,7 @@ class ServerGroupAffinityFilter(Filter):
 @lru_cache(maxsize=16)
 def _away_from_group(hosts: frozenset[str]) -> str:
     """The reason against every host without members of the group."""
-    return f'the group is on {some(sorted(hosts))}'
+    return f'the group is on {first_names(sorted(hosts))}'
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -125,7 +125,7 @@ class ServerGroupAntiAffinityFilter(Filter):
         return f'{present} servers of the group, limit {limit}'
 
 
-def max_server_per_host(group: InstanceGroup) -> int:
+def max_server_per_host(group: ServerGroup) -> int:
     """The number of members of an anti-affinity group that may share a host.
 
     :raises ValueError: the rule is not a whole number.

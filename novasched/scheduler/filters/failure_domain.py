@@ -10,8 +10,8 @@ from itertools import chain
 from novasched.scheduler.filters.affinity import max_server_per_host
 from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.request import InstanceGroup, Request
-from novasched.scheduler.model.values import some
+from novasched.scheduler.model.request import Request, ServerGroup
+from novasched.scheduler.model.values import first_names
 
 
 class FailureDomainFilter(KeyedFilter):
@@ -44,13 +44,13 @@ class FailureDomainFilter(KeyedFilter):
         if not domains:
             return f'no aggregate gives it a {key}'
 
-        within = f'{key} {some(sorted(domains))}'
+        within = f'{key} {first_names(sorted(domains))}'
         present = group.members_near(host, key)
         if group.policy == 'affinity':
             member_domains = _member_domains(group, key)
             if present or not member_domains:
                 return None
-            return f'in {within}, the group is in {some(sorted(member_domains))}'
+            return f'in {within}, the group is in {first_names(sorted(member_domains))}'
 
         try:
             limit = max_server_per_host(group)
@@ -61,7 +61,7 @@ class FailureDomainFilter(KeyedFilter):
         return f'{present} servers of the group in {within}, limit {limit}'
 
 
-def _member_domains(group: InstanceGroup, key: str) -> set[str]:
+def _member_domains(group: ServerGroup, key: str) -> set[str]:
     """The failure domains of the members that have hosts."""
     domains: set[str] = set()
     for host in chain.from_iterable(group.located.values()):

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from novasched.scheduler.filters.shared import CandidateFilter, Key, Plainly, attributes
-from novasched.scheduler.fitting import LIMITS, limits_of, unfitted
+from novasched.scheduler.fitting import LIMITS, limits_of, misfit_on_host
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
+from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
 from novasched.scheduler.pci.pools import Mappings
 
 
@@ -46,7 +46,7 @@ class NUMATopologyFilter(CandidateFilter):
 
     def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
         guest = request.numa_topology
-        if guest is None or not has_no_wishes(guest):
+        if guest is None or not is_plain(guest):
             return None
         if request.requirements.needs_threads:
             return None
@@ -69,7 +69,7 @@ class NUMATopologyFilter(CandidateFilter):
             return None
 
         limits = limits_of(host, request)
-        return unfitted(host, request, mappings, limits, self.settings)
+        return misfit_on_host(host, request, mappings, limits, self.settings)
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         if _has_cells(request):

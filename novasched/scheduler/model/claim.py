@@ -9,7 +9,7 @@ from typing import Any
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import Fit
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request, ServerGroup
 
 
 class Stage(str, Enum):
@@ -51,7 +51,7 @@ class PendingClaim:
     number: int = 0
     is_ours: bool = True
 
-    def is_in_group(self, group: InstanceGroup | None) -> bool:
+    def is_in_group(self, group: ServerGroup | None) -> bool:
         """True if the instance is a member of a server group."""
         own_group = self.request.instance_group
         if group is None or own_group is None or not group.uuid:

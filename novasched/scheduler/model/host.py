@@ -136,7 +136,7 @@ class Host:
             return default
         return min(map(str.strip, ','.join(lists).split(',')))
 
-    def after(self, request: Request) -> 'Host':
+    def with_instance(self, request: Request) -> 'Host':
         """Return the host after the current instance of the request was placed.
 
         NUMA cells and PCI devices stay as they are; see

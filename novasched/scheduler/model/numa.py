@@ -163,7 +163,7 @@ class HostCell:
         return self.memory - self.memory_usage
 
 
-class Room(NamedTuple):
+class CellCapacity(NamedTuple):
     """The capacity of a host cell as numbers, for the vectorised plain fit.
 
     The numbers suffice for guests without a page size and a thread policy. Memory is in
@@ -185,11 +185,11 @@ class Room(NamedTuple):
     memory_usage: int
 
 
-def _room(cell: HostCell) -> Room:
+def _capacity_of(cell: HostCell) -> CellCapacity:
     pages = min(
         cell.mempages, default=Pages(KIB_PER_MIB, cell.memory, cell.memory_usage)
     )
-    return Room(
+    return CellCapacity(
         page_kb=pages.size_kb,
         pages=pages.total,
         free_pages=pages.free,
@@ -236,12 +236,12 @@ class HostTopology:
         return hash(tuple(usage))
 
     @cached_property
-    def rooms(self) -> bytes:
-        """The :class:`Room` of each cell, as packed 64-bit floating point numbers.
+    def packed_capacities(self) -> bytes:
+        """The :class:`CellCapacity` of each cell, packed as 64-bit floats.
 
         Integers could overflow: the numbers that a host reports are unbounded.
         """
-        numbers = [*chain(*map(_room, self.cells))]
+        numbers = [*chain(*map(_capacity_of, self.cells))]
         return struct.pack(f'={len(numbers)}d', *numbers)
 
     @property

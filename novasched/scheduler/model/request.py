@@ -28,7 +28,7 @@ class InAggregates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceGroup:
+class ServerGroup:
     """A server group with the names of the members' hosts.
 
     ``located`` has the hosts of the other members by UUID, if a filter or weigher needs
@@ -136,7 +136,7 @@ class Request:
     image: Image | None = None
     is_bfv: bool = False
     scheduler_hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    instance_group: InstanceGroup | None = None
+    instance_group: ServerGroup | None = None
     requested_destination: Destination | None = None
     ignore_hosts: tuple[str, ...] = ()
     force_hosts: tuple[str, ...] = ()
@@ -243,12 +243,12 @@ class Request:
             return replace(self, instance_uuid=uuid)
         return self
 
-    def wanting(self, **changes: Any) -> 'Request':
+    def with_requested_destination(self, **changes: Any) -> 'Request':
         """Return the request with changed fields of the requested destination."""
         destination = self.requested_destination or Destination()
         return replace(self, requested_destination=replace(destination, **changes))
 
-    def having_placed(self, host: str, candidate: Candidate | None) -> 'Request':
+    def with_placed_instance(self, host: str, candidate: Candidate | None) -> 'Request':
         """Return the request after an instance was placed on ``host``.
 
         ``host`` joins the hosts of the server group, and the request groups get the

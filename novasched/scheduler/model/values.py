@@ -41,7 +41,7 @@ def is_true(value: object) -> bool:
     return str(value).strip().lower() in _TRUE
 
 
-def some(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return the first names of a list, and the number of the remaining names."""
     first_names = names[:MAX_SHOWN_NAMES]
     text = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in first_names)

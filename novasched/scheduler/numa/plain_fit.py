@@ -18,30 +18,30 @@ from novasched.scheduler.model.numa import (
     MIXED,
     PREFER,
     SHARED,
+    CellCapacity,
     GuestCell,
     GuestTopology,
     HostTopology,
-    Room,
 )
 from novasched.scheduler.model.values import MAX_AMOUNT
 
 Ratios = NDArray[np.float64]
 """Allocation ratios, one for each host in the order of the hosts."""
 
-ROOM = np.dtype([(name, np.float64) for name in Room._fields])
+CELL_CAPACITY = np.dtype([(name, np.float64) for name in CellCapacity._fields])
 
 
-def has_no_wishes(guest: GuestTopology) -> bool:
+def is_plain(guest: GuestTopology) -> bool:
     """Return True for a plain guest, as :func:`fits_plainly` needs."""
     cells = guest.cells
     return (
         bool(cells)
         and not guest.emulator_threads_policy
-        and all(map(_has_no_wishes, cells))
+        and all(map(_is_plain_cell, cells))
     )
 
 
-def _has_no_wishes(cell: GuestCell) -> bool:
+def _is_plain_cell(cell: GuestCell) -> bool:
     return (
         not cell.pagesize
         and cell.memory <= MAX_AMOUNT
@@ -58,11 +58,13 @@ def fits_plainly(
 ) -> NDArray[np.bool_]:
     """Return for each host True if the guest certainly fits; False decides nothing.
 
-    :param guest: a guest for which :func:`has_no_wishes` is True.
+    :param guest: a guest for which :func:`is_plain` is True.
     """
     # One row for each cell of each host; host_of has the index of the row's host.
     cell_counts = [len(host.cells) if host else 0 for host in hosts]
-    cells = np.frombuffer(b''.join([host.rooms for host in hosts if host]), ROOM)
+    cells = np.frombuffer(
+        b''.join([host.packed_capacities for host in hosts if host]), CELL_CAPACITY
+    )
     host_of = np.repeat(np.arange(len(hosts)), cell_counts)
     allowed_cpus = cells['cpus'] * cpu_ratios[host_of]
     allowed_memory = cells['memory'] * ram_ratios[host_of]

@@ -153,7 +153,7 @@ class Prefilter:
         self._log('aggregates', aggregates)
         destination = request.requested_destination or Destination()
         alternatives = (*destination.aggregates, frozenset(aggregates))
-        return request.wanting(aggregates=alternatives)
+        return request.with_requested_destination(aggregates=alternatives)
 
     def outside_aggregates(
         self, request: Request, aggregates: Collection[str]
@@ -162,7 +162,7 @@ class Prefilter:
         self._log('forbidden aggregates', aggregates)
         destination = request.requested_destination or Destination()
         forbidden = destination.forbidden_aggregates.union(aggregates)
-        return request.wanting(forbidden_aggregates=forbidden)
+        return request.with_requested_destination(forbidden_aggregates=forbidden)
 
     def _log(self, kind: str, added: Collection[str]) -> None:
         LOG.debug('%s added %s %s', type(self).__name__, kind, ', '.join(sorted(added)))

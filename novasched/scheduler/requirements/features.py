@@ -46,7 +46,9 @@ class Feature:
             return None
 
         full_name = f'{self.prefix}:{self.name}'
-        of_flavor, of_image = choices(flavor, properties, self.name, self.prefix)
+        of_flavor, of_image = flavor_and_image_values(
+            flavor, properties, self.name, self.prefix
+        )
         of_flavor = of_flavor and str(of_flavor)
         of_image = of_image and str(of_image)
         chooses = of_flavor or (self.empty_contradicts and of_flavor is not None)
@@ -70,7 +72,7 @@ class Feature:
         return None
 
 
-def choices(
+def flavor_and_image_values(
     flavor: Flavor, properties: Properties, name: str, prefix: str = 'hw'
 ) -> tuple[Any, Any]:
     """Return the values of extra spec and image property; None for a missing value."""
@@ -84,7 +86,7 @@ def flag(flavor: Flavor, properties: Properties, name: str) -> bool:
 
     :raises NoValidHost: flavor and image contradict each other.
     """
-    of_flavor, of_image = choices(flavor, properties, name)
+    of_flavor, of_image = flavor_and_image_values(flavor, properties, name)
     if of_flavor is None:
         return of_image is not None and is_true(of_image)
 

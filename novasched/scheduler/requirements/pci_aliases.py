@@ -15,7 +15,7 @@ from novasched.conf.errors import ConfigError
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, RequestGroup
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.requirements.features import choices
+from novasched.scheduler.requirements.features import flavor_and_image_values
 
 SPEC = 'pci_passthrough:alias'
 ALIAS_FIELDS = (
@@ -43,7 +43,9 @@ def pci_requests(
         return ()
 
     parsed_aliases = [_read(alias) for alias in aliases]
-    of_flavor, of_image = choices(flavor, properties, 'pci_numa_affinity_policy')
+    of_flavor, of_image = flavor_and_image_values(
+        flavor, properties, 'pci_numa_affinity_policy'
+    )
     policy = of_flavor or of_image
     requests = []
     for index, part in enumerate(text.split(',')):

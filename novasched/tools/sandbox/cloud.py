@@ -36,7 +36,7 @@ from novasched.rpc.faults import NoValidHostFault
 from novasched.rpc.server import TOPIC, Serializer, make_transport
 from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.request import InstanceGroup
+from novasched.scheduler.model.request import ServerGroup
 from novasched.service.build import preflight
 from novasched.service.daemon import SchedulerService
 from novasched.tools.sandbox.computes import (
@@ -156,10 +156,10 @@ class Sandbox:
     def databases(self) -> Databases:
         return self.computes.databases
 
-    def group(self, policy: str, **rules: str) -> InstanceGroup:
+    def group(self, policy: str, **rules: str) -> ServerGroup:
         """A new server group. Its members and their hosts are added to each request."""
         new = self.new_uuid()
-        return InstanceGroup(uuid=new, name=new, policy=policy, rules=rules)
+        return ServerGroup(uuid=new, name=new, policy=policy, rules=rules)
 
     def boot(
         self,
@@ -167,7 +167,7 @@ class Sandbox:
         count: int = 1,
         *,
         zone: str | None = None,
-        group: InstanceGroup | None = None,
+        group: ServerGroup | None = None,
         image_properties: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Boot:
@@ -354,7 +354,7 @@ class Sandbox:
                 )
         self.boots.append(boot)
 
-    def with_members(self, group: InstanceGroup, uuids: Sequence[str]) -> InstanceGroup:
+    def with_members(self, group: ServerGroup, uuids: Sequence[str]) -> ServerGroup:
         """The group with all instances requested so far, their hosts, and further
         members."""
         members = set(uuids)
@@ -384,7 +384,7 @@ def request_spec(
     uuids: Sequence[str],
     flavor: Flavor,
     zone: str | None = None,
-    group: InstanceGroup | None = None,
+    group: ServerGroup | None = None,
     image_properties: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> wire.RequestSpec:

@@ -20,7 +20,7 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End
-from novasched.scheduler.cycle import Cycle, CycleParts
+from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import (
     Decision,
     HostWeight,
@@ -61,12 +61,12 @@ class Shadow:
         pipeline.explained_hosts = sys.maxsize
         pipeline.explained_instances = sys.maxsize
         # Claims stay in memory, and no pending claim counts for a later decision.
-        placement = MemoryPlacement(source=driver.parts.placement)
+        placement = MemoryPlacement(source=driver.deps.placement)
         pending = PendingClaims(pipeline.settings, self.clock, timeout=0.0)
-        parts = CycleParts(
-            driver.parts.prefilters,
+        parts = CycleDeps(
+            driver.deps.prefilters,
             placement,
-            driver.parts.hosts,
+            driver.deps.hosts,
             pipeline,
             pending,
             OfferedHosts(),

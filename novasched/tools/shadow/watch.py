@@ -242,7 +242,7 @@ class LiveComparison:
         if not allocations:
             return ObservedClaim()
 
-        snapshot = self.shadow.driver.parts.hosts.read(
+        snapshot = self.shadow.driver.deps.hosts.read(
             list(allocations), request, NO_INSTANCES, basis
         )
         amounts = Counter[str]()
@@ -333,8 +333,8 @@ class LiveComparison:
         request, the request is not compared."""
         decision = verdict.decision
         request = verdict.request
-        if decision.attempts and decision.narrowed:
-            request = decision.narrowed
+        if decision.attempts and decision.prefiltered:
+            request = decision.prefiltered
         settings = self.shadow.driver.pipeline.settings
         requested = requested_amounts(request, settings)
 

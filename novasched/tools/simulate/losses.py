@@ -21,7 +21,7 @@ from novasched.tools.simulate.sources import Unusable
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvacueeResult:
     """Result for a server.
 
     :ivar host: the new host; None without a place.
@@ -51,15 +51,15 @@ class Loss:
 
     name: str
     hosts: Collection[str]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[EvacueeResult]
 
     @property
-    def unplaced(self) -> Sequence[Outcome]:
+    def unplaced(self) -> Sequence[EvacueeResult]:
         """The servers without a new host."""
         return [each for each in self.outcomes if each.decided and each.host is None]
 
     @property
-    def unknown(self) -> Sequence[Outcome]:
+    def unknown(self) -> Sequence[EvacueeResult]:
         """The servers whose request is unknown."""
         return [each for each in self.outcomes if not each.decided]
 
@@ -161,10 +161,10 @@ def _evacuated(
     evacuee: Evacuee,
     ignored_hosts: tuple[str, ...],
     where: Mapping[str, str],
-) -> Outcome:
+) -> EvacueeResult:
     request = evacuee.request
     if isinstance(request, str):
-        return Outcome(evacuee, why=request, decided=False)
+        return EvacueeResult(evacuee, why=request, decided=False)
 
     group = request.instance_group
     if group is not None:
@@ -175,12 +175,12 @@ def _evacuated(
         outcome = simulator.decide_as_it_is(request)
     except (BadRequest, BadPlugin, MetricMissing) as error:
         # Errors of this request alone; further servers are decided.
-        return Outcome(evacuee, why=str(error))
+        return EvacueeResult(evacuee, why=str(error))
     if outcome.decision.hosts:
-        return Outcome(evacuee, outcome.decision.hosts[0])
+        return EvacueeResult(evacuee, outcome.decision.hosts[0])
 
     record = outcome.record(0)
-    return Outcome(evacuee, why=render.headline(record), record=record)
+    return EvacueeResult(evacuee, why=render.headline(record), record=record)
 
 
 def lose_each(

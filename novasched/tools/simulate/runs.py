@@ -52,7 +52,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class HostsChange:
     """All hosts before and after requests."""
 
     before: Sequence[Host]
@@ -85,7 +85,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled(Change):
+class Filled(HostsChange):
     """Result of a request that was repeated.
 
     :ivar placed: number of placed instances by host.
@@ -136,7 +136,7 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Change):
+class Run(HostsChange):
     """Results of all requests under a configuration.
 
     :ivar answers: the hosts of the instances of each request; empty if the request was

@@ -19,7 +19,7 @@ from novasched.observe.records.diagnosis import Diagnoser
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
 from novasched.scheduler.model.image_properties import typed
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.requirements import numa
 from novasched.scheduler.requirements.pci_aliases import pci_requests, request_groups
 from novasched.service.build import Application, http_adapter
@@ -138,7 +138,7 @@ class Simulation:
         group = None
         if options.group_policy:
             group_uuid = f'simulated-{uuids[0]}'
-            group = InstanceGroup(
+            group = ServerGroup(
                 uuid=group_uuid,
                 name=group_uuid,
                 policy=options.group_policy,

@@ -22,7 +22,7 @@ from novasched.observe.records.recorder import Diagnose
 from novasched.placement import query
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import (
     FreeResources,
@@ -32,7 +32,7 @@ from novasched.scheduler.memory import (
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 from novasched.scheduler.model.host import Host, Selection
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Hosts
 
@@ -275,16 +275,16 @@ class Simulator:
         settings = real.pipeline.settings
         self.settings = settings
         self.placement = placement
-        self.simulated_hosts = SimulatedHosts(real.parts.hosts, settings, moment)
+        self.simulated_hosts = SimulatedHosts(real.deps.hosts, settings, moment)
         self._random = Random(seed)
         self._moment = moment
-        self._groups: dict[str, InstanceGroup] = {}
+        self._groups: dict[str, ServerGroup] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
         # Simulated hosts have their instances at once, so no claim is pending.
         pending_claims = PendingClaims(settings, timeout=0)
-        parts = Parts(
+        parts = SchedulerDeps(
             settings,
-            real.parts.prefilters,
+            real.deps.prefilters,
             placement,
             self.simulated_hosts,
             [enabled.plugin for enabled in real.pipeline.filters],
@@ -389,7 +389,7 @@ class Simulator:
     def _refused(self, decision: Decision) -> SimulatedDecision:
         """The refusal with a diagnosis of missing candidates."""
         counts = decision.counts
-        narrowed = decision.narrowed
+        narrowed = decision.prefiltered
         if narrowed is None or counts is None or not counts.asked:
             return SimulatedDecision(decision)
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from novasched.cells.instances import NAMES_PER_QUERY, InstanceDetail, InstanceReader
 from novasched.conf.settings import DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.pending_claims import PendingClaims
@@ -58,7 +58,9 @@ def asked_for(cloud, filters, fields):
     values = Settings(enabled_filters=filters)
     made = loading.filters(values), loading.weighers(values)
     placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
-    scheduler = FilterScheduler(Parts(values, [], placement, cloud.reader(), *made))
+    scheduler = FilterScheduler(
+        SchedulerDeps(values, [], placement, cloud.reader(), *made)
+    )
     with cloud.watched() as asked:
         scheduler.select_destinations(a_request(**fields))
     return of_instances(asked)
@@ -271,7 +273,7 @@ def located_hosts(snapshot):
     [
         {},
         {'uuids': {a_uuid('h2')}, 'instances': True},
-        {'request': a_request().wanting(cell_uuid=a_uuid('cell1'))},
+        {'request': a_request().with_requested_destination(cell_uuid=a_uuid('cell1'))},
     ],
 )
 def test_instances_are_located_wherever_they_are(full, how):
@@ -302,7 +304,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     full.sql(
         'api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'"
     )
-    request = a_request().wanting(cell_uuid=a_uuid('cell2'))
+    request = a_request().with_requested_destination(cell_uuid=a_uuid('cell2'))
     reader = full.reader()
     found = reader.read(None, request, Needs(located=['h1-0', 'h3-1']))
     assert {x: host.host for x, host in found.located.items()} == {

@@ -46,8 +46,8 @@ class Traced:
         self.decided = Decided(
             HOSTS, placement, prefilters=prefilters, settings=settings
         )
-        self.decided.driver.parts = replace(
-            self.decided.driver.parts, recorder=self.recorder
+        self.decided.driver.deps = replace(
+            self.decided.driver.deps, recorder=self.recorder
         )
 
     def ask(self, **asked):

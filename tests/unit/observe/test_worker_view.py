@@ -61,7 +61,7 @@ def a_worker(read_at=5.0, peers=None, notifier=None):
 
 def test_report_for_health():
     """The report has the error texts cut, since a report is one datagram."""
-    peers = SimpleNamespace(part=(1, 3), is_sharing=True, missed=0, late=0)
+    peers = SimpleNamespace(position=(1, 3), is_sharing=True, missed=0, late=0)
     report = Work(a_worker(peers=peers).view, shares=True, max_request_s=60.0)()
     assert report.troubles == {'placement': SHORT}
     assert report.breakers == ['placement', 'cell c2(cell2)']
@@ -79,8 +79,16 @@ def test_report_for_health():
     [
         (False, None, True),
         (True, None, False),
-        (True, SimpleNamespace(part=(0, 1), is_sharing=False, missed=0, late=0), False),
-        (True, SimpleNamespace(part=(0, 1), is_sharing=True, missed=0, late=0), True),
+        (
+            True,
+            SimpleNamespace(position=(0, 1), is_sharing=False, missed=0, late=0),
+            False,
+        ),
+        (
+            True,
+            SimpleNamespace(position=(0, 1), is_sharing=True, missed=0, late=0),
+            True,
+        ),
     ],
 )
 def test_sharing_of_pending_claims(wanted, peers, shares):

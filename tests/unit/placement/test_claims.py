@@ -228,7 +228,9 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(
 
 def moving(server='server', provider=ONE):
     """A claim for an instance in a cell."""
-    wanted = a_request(instance_uuid=server).wanting(cell_uuid=a_uuid('cell'))
+    wanted = a_request(instance_uuid=server).with_requested_destination(
+        cell_uuid=a_uuid('cell')
+    )
     return Claim.of(wanted, a_candidate(provider))
 
 

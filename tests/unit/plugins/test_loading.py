@@ -11,7 +11,7 @@ from novasched.conf.errors import ConfigError
 from novasched.conf.settings import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
 from novasched.plugins.nova_compat.import_stubs import share_options
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 
@@ -207,7 +207,9 @@ def test_load_errors(option, value, why):
 )
 def test_drivers(name, driver):
     """A driver is named by entry point or by import path."""
-    built = loading.driver(Settings(driver=name))(Parts(Settings(), [], NOBODY, NOBODY))
+    built = loading.driver(Settings(driver=name))(
+        SchedulerDeps(Settings(), [], NOBODY, NOBODY)
+    )
     assert type(built) is driver
 
 

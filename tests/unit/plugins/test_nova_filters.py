@@ -64,7 +64,7 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
 
 def ask(driver, **fields):
     """The hosts of each instance: the chosen host and the alternates."""
-    driver.parts.placement.allocations.clear()
+    driver.deps.placement.allocations.clear()
     return ports.ask(driver, return_alternates=True, **fields)
 
 
@@ -138,7 +138,7 @@ def test_instances_on_hosts(names, hints, hosts):
     instances = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
     driver = scheduler(*names, hosts=(EAST, replace(WEST, instances=instances)))
     assert left(driver, hints=hints) == hosts
-    assert driver.parts.hosts.reads == [True]
+    assert driver.deps.hosts.reads == [True]
 
 
 def test_limits_reach_compute():
@@ -154,7 +154,7 @@ def test_invalid_limit():
     driver = scheduler('TextLimitFilter')
     with pytest.raises(BadPlugin, match='TextLimitFilter'):
         driver.select_destinations(a_request())
-    assert driver.parts.placement.allocations == {}
+    assert driver.deps.placement.allocations == {}
 
 
 SHARED = a_uuid('shared')
@@ -178,8 +178,8 @@ def test_dropped_candidates():
     """A filter sees Placement's candidates of a host. The remaining candidates are
     claimed and returned; a host without candidates is rejected."""
     driver = scheduler('WideCandidateFilter')
-    driver.parts = replace(
-        driver.parts, placement=WidePlacement(driver.parts.placement.slots)
+    driver.deps = replace(
+        driver.deps, placement=WidePlacement(driver.deps.placement.slots)
     )
     (row,) = driver.select_destinations(a_request(return_alternates=True))
     providers = {}
@@ -202,10 +202,10 @@ def test_refused_common_claim():
     """After a refused common claim, a filter sees all candidates again when the
     instances are claimed one by one."""
     driver = scheduler('WideCandidateFilter', hosts=[EAST])
-    driver.parts = replace(driver.parts, placement=RefusingPlacement({EAST.uuid: 9}))
+    driver.deps = replace(driver.deps, placement=RefusingPlacement({EAST.uuid: 9}))
     rows = driver.select_destinations(a_request(count=2))
     assert [len(row[0].candidate.allocations) for row in rows] == [1, 2]
-    assert [*map(len, driver.parts.placement.allocations.values())] == [1, 2]
+    assert [*map(len, driver.deps.placement.allocations.values())] == [1, 2]
 
 
 def test_changes_by_a_plugin():
@@ -221,7 +221,7 @@ def test_changes_by_a_plugin():
     before = repr([request, fields(EAST), fields(WEST)])
 
     for _ in range(2):
-        driver.parts.placement.allocations.clear()
+        driver.deps.placement.allocations.clear()
         assert driver.select_destinations(request)[0][0].service_host == 'east'
 
     assert repr([request, fields(EAST), fields(WEST)]) == before
@@ -249,4 +249,4 @@ def test_a_plugin_that_raises(names, weighers, why):
     with pytest.raises(BadPlugin, match=why) as failure:
         ask(driver, count=3)
     assert failure.value.__cause__ is not None
-    assert driver.parts.placement.allocations == {}
+    assert driver.deps.placement.allocations == {}

@@ -417,8 +417,8 @@ def test_views_after_a_placement():
 
     assert (len(state.instances), request.instance_group.hosts) == (1, ['h1', 'h2'])
 
-    second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7', None)
-    assert shown.host(HOST.after(REQUEST)) is state
+    second = REQUEST.for_instance(a_uuid('server1')).with_placed_instance('h7', None)
+    assert shown.host(HOST.with_instance(REQUEST)) is state
     assert shown.spec(second) is request
 
     assert (state.note, state.limits, state.stats['x']) == ('mine', {'vcpu': 9}, 'y')

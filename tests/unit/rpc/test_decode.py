@@ -15,10 +15,10 @@ from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import (
     Destination,
-    InstanceGroup,
     Request,
     RequestedNetwork,
     Retry,
+    ServerGroup,
 )
 from tests.lab.wire import CALLS, CONTEXT, MADE, a_spec, context_of, decoded, primitive
 
@@ -131,7 +131,7 @@ IMAGE_OF_ALL = Image(
         'traits_required': ['HW_CPU_X86_AVX2'],
     },
 )
-GROUP_OF_ALL = InstanceGroup(
+GROUP_OF_ALL = ServerGroup(
     uuid=uuid(10), name='g', policy='anti-affinity', rules={'max_server_per_host': '3'},
     members=frozenset({uuid(2)}), hosts=frozenset({'h1', 'h2'}),
 )  # fmt: skip
@@ -349,7 +349,7 @@ TWO = frozenset({0, 1})
                 )
             },
             'instance_group',
-            InstanceGroup(policy='affinity'),
+            ServerGroup(policy='affinity'),
         ),
         (
             {
@@ -358,7 +358,7 @@ TWO = frozenset({0, 1})
                 )
             },
             'instance_group',
-            InstanceGroup(),
+            ServerGroup(),
         ),
         (
             {
@@ -367,7 +367,7 @@ TWO = frozenset({0, 1})
                 )
             },
             'instance_group',
-            InstanceGroup(policy='affinity', members=frozenset({'m'})),
+            ServerGroup(policy='affinity', members=frozenset({'m'})),
         ),
         (
             {'numa_topology': a_topology('1.0', cpuset=[0, 1])},

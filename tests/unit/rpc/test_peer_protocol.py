@@ -24,8 +24,8 @@ def received(sender, number, rows=(), **fields):
 def connected(name='b', now=0.0):
     """A scheduler that sends and receives, and has sent its first messages."""
     scheduler = PeerProtocol(name)
-    scheduler.start_speaking()
-    scheduler.start_listening(now)
+    scheduler.start_sending()
+    scheduler.start_receiving(now)
     scheduler.due(now)
     return scheduler
 
@@ -41,8 +41,8 @@ def acquainted(name='b', now=0.0):
 def test_a_scheduler_connects():
     """A scheduler asks all peers for tables, and sends a table."""
     b = PeerProtocol('b')
-    b.start_speaking()
-    b.start_listening(0.0)
+    b.start_sending()
+    b.start_receiving(0.0)
     assert b.is_due(0.0)
     assert b.due(0.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
@@ -50,8 +50,8 @@ def test_a_scheduler_connects():
 def test_a_scheduler_reconnects_to_receive():
     """A new receiving connection leads to the same messages."""
     b = acquainted()
-    b.stop_listening()
-    b.start_listening(9.0)
+    b.stop_receiving()
+    b.start_receiving(9.0)
     assert b.due(9.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
 
@@ -184,11 +184,11 @@ def test_a_scheduler_that_is_alone_announces_no_changes():
     assert not b.is_heard, 'its own message'
     b.receive(received('a', 7), 0.1)
     assert b.is_heard
-    b.stop_speaking()
+    b.stop_sending()
     assert not b.is_heard
-    b.start_speaking()
+    b.start_sending()
     assert b.is_heard
-    b.stop_listening()
+    b.stop_receiving()
     assert not b.is_heard
 
 
@@ -196,23 +196,23 @@ def test_questions_without_a_connection():
     """Without a connection, a question is dropped. After the reconnect, the scheduler
     asks all peers."""
     b = acquainted()
-    b.stop_speaking()
+    b.stop_sending()
     b.receive(received('a', 9), 0.1)
     assert not b.is_due(0.1)
-    b.start_speaking()
+    b.start_sending()
     assert b.due(0.2) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
 
 def test_parts():
     """The position among all living schedulers, in the order of names."""
     b = connected('b')
-    assert b.part == (0, 1)
+    assert b.position == (0, 1)
     b.receive(received('c', 1), 0.1)
-    assert b.part == (0, 2)
+    assert b.position == (0, 2)
     b.receive(received('a', 1), 0.1)
-    assert b.part == (1, 3)
-    b.stop_listening()
-    assert b.part == (0, 1)
+    assert b.position == (1, 3)
+    b.stop_receiving()
+    assert b.position == (0, 1)
 
 
 def test_a_silent_scheduler_is_gone():
@@ -220,10 +220,10 @@ def test_a_silent_scheduler_is_gone():
     peer leads to a question."""
     b = acquainted()
     b.receive(received('b', 0), 5.0)
-    assert b.part == (1, 2)
+    assert b.position == (1, 2)
     [clean_up, _] = b.receive(received('b', 0), 6.0)
     assert clean_up == CleanUp(frozenset())
-    assert b.part == (0, 1)
+    assert b.position == (0, 1)
     b.receive(received('a', 7), 7.0)
     assert b.due(7.0) == [Message('b', 0, ask=['a'])]
     assert b.missed == 0
@@ -249,7 +249,7 @@ def test_sharing_while_messages_come_back():
     assert b.is_sharing(6.0)
     assert not b.is_sharing(6.1)
     b.receive(received('b', 0), 7.0)
-    b.stop_speaking()
+    b.stop_sending()
     assert not b.is_sharing(7.0)
 
 
@@ -260,7 +260,7 @@ def test_more_schedulers_than_the_maximum():
         b.receive(received(f'scheduler {number}', 1), 0.1)
     [refusal] = b.receive(received('further', 1, ask=['b']), 0.1)
     assert refusal == Refuse('further', 'more than 1000 peers')
-    assert b.part[1] == MAX_PEERS + 1
+    assert b.position[1] == MAX_PEERS + 1
     [action] = b.receive(received('scheduler 0', 2, CHANGE), 0.1)
     assert action.sender == 'scheduler 0'
     [heartbeat] = b.due(0.1)

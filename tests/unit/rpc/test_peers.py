@@ -66,8 +66,8 @@ class Scheduler:
             Settings(in_flight_timeout=60.0, **settings), self.clock
         )
         self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
-        self._speaking = self.peers.speaking()
-        self._speaking.__enter__()
+        self._sending = self.peers.sending()
+        self._sending.__enter__()
         self.claims.peers = self.peers
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
@@ -84,7 +84,7 @@ class Scheduler:
         texts = self.peers.announcements()
         for receiver in (self, *others):
             for text in texts:
-                receiver.peers.hear(text)
+                receiver.peers.receive(text)
         return list(map(decode, texts))
 
     def left(self, host=HOST):
@@ -114,8 +114,8 @@ def pair():
     one = Scheduler('one')
     two = Scheduler('two')
     introduce(one, two)
-    assert one.peers.part == (0, 2)
-    assert two.peers.part == (1, 2)
+    assert one.peers.position == (0, 2)
+    assert two.peers.position == (1, 2)
     return one, two
 
 
@@ -163,7 +163,7 @@ def test_one_alone_announces_nothing():
     [heartbeat] = first.speak()
     assert heartbeat.rows == []
 
-    with newcomer.peers.listening():
+    with newcomer.peers.receiving():
         newcomer.speak(first)
         first.add('late')
         first.speak(newcomer)
@@ -285,7 +285,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     one.speak(two)
     clock.now += PEER_TIMEOUT_S + 1
     two.speak()
-    assert two.peers.part == (0, 1)
+    assert two.peers.position == (0, 1)
     assert two.hears == {a_uuid('server'): False}
     clock.now += 61.0
     assert two.left() == HOST
@@ -296,7 +296,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
 )
 def test_what_cannot_be_read_is_left_alone(pair, text):
     one, two = pair
-    two.peers.hear(text)
+    two.peers.receive(text)
     one.add()
     one.speak(two)
     assert two.hears == {a_uuid('server'): False}
@@ -325,7 +325,7 @@ def test_later_releases_may_say_more(pair):
             },
         ],
     }
-    two.peers.hear(msgspec.msgpack.encode(later))
+    two.peers.receive(msgspec.msgpack.encode(later))
     assert two.hears == {a_uuid('x'): False, a_uuid('y'): False}
     assert two.left().num_instances == HOST.num_instances + 2
     [row] = decode(encode(Message('s', 1, [Row(2)]))).rows
@@ -357,12 +357,12 @@ def test_who_hears_nothing_is_alone(pair):
     """A process that hears nothing counts as the only process, until messages of peers
     arrive again."""
     one, two = pair
-    with one.peers.listening():
+    with one.peers.receiving():
         two.speak(one)
-        assert one.peers.part == (0, 2)
-    assert one.peers.part == (0, 1)
+        assert one.peers.position == (0, 2)
+    assert one.peers.position == (0, 1)
     two.speak(one)
-    assert one.peers.part == (0, 2)
+    assert one.peers.position == (0, 2)
 
 
 def test_a_claim_is_claimed_at_one_moment():
@@ -381,7 +381,7 @@ def test_a_claim_is_claimed_at_one_moment():
     claimed_at = clock.now
     clock.now += 10.0
     # A scheduler that begins to listen asks for all pending claims.
-    with two.peers.listening():
+    with two.peers.receiving():
         two.speak(one)
     messages = one.speak(two)
     assert [message.whole for message in messages] == [False, True]
@@ -400,7 +400,7 @@ def test_all_claims_of_one_are_not_all_claims(pair):
     one.add('of one')
     one.speak(two, three)
     three.add('of three')
-    with two.peers.listening():
+    with two.peers.receiving():
         two.speak(one, three)
     assert [message.whole for message in three.speak(two)] == [False, True]
     assert two.hears.keys() == {a_uuid('of one'), a_uuid('of three')}
@@ -493,11 +493,11 @@ def test_a_bad_row_is_refused(pair, fields):
     message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, **fields}, good]}
     with logged('novasched.rpc.peers', logging.WARNING) as lines:
         for _ in range(9):
-            two.peers.hear(msgspec.msgpack.encode(message))
+            two.peers.receive(msgspec.msgpack.encode(message))
         assert len(lines) == 1
 
         two.clock.now += WARNING_INTERVAL_S
-        two.peers.hear(msgspec.msgpack.encode(message))
+        two.peers.receive(msgspec.msgpack.encode(message))
         assert len(lines) == 2
     assert two.peers.refused == 10
     assert two.hears == {a_uuid('good'): False}
@@ -507,7 +507,7 @@ def test_a_claim_that_is_over_is_not_kept(pair):
     """The timeout of a peer may be longer."""
     _, two = pair
     message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, 'age': 61.0}]}
-    two.peers.hear(msgspec.msgpack.encode(message))
+    two.peers.receive(msgspec.msgpack.encode(message))
     assert two.hears == {}
     assert two.peers.refused == 0
 
@@ -518,15 +518,15 @@ def test_many_claims_do_not_fill_the_memory(pair):
     rows = []
     for number in range(1, MAX_CLAIMS_OF_PEERS + 1):
         rows.append(Row(number, instance=str(number), uuid=HOST.uuid))
-    two.peers.hear(encode(Message('other', 1, [*rows, rows[0]])))
+    two.peers.receive(encode(Message('other', 1, [*rows, rows[0]])))
     assert two.hears == {}
 
-    two.peers.hear(encode(Message('other', 1, rows[1:])))
+    two.peers.receive(encode(Message('other', 1, rows[1:])))
     for number in range(2 * MAX_PEERS):
         row = Row(1, instance=f'of {number}', uuid=HOST.uuid)
-        two.peers.hear(encode(Message(f'sender {number}', 1, [row])))
+        two.peers.receive(encode(Message(f'sender {number}', 1, [row])))
     assert len(two.hears) == MAX_CLAIMS_OF_PEERS
-    assert two.peers.part[1] <= MAX_PEERS + 1
+    assert two.peers.position[1] <= MAX_PEERS + 1
 
 
 def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
@@ -552,7 +552,7 @@ def test_unclaimed_of_who_is_silent(is_silent):
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
-    with two.peers.listening():
+    with two.peers.receiving():
         introduce(one, two)
         one.claims.settle([one.add('claimed')])
         one.add('chosen')
@@ -573,13 +573,13 @@ def test_unclaimed_of_who_died_while_nothing_was_heard():
     clock = Clock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
-    with two.peers.listening():
+    with two.peers.receiving():
         introduce(one, two)
         one.add('chosen')
         one.speak(two)
 
     clock.now += 2 * PEER_TIMEOUT_S
-    with two.peers.listening():
+    with two.peers.receiving():
         two.speak()
         assert two.hears == {a_uuid('chosen'): False}
 

@@ -13,7 +13,7 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.model.request import Destination, InstanceGroup, Request, Retry
+from novasched.scheduler.model.request import Destination, Request, Retry, ServerGroup
 from tests.lab.wire import CONTEXT, FLAVOR, MADE, decoded, primitive
 
 SPEC = wire.RequestSpec()
@@ -332,14 +332,14 @@ def test_request_spec(spec, field, expected):
                 'group_members': ['m'],
             },
             'instance_group',
-            InstanceGroup(
+            ServerGroup(
                 policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'})
             ),
         ),
         (
             {'group_updated': True, 'group_policies': [], 'group_hosts': []},
             'instance_group',
-            InstanceGroup(),
+            ServerGroup(),
         ),
         ({'group_hosts': ['h']}, 'instance_group', None),
         (
@@ -349,7 +349,7 @@ def test_request_spec(spec, field, expected):
                 )
             },
             'instance_group',
-            InstanceGroup(policy='affinity'),
+            ServerGroup(policy='affinity'),
         ),
         (
             {

@@ -16,7 +16,7 @@ import novasched
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.ports import Placement
@@ -110,7 +110,7 @@ def a_client() -> PlacementClient:
 def boot_path(placement: Placement) -> BootPath:
     """Boot one instance on one of four hosts, with seven filters and three weighers."""
     driver = FilterScheduler(
-        Parts(
+        SchedulerDeps(
             SETTINGS,
             enabled_prefilters(SETTINGS, sources()),
             placement,

@@ -28,9 +28,9 @@ def cloud(*hosts, filters=POLICIES, **options):
 
 def claimed(driver):
     """The host that each instance has a claim on, by UUID."""
-    names = {uuid: host.host for uuid, host in driver.parts.hosts.hosts.items()}
+    names = {uuid: host.host for uuid, host in driver.deps.hosts.hosts.items()}
     return {
-        uuid: names[provider] for uuid, provider in driver.parts.placement.hosts.items()
+        uuid: names[provider] for uuid, provider in driver.deps.placement.hosts.items()
     }
 
 
@@ -74,7 +74,7 @@ def test_a_refusal_leaves_nothing_claimed(slots, count, reason):
         ask(driver, count=count)
     assert refusal.value.reason == reason
     assert claimed(driver) == {}
-    assert driver.parts.placement.slots == {A.uuid: slots, B.uuid: slots}
+    assert driver.deps.placement.slots == {A.uuid: slots, B.uuid: slots}
 
 
 class BreaksAtTheSecond(Filter):
@@ -151,7 +151,7 @@ def test_groups_within_one_request(count, fields, answer):
 def test_a_candidate_without_its_host_is_passed_over():
     """Placement may offer a node that no cell knows, or knows no longer."""
     driver = cloud(A, B)
-    driver.parts.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
+    driver.deps.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
     assert ask(driver) == [['a']]
 
 
@@ -192,7 +192,7 @@ class Faster:
     """Another scheduler, which has sent a server of the group to a host just before
     us."""
 
-    part = (0, 2)
+    position = (0, 2)
     missed = 0
     late = 0
 
@@ -202,7 +202,7 @@ class Faster:
         self.server = a_uuid(server)
         self.claims.peers = self
 
-    def tell(self, claim, state):
+    def announce(self, claim, state):
         """It does not listen."""
 
     def catch_up(self, claim):

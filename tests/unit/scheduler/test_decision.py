@@ -127,9 +127,9 @@ def test_nothing_is_left_of_a_decision():
     next garbage, be it of a refusal or not."""
     for hosts in ([A], [OFF]):
         decided = Decided(
-            hosts, filters=[ComputeFilter(Decided(hosts).driver.parts.settings)]
+            hosts, filters=[ComputeFilter(Decided(hosts).driver.deps.settings)]
         )
-        decided.driver.parts = replace(decided.driver.parts, recorder=None)
+        decided.driver.deps = replace(decided.driver.deps, recorder=None)
         gc.collect()
         gc.disable()
         try:
@@ -185,7 +185,7 @@ def test_memory_while_instances_are_placed():
     while the request is decided."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
     decided = Decided(hosts)
-    decided.driver.parts = replace(decided.driver.parts, recorder=None)
+    decided.driver.deps = replace(decided.driver.deps, recorder=None)
 
     def peak(number):
         uuids = tuple(f'{number}-{i}' for i in range(number))

@@ -23,7 +23,7 @@ def a_numa_host(name='host1', topology=CELLS, pools=POOLS):
 def after(host, candidate=None, **fields):
     request = a_request(**fields)
     place = fitting.claimed_fit(host, request, candidate, {}, Settings())
-    return fitting.after(host, request, candidate, place)
+    return fitting.with_instance_claimed(host, request, candidate, place)
 
 
 def pinned(host):

@@ -189,11 +189,11 @@ def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
 class Beside:
     """Another scheduler, which neither tells anything nor listens."""
 
-    part = (0, 2)
+    position = (0, 2)
     missed = 0
     late = 0
 
-    def tell(self, claim, state):
+    def announce(self, claim, state):
         """Announce nothing."""
 
     def catch_up(self, claim):

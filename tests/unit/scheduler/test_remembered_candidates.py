@@ -78,7 +78,7 @@ def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **cha
         setattr(hosts, name, value)
     driver = a_driver(hosts, *filters, placement=placement, weighers=[RAMWeigher])
     notebook = Notebook()
-    driver.parts = replace(driver.parts, recorder=notebook)
+    driver.deps = replace(driver.deps, recorder=notebook)
     if not alone:
         driver._deciding.add(0)
     chosen = driver.select_destinations(a_request(count=count))
@@ -164,7 +164,7 @@ def test_no_host_at_all():
     placement = Forgetful({}, [A, B])
     driver = a_driver(Hosts([A, B]), placement=placement)
     notebook = Notebook()
-    driver.parts = replace(driver.parts, recorder=notebook)
+    driver.deps = replace(driver.deps, recorder=notebook)
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request())
     [decision] = notebook.decisions
@@ -229,8 +229,8 @@ def test_a_refusal_before_any_host_is_ranked(slots):
     driver._deciding.add(0)
     driver._total_hosts = 1000
     if slots:
-        driver.parts = replace(
-            driver.parts, prefilters=[Calling(no_candidates_for_old_reads)]
+        driver.deps = replace(
+            driver.deps, prefilters=[Calling(no_candidates_for_old_reads)]
         )
         driver.select_destinations(a_request())
         assert offered == [0]

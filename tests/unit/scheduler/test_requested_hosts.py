@@ -2,7 +2,7 @@
 import pytest
 
 from novasched.scheduler.model.request import Destination
-from novasched.scheduler.requested_hosts import narrowed
+from novasched.scheduler.requested_hosts import hosts_after_each_field
 from tests.lab.builders import a_host, a_request
 
 HOSTS = [
@@ -63,7 +63,7 @@ def test_narrow(fields, left, line, caplog):
     nova."""
     caplog.set_level('INFO')
     hosts = HOSTS
-    for _, remaining in narrowed(HOSTS, a_request(**fields)):
+    for _, remaining in hosts_after_each_field(HOSTS, a_request(**fields)):
         hosts = remaining
 
     assert [host.nodename for host in hosts] == left

@@ -8,7 +8,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.observe.page.app import NO_FILE, NO_RECORD, UNREADABLE
-from novasched.observe.records.record import Diagnosis, ReasonCount, Stage
+from novasched.observe.records.record import Diagnosis, ReasonCount, RejectionStage
 from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
@@ -293,7 +293,10 @@ def test_what_placement_did_not_offer(text_of):
     """Hosts that Placement did not offer have a table of their own, by their first
     lack."""
     causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
-    lacking = (Stage('in another zone', 7, 5), Stage('lack VCPU', 5, 0, causes))
+    lacking = (
+        RejectionStage('in another zone', 7, 5),
+        RejectionStage('lack VCPU', 5, 0, causes),
+    )
     text = text_of(
         Diagnosis(queries=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999)
     )

@@ -24,7 +24,7 @@ from novasched.observe.records.record import (
     Diagnosis,
     HostNames,
     Record,
-    Stage,
+    RejectionStage,
     StageRejections,
 )
 from novasched.observe.records.recorder import DecisionRecorder
@@ -50,7 +50,7 @@ REFUSING = (
 
 def decide(recorder, *requests, placement=None):
     decided = Decided([A], placement, clock=time.perf_counter)
-    decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
+    decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
     for request in requests:
         with suppress(NoValidHost):
             decided.driver.select_destinations(request)
@@ -162,7 +162,7 @@ def test_the_file_is_bounded(tmp_path):
 def incompressible(number, size):
     """A record of so many bytes."""
     text = Random(number).randbytes(size).hex()
-    attempts = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
+    attempts = (AttemptRecord(None, 1, stages=(RejectionStage(text, 1, 0),)),)
     return Record(
         str(number),
         0.0,
@@ -459,7 +459,7 @@ def test_why_placement_offers_nothing(tmp_path):
     """Placement is queried after the request has been answered, and the record has the
     diagnosis."""
     path = str(tmp_path / 'decisions')
-    lacking = (Stage('lack A', 1, 0),)
+    lacking = (RejectionStage('lack A', 1, 0),)
     found = Diagnosis(queries=1, constraints=1, lacking=lacking)
     each = StageRejections('Placement', HostNames(['b']), ['lack A: trait A'], [0])
     recorder = DecisionRecorder(
@@ -584,7 +584,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
     recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
     decided = Decided([A], EMPTY)
-    decided.driver.parts = replace(decided.driver.parts, recorder=recorder)
+    decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
     for name in 'abc':
         with suppress(NoValidHost):
             decided.driver.select_destinations(a_request(request_id=name))

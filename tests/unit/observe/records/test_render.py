@@ -15,7 +15,7 @@ from novasched.observe.records.record import Diagnosis
 from novasched.observe.records.store import RecordWriter
 from novasched.plugins import loading
 from novasched.scheduler.decision import STEPS, Contribution
-from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
 from novasched.scheduler.errors import (
     DatabaseUnavailable,
@@ -581,7 +581,9 @@ def test_hosts_drawn_by_chance():
     hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
     notebook = Notebook()
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
-    parts = Parts(Settings(), [], placement, MemoryHosts(hosts), recorder=notebook)
+    parts = SchedulerDeps(
+        Settings(), [], placement, MemoryHosts(hosts), recorder=notebook
+    )
     driver = ChanceScheduler(parts)
     driver.select_destinations(a_request())
     with pytest.raises(NoValidHost):

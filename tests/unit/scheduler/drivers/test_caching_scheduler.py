@@ -73,9 +73,9 @@ def test_aggregates_that_change():
     driver.periodic()
     cells.aggregates_settled = 7.0
     request = a_request()
-    assert driver.parts.hosts.read(None, request).aggregates_settled == -math.inf
+    assert driver.deps.hosts.read(None, request).aggregates_settled == -math.inf
     driver.periodic()
-    assert driver.parts.hosts.read(None, request).aggregates_settled == 7.0
+    assert driver.deps.hosts.read(None, request).aggregates_settled == 7.0
 
 
 def test_placed_servers_count_until_the_next_refresh():

@@ -4,7 +4,7 @@ import pytest
 
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from novasched.scheduler.model.values import MAX_AMOUNT
-from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
+from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 CPUS = frozenset(range(4))
@@ -44,7 +44,7 @@ def test_hosts_of_all_kinds(guest, fitting):
     without a topology."""
     hosts = (ROOMY, FULL, PAGED, ABSURD, None)
     ratios = np.ones(len(hosts))
-    assert has_no_wishes(guest)
+    assert is_plain(guest)
 
     verdicts = fits_plainly(hosts, guest, ratios, ratios)
 
@@ -63,7 +63,7 @@ def test_hosts_of_all_kinds(guest, fitting):
     ],
 )
 def test_guests_that_need_the_search(guest):
-    assert not has_no_wishes(guest)
+    assert not is_plain(guest)
 
 
 def test_no_hosts():

@@ -48,7 +48,7 @@ def test_nothing_is_claimed_and_nothing_remembered():
     """A repeated request gets the same answer, and claims nothing."""
     shadow = a_shadow(A, B)
     assert [shadow.decide(a_request()).hosts for _ in range(3)] == [('a',)] * 3
-    assert shadow.driver.parts.placement.allocations == {}
+    assert shadow.driver.deps.placement.allocations == {}
     assert shadow.driver.pending_claims.count() == 0
 
 
@@ -100,7 +100,7 @@ def test_why(recorded, request_, difference):
 def test_no_candidate():
     """A refusal by Placement is the reason of the difference."""
     shadow = a_shadow(A)
-    shadow.driver.parts.placement.free.by_provider.clear()
+    shadow.driver.deps.placement.free.by_provider.clear()
     decision = shadow.decide(a_request())
     assert decision.hosts == ()
     assert compare((), decision) is None

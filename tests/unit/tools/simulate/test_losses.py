@@ -13,7 +13,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.model.request import Destination, Request
 from novasched.tools.simulate import evacuations, losses
 from novasched.tools.simulate.evacuations import EvacuationReader, Evacuee
-from novasched.tools.simulate.losses import Loss, Outcome
+from novasched.tools.simulate.losses import EvacueeResult, Loss
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_flavor, a_host, a_request
 from tests.lab.wire import a_spec, primitive
@@ -163,7 +163,7 @@ def test_what_is_lost(wanted, names):
 
 def an_outcome(name, host=None, why='', decided=True, state='active'):
     request = a_request(flavor=a_flavor(name='m1')) if decided else why
-    return Outcome(Evacuee(name, 'a', state, request), host, why, None, decided)
+    return EvacueeResult(Evacuee(name, 'a', state, request), host, why, None, decided)
 
 
 LOSS = Loss(

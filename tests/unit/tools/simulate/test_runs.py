@@ -8,10 +8,10 @@ import pytest
 
 from novasched.observe.records import render
 from novasched.scheduler.errors import BadRequest
-from novasched.scheduler.model.request import InstanceGroup
+from novasched.scheduler.model.request import ServerGroup
 from novasched.tools.shadow.messages import Recorded
 from novasched.tools.simulate.runs import (
-    Change,
+    HostsChange,
     replay,
     replayed_as_json,
     replayed_as_text,
@@ -100,7 +100,7 @@ def test_spread():
         a_host('c', ram=100, total_usable_ram_mb=100),
     ]
     before = [*hosts[:1], a_host('b', ram=100), *hosts[2:]]
-    found = Change(before=before, after=hosts).spread
+    found = HostsChange(before=before, after=hosts).spread
 
     assert (found.hosts, found.touched, found.empty) == (3, 1, 1)
     assert found.servers_deviation == pytest.approx(2**0.5)
@@ -153,7 +153,7 @@ def test_groups_of_the_past():
     past = defaultdict(set)
 
     def asked(hosts, got):
-        group = InstanceGroup(uuid='g', policy='affinity', hosts=frozenset(hosts))
+        group = ServerGroup(uuid='g', policy='affinity', hosts=frozenset(hosts))
         entry = Recorded(1, a_request(group=group), got)
         return without_the_past(entry, past).instance_group.hosts
 
