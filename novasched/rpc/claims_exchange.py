@@ -24,12 +24,12 @@ import oslo_messaging
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
+from oslo_config import cfg
 
 from novasched.conf.redaction import hide
 from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, broker_connection
 from novasched.rpc.peer_protocol import HEARTBEAT_INTERVAL_S
 from novasched.rpc.peers import PeerSchedulers
-from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
 
@@ -193,12 +193,11 @@ def _brokers(transport: Any) -> list[Any]:
     return sorted(url.hosts, key=lambda host: (host.hostname or '', host.port or 0))
 
 
-def make_exchange(
-    transport: Any, claims: PendingClaims, host: str
-) -> ClaimsExchange | None:
-    """The exchange on the broker of the RPC transport. None without RabbitMQ."""
-    url = oslo_messaging.TransportURL.parse(transport.conf)
-    if url.transport != 'rabbit' or not url.hosts:
-        LOG.info('Pending claims are not shared: %s is not RabbitMQ', url.transport)
-        return None
-    return ClaimsExchange(transport, PeerSchedulers(claims, host))
+def uses_rabbitmq(conf: cfg.ConfigOpts) -> bool:
+    """True if ``transport_url`` names RabbitMQ. Claims are shared over no other message
+    broker."""
+    try:
+        url = oslo_messaging.TransportURL.parse(conf)
+    except oslo_messaging.InvalidTransportURL:
+        return False  # the RPC server refuses the URL
+    return url.transport == 'rabbit' and bool(url.hosts)

@@ -15,8 +15,7 @@ import math
 import os
 import secrets
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -40,7 +39,7 @@ from novasched.rpc.peer_protocol import (
     Refuse,
 )
 from novasched.scheduler.model.claim import PendingClaim, Stage
-from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 
 LOG = logging.getLogger(__name__)
 
@@ -83,12 +82,12 @@ class RefusalLog:
 class AnnouncedClaims:
     """The pending claims of this process and of peers, by the number in messages.
 
-    Only this class uses the ledger of pending claims. When the announcement of a claim
+    When the announcement of a claim
     of this process comes back, the claim gets a place in the order of all
     announcements.
     """
 
-    def __init__(self, ledger: PendingClaims, refusals: RefusalLog) -> None:
+    def __init__(self, ledger: SharedLedger, refusals: RefusalLog) -> None:
         self._ledger = ledger
         self._refusals = refusals
         # Only the receiving thread gives orders, and uses the claims of peers.
@@ -229,13 +228,12 @@ class PeerSchedulers:
 
     def __init__(
         self,
-        claims: PendingClaims,
+        ledger: SharedLedger,
         host: str,
         patience: float = CATCH_UP_S,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``patience``: the maximum wait of a decision for earlier announcements, in
-        seconds. ``clock``: the clock of the pending claims."""
+        seconds."""
         self.position = (0, 1)
         self.missed = 0
         self.late = 0
@@ -246,9 +244,9 @@ class PeerSchedulers:
         self._protocol = PeerProtocol(f'{host}:{os.getpid()}:{secrets.token_hex(4)}')
         self._changes: list[Change] = []
         self._refusals = RefusalLog()
-        self._claims = AnnouncedClaims(claims, self._refusals)
+        self._claims = AnnouncedClaims(ledger, self._refusals)
         self._patience = patience
-        self._clock = clock
+        self._clock = ledger.clock
 
     @property
     def name(self) -> str:

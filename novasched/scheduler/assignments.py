@@ -233,13 +233,15 @@ class SchedulingState:
         staying = [
             member
             for member in members
-            if member in self.placed or claims.is_claimed(member)
+            if member in self.placed or claims.ledger.is_claimed(member)
         ]
         if staying:
             return staying
-        return [
-            min(members, key=lambda member: (claims.order_of(member), member.since))
-        ]
+
+        def position(member: PendingClaim) -> tuple[float, float]:
+            return claims.ledger.order_of(member), member.since
+
+        return [min(members, key=position)]
 
     def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
         """True if no other claims are pending on a host than in an earlier state, nor,
@@ -299,7 +301,7 @@ class SchedulingState:
                     continue
                 is_ahead = with_ours
                 if not claim.is_ours:
-                    is_ahead = self.pending_claims.is_ahead(claim, choice)
+                    is_ahead = self.pending_claims.ledger.is_ahead(claim, choice)
                 if is_ahead and claim.is_near(choice):
                     rivals.append(claim)
         return rivals

@@ -15,8 +15,6 @@ other, the claim that was announced first stays.
 
 import logging
 import math
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, count
@@ -37,6 +35,7 @@ from novasched.scheduler.model.claim import (
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
+from novasched.scheduler.shared_ledger import SharedLedger
 
 LOG = logging.getLogger(__name__)
 
@@ -194,45 +193,35 @@ class HostsLeft:
 
 
 class PendingClaims:
-    """The ledger of pending claims for the threads of this process.
+    """Enters the claims of this process in a ledger, and announces them to peers.
 
     Every method may be called by any thread.
 
-    :param timeout: seconds after which a claim is forgotten whose instance is not
-        shown; None for ``[novasched] in_flight_timeout``.
+    :param ledger: None for a ledger with ``[novasched] in_flight_timeout``.
+    :ivar peers: the other schedulers; None if claims are not shared with them.
     :ivar decision_lock: lets one request decide at a time, so that each decision sees
         the claims of the earlier decisions.
-    :ivar peers: the other schedulers; None where nothing is shared with them.
     :ivar given_back: the number of claims that did not fit beside earlier claims of
         others, and were released.
     """
 
-    peers: Peers | None = None
     given_back = 0
 
     def __init__(
         self,
         settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-        timeout: float | None = None,
+        ledger: SharedLedger | None = None,
+        peers: Peers | None = None,
     ) -> None:
+        if ledger is None:
+            ledger = SharedLedger(settings.in_flight_timeout)
         self.settings = settings
-        self.decision_lock = DecisionLock(clock=clock)
-        self._clock = clock
-        self._ledger = ClaimsLedger(
-            settings.in_flight_timeout if timeout is None else timeout
-        )
-        self._counting = CountingClaims(self._ledger)
+        self.ledger = ledger
+        self.peers = peers
+        self.decision_lock = DecisionLock(clock=ledger.clock)
+        self._counting = CountingClaims(ledger.claims)
         self._hosts_left = HostsLeft(settings, self.drop)
         self._numbers = count(1)
-        # Guards the ledger and its readers, and is notified when claims are claimed or
-        # released.
-        self._changed = threading.Condition()
-
-    @property
-    def timeout(self) -> float:
-        """Seconds after which a claim is forgotten whose instance is not shown."""
-        return self._ledger.timeout
 
     def for_request(self, request: Request) -> 'PendingClaims':
         """The claims that a request counts, and that count the request.
@@ -240,9 +229,9 @@ class PendingClaims:
         These are claims of the request alone where the operator has switched pending
         claims off, and where the request claims nothing.
         """
-        if self.timeout and request.claims:
+        if self.ledger.timeout and request.claims:
             return self
-        return PendingClaims(self.settings, self._clock, timeout=math.inf)
+        return PendingClaims(self.settings, SharedLedger(math.inf, self.ledger.clock))
 
     def of(
         self,
@@ -256,10 +245,10 @@ class PendingClaims:
             instances do not count: an instance goes to one host at a time.
         :param own: claims of the request itself, which count.
         """
-        with self._changed:
-            self._ledger.expire(self._clock())
+        with self.ledger.changed:
+            self.ledger.claims.expire(self.ledger.clock())
             counting = self._counting.beside(snapshot)
-            repeated = self._ledger.hosts_of(again)
+            repeated = self.ledger.claims.hosts_of(again)
 
         visible: dict[str, ClaimsOfHost] | None = None
         for uuid in repeated & counting.keys():
@@ -305,60 +294,28 @@ class PendingClaims:
             candidate=candidate,
             place=place,
             limits=limits,
-            since=self._clock(),
+            since=self.ledger.clock(),
             amounts=candidate.resources() if candidate else {},
             number=next(self._numbers),
         )
-        self.put(claim)
+        self.ledger.put(claim)
         if self.peers is not None:
             self.peers.announce(claim, Stage.CHOSEN)
         return claim
 
-    def put(self, claim: PendingClaim, order: float = math.inf) -> None:
-        """Enter a claim of this process or of another scheduler.
-
-        :param order: the place of the claim among the announcements of all schedulers.
-        """
-        with self._changed:
-            self._ledger.add(claim, order)
-
     def drop(self, claim: PendingClaim) -> None:
         """Release a claim that was not made after all, or was undone."""
-        with self._changed:
-            was_there = self._ledger.released(claim, self._clock())
-            self._changed.notify_all()
+        was_there = self.ledger.drop(claim)
         if was_there and claim.is_ours and self.peers is not None:
             self.peers.announce(claim, Stage.RELEASED)
 
     def settle(self, claims: Sequence[PendingClaim]) -> None:
         """Note that a request is answered with claims."""
-        with self._changed:
-            self._ledger.claimed(claims, self._clock())
-            self._changed.notify_all()
+        self.ledger.settle(claims)
         if self.peers is not None:
             for claim in claims:
                 if claim.is_ours:
                     self.peers.announce(claim, Stage.CLAIMED)
-
-    def announced(self, claim: PendingClaim, order: float) -> None:
-        """Note the place of a claim among the announcements of all schedulers."""
-        with self._changed:
-            self._ledger.announced(claim, order)
-
-    def is_claimed(self, claim: PendingClaim) -> bool:
-        """True if Placement has the claim and its request is answered."""
-        with self._changed:
-            return self._ledger.is_claimed(claim)
-
-    def order_of(self, claim: PendingClaim) -> float:
-        """The place of a claim among the announcements; infinite before it has one."""
-        with self._changed:
-            return self._ledger.order_of(claim)
-
-    def is_ahead(self, theirs: PendingClaim, ours: PendingClaim) -> bool:
-        """True if a claim of another scheduler takes precedence over ours."""
-        with self._changed:
-            return self._ledger.is_ahead(theirs, ours)
 
     def came_free(self, request: Request, since: float) -> bool:
         """Wait a little for the claims that are CHOSEN, and tell if other requests
@@ -371,9 +328,9 @@ class PendingClaims:
             return False
 
         own = request.instance_uuids or ()
-        ledger = self._ledger
-        with self._changed:
-            begun = self._clock() - UNDECIDED_CLAIM_S
+        ledger = self.ledger.claims
+        with self.ledger.changed:
+            begun = self.ledger.clock() - UNDECIDED_CLAIM_S
             undecided = [
                 claim
                 for claim in ledger
@@ -388,7 +345,7 @@ class PendingClaims:
                     for claim in undecided
                 )
 
-            self._changed.wait_for(is_over, UNDECIDED_CLAIM_S)
+            self.ledger.changed.wait_for(is_over, UNDECIDED_CLAIM_S)
             return ledger.was_released(since, own)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
@@ -403,19 +360,19 @@ class PendingClaims:
 
         :param since: the number of the change up to which the amounts are known.
         """
-        with self._changed:
-            is_all, amounts = self._ledger.amounts_since(since, moment)
-            return self._ledger.number, is_all, amounts
+        with self.ledger.changed:
+            is_all, amounts = self.ledger.claims.amounts_since(since, moment)
+            return self.ledger.claims.number, is_all, amounts
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
         """The UUIDs of the instances that hosts of a cell do not show yet."""
-        with self._changed:
+        with self.ledger.changed:
             return [
                 claim.request.instance_uuid
-                for claim in self._ledger
+                for claim in self.ledger.claims
                 if claim.host.cell_uuid == cell_uuid
                 and claim.request.instance_uuid
-                and self._ledger.stage_of(claim) is not Stage.SHOWN
+                and self.ledger.claims.stage_of(claim) is not Stage.SHOWN
             ]
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
@@ -425,21 +382,16 @@ class PendingClaims:
         :param rows: the rows of ``instances`` by UUID, which were read before the
             hosts.
         """
-        for claim in self.all() if rows else ():
+        for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
             if row is None or is_pending(row, claim.host.key):
                 continue
-            with self._changed:
-                if claim in self._ledger:
-                    self._ledger.shown(claim, read_at)
-
-    def all(self) -> list[PendingClaim]:
-        """The claims on all hosts, in the order in which they came."""
-        with self._changed:
-            return [*self._ledger]
+            with self.ledger.changed:
+                if claim in self.ledger.claims:
+                    self.ledger.claims.shown(claim, read_at)
 
     def count(self) -> int:
         """The number of instances that this process has sent on their way."""
-        with self._changed:
-            self._ledger.expire(self._clock())
-            return sum(claim.is_ours for claim in self._ledger)
+        with self.ledger.changed:
+            self.ledger.claims.expire(self.ledger.clock())
+            return sum(claim.is_ours for claim in self.ledger.claims)

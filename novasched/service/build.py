@@ -39,13 +39,16 @@ from novasched.placement.client import PlacementClient
 from novasched.placement.http import connections
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.rpc.claims_exchange import uses_rabbitmq
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
+from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import make_transport
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
+from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.service.runtime import version
 
 if TYPE_CHECKING:
@@ -62,7 +65,10 @@ executor_thread_pool_size``."""
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A scheduler without its message queue."""
+    """A scheduler without its message queue.
+
+    :ivar peers: None if pending claims are not shared with other schedulers.
+    """
 
     driver: Driver
     placement: PlacementClient
@@ -73,6 +79,7 @@ class Application:
     main_database: Database
     notifier: QueuedNotifier | None
     records: DecisionRecorder
+    peers: PeerSchedulers | None = None
     tracing: DecisionExporter | None = None
 
     def look_at_columns(self) -> None:
@@ -141,7 +148,11 @@ def compose(
     cells.refresh()
     aggregates = AggregateReader(api_database)
     group = service_group(conf, settings, service.host, utcnow)
-    pending_claims = PendingClaims(settings)
+    ledger = SharedLedger(settings.in_flight_timeout)
+    peers = None
+    if service.share_pending_claims and ledger.timeout and uses_rabbitmq(conf):
+        peers = PeerSchedulers(ledger, service.host)
+    pending_claims = PendingClaims(settings, ledger, peers)
     hosts = HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
 
     # Placement and Neutron.
@@ -190,6 +201,7 @@ def compose(
         main_database=main_database,
         notifier=notifier,
         records=records,
+        peers=peers,
         tracing=traces,
     )
 

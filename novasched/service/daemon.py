@@ -31,10 +31,10 @@ from novasched.observe.web.wiring import (
     page_factory,
 )
 from novasched.observe.worker_view import WorkerParts
-from novasched.rpc.claims_exchange import ClaimsExchange, make_exchange
+from novasched.rpc.claims_exchange import ClaimsExchange, uses_rabbitmq
 from novasched.rpc.oslo_messaging_internals import RpcServer
+from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import TOPIC, make_server, make_transport
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.service import runtime
 from novasched.service.build import Application, compose, preflight
 from novasched.service.supervisor import Job, Supervisor
@@ -103,7 +103,7 @@ class SchedulerService:
         server = make_server(
             transport, self.service.host, application.driver, message_counts
         )
-        exchange = self._start_exchange(transport, application.hosts.pending_claims)
+        exchange = self._start_exchange(transport, application.peers)
         # The server is started last, so that the first request finds all parts.
         server.start()
         running = RunningScheduler(application, transport, server, exchange, tasks)
@@ -120,15 +120,16 @@ class SchedulerService:
             )
 
     def _start_exchange(
-        self, transport: Any, claims: PendingClaims
+        self, transport: Any, peers: PeerSchedulers | None
     ) -> ClaimsExchange | None:
         """Share pending claims with other schedulers, unless nova.conf disables it."""
-        if not (self.service.share_pending_claims and self.settings.in_flight_timeout):
+        if peers is None:
+            if self.service.share_pending_claims and not uses_rabbitmq(self.conf):
+                LOG.info('Pending claims are not shared: the broker is not RabbitMQ')
             return None
-        exchange = make_exchange(transport, claims, self.service.host)
-        if exchange:
-            claims.peers = exchange.peers
-            exchange.start()
+
+        exchange = ClaimsExchange(transport, peers)
+        exchange.start()
         return exchange
 
     def stop(self) -> None:

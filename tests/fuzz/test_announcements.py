@@ -17,6 +17,7 @@ from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, PeerSchedulers
 from novasched.scheduler.fitting import LIMITS, limits_of
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from tests.fuzz import mutation
 from tests.fuzz.clouds import HOSTS, MESSAGES, SETTINGS
 from tests.fuzz.mutation import EFFORT, mutated, one_input
@@ -38,8 +39,9 @@ KINDS = (
 
 def real_rows():
     """A row for every kind of claim, written by a real scheduler."""
-    claims = PendingClaims(SETTINGS)
-    peers = PeerSchedulers(claims, 'real')
+    ledger = SharedLedger(SETTINGS.in_flight_timeout)
+    peers = PeerSchedulers(ledger, 'real')
+    claims = PendingClaims(SETTINGS, ledger, peers)
     for number, fields in enumerate(KINDS):
         name = BUSY_HOSTS[number % len(BUSY_HOSTS)]
         host = a_host(name)
@@ -80,9 +82,9 @@ class Listener:
     def __init__(self):
         self.clock = Clock()
         self.clock.now = time.monotonic()
-        self.claims = PendingClaims(SETTINGS, self.clock)
-        self.peers = PeerSchedulers(self.claims, 'us', patience=0.0, clock=self.clock)
-        self.claims.peers = self.peers
+        ledger = SharedLedger(SETTINGS.in_flight_timeout, self.clock)
+        self.peers = PeerSchedulers(ledger, 'us', patience=0.0)
+        self.claims = PendingClaims(SETTINGS, ledger, self.peers)
         self._number = 0
 
     @contextmanager
@@ -107,12 +109,12 @@ class Listener:
         assert len(reply) == 2
         self.check_bounds()
 
-        self.clock.now += self.claims.timeout + 1.0
+        self.clock.now += self.claims.ledger.timeout + 1.0
         self.claims.count()
-        assert self.claims.all() == []
+        assert self.claims.ledger.all() == []
 
     def check_bounds(self):
-        theirs = [claim for claim in self.claims.all() if not claim.is_ours]
+        theirs = [claim for claim in self.claims.ledger.all() if not claim.is_ours]
         assert len(theirs) <= MAX_CLAIMS_OF_PEERS
         assert self.peers.position[1] <= MAX_PEERS + 1
 

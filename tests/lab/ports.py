@@ -125,7 +125,7 @@ class Bus:
     def between(self, *all_claims):
         """The peers of each, once all have heard of all."""
         peers = [
-            PeerSchedulers(each, f'controller{i}', 30.0)
+            PeerSchedulers(each.ledger, f'controller{i}', 30.0)
             for i, each in enumerate(all_claims)
         ]
         for claims, its in zip(all_claims, peers, strict=True):

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from oslo_config import cfg
 
 from novasched.conf.settings import Settings
-from novasched.rpc.claims_exchange import make_exchange
+from novasched.rpc.claims_exchange import ClaimsExchange
+from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import make_transport
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 
 
 @contextmanager
@@ -19,9 +21,10 @@ def sharing(cloud, name, url):
     config = cloud.config(name, {'DEFAULT': {'transport_url': url}})
     conf(['--config-file', str(config)], project='nova')
     transport = make_transport(conf)
-    claims = PendingClaims(Settings())
-    exchange = make_exchange(transport, claims, name)
-    claims.peers = exchange.peers
+    ledger = SharedLedger(timeout=Settings().in_flight_timeout)
+    peers = PeerSchedulers(ledger, name)
+    claims = PendingClaims(Settings(), ledger, peers)
+    exchange = ClaimsExchange(transport, peers)
     exchange.start()
     try:
         yield claims

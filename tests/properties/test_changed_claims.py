@@ -14,6 +14,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler import claims_ledger
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
 from tests.lab.ports import Clock
 
@@ -48,7 +49,7 @@ def counting(claims, shown, snapshot, again, own):
     :param shown: when the hosts were read that show the instance of a claim.
     """
     found = {}
-    for claim in claims.all():
+    for claim in claims.ledger.all():
         is_own = claim.request.instance_uuid not in again or claim in own
         if (
             claim.host.uuid in snapshot.hosts
@@ -66,7 +67,7 @@ def amounts(claims, claimed, moment):
     :param claimed: when Placement had a claim.
     """
     found = {}
-    for claim in claims.all():
+    for claim in claims.ledger.all():
         if claimed.get(claim, math.inf) > moment:
             for provider, its in claim.amounts.items():
                 found.setdefault(provider, Counter()).update(its)
@@ -86,7 +87,7 @@ def test_as_seen_by_all(steps, again, kept):
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
-        claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
+        claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     known = []
     claimed = {}
     shown = {}
@@ -111,7 +112,7 @@ def test_as_seen_by_all(steps, again, kept):
         elif step == 'seen':
             instance, is_old = rest
             read_at = snapshot.read_at if is_old else clock.now
-            for claim in claims.all():
+            for claim in claims.ledger.all():
                 if claim.request.instance_uuid == instance:
                     shown[claim] = min(read_at, shown.get(claim, math.inf))
             claims.note_shown({instance: SHOWN}, read_at)

@@ -44,7 +44,7 @@ IMPURE = {
     'scheduler.decision_lock',
     'scheduler.drivers',
     'scheduler.memory',
-    'scheduler.pending_claims',
+    'scheduler.shared_ledger',
     'rpc.notifications.sender',
     'observe.records.diagnosis',
     'observe.records.questions',

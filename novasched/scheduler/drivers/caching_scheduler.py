@@ -17,6 +17,7 @@ from novasched.scheduler.memory import HostCache
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 
 
 class CachingScheduler(FilterScheduler):
@@ -26,7 +27,7 @@ class CachingScheduler(FilterScheduler):
     def __init__(self, deps: SchedulerDeps) -> None:
         self.host_cache = HostCache(deps.hosts, deps.settings)
         # The cache itself takes off what was placed.
-        by_hosts = PendingClaims(deps.settings, timeout=0)
+        by_hosts = PendingClaims(deps.settings, SharedLedger(timeout=0))
         super().__init__(replace(deps, hosts=self.host_cache, pending_claims=by_hosts))
 
     def periodic(self) -> None:

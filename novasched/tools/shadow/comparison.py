@@ -32,6 +32,7 @@ from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.requested_hosts import REJECTIONS
+from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.service.build import Application, compose
 from novasched.tools import config_files
 from novasched.tools.shadow.messages import Recorded, Unread, read
@@ -62,7 +63,7 @@ class Shadow:
         pipeline.explained_instances = sys.maxsize
         # Claims stay in memory, and no pending claim counts for a later decision.
         placement = MemoryPlacement(source=driver.deps.placement)
-        pending = PendingClaims(pipeline.settings, self.clock, timeout=0.0)
+        pending = PendingClaims(pipeline.settings, SharedLedger(0.0, self.clock))
         parts = CycleDeps(
             driver.deps.prefilters,
             placement,

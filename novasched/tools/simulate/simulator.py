@@ -35,6 +35,7 @@ from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Hosts
+from novasched.scheduler.shared_ledger import SharedLedger
 
 
 class SimulatedHosts(HostCache):
@@ -281,7 +282,7 @@ class Simulator:
         self._groups: dict[str, ServerGroup] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
         # Simulated hosts have their instances at once, so no claim is pending.
-        pending_claims = PendingClaims(settings, timeout=0)
+        pending_claims = PendingClaims(settings, SharedLedger(timeout=0))
         parts = SchedulerDeps(
             settings,
             real.deps.prefilters,

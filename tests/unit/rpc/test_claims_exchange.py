@@ -4,10 +4,8 @@
 import pytest
 from oslo_config import cfg
 
-from novasched.conf.settings import Settings
-from novasched.rpc.claims_exchange import make_exchange, reconnect_pause
+from novasched.rpc.claims_exchange import reconnect_pause, uses_rabbitmq
 from novasched.rpc.server import make_transport
-from novasched.scheduler.pending_claims import PendingClaims
 
 RABBIT = 'rabbit://nova:secret@one:5672,nova:secret@two:5672/'
 
@@ -49,4 +47,4 @@ def test_some_splay(tmp_path):
 def test_a_broker_of_another_kind(tmp_path):
     """Schedulers share claims over RabbitMQ only."""
     transport = a_transport(tmp_path, url='kombu+memory://localhost/')
-    assert make_exchange(transport, PendingClaims(Settings()), 'host') is None
+    assert not uses_rabbitmq(transport.conf)

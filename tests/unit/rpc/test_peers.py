@@ -36,6 +36,7 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
     a_candidate,
     a_flavor,
@@ -62,13 +63,11 @@ class Scheduler:
 
     def __init__(self, name, clock=None, **settings):
         self.clock = clock or Clock()
-        self.claims = PendingClaims(
-            Settings(in_flight_timeout=60.0, **settings), self.clock
-        )
-        self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
+        ledger = SharedLedger(60.0, self.clock)
+        self.peers = PeerSchedulers(ledger, name, patience=30.0)
+        self.claims = PendingClaims(Settings(**settings), ledger, self.peers)
         self._sending = self.peers.sending()
         self._sending.__enter__()
-        self.claims.peers = self.peers
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
         uuid = a_uuid(name)
@@ -95,9 +94,11 @@ class Scheduler:
     def hears(self):
         """Instances in claims of peers, with True for claimed instances."""
         is_claimed = {}
-        for claim in self.claims.all():
+        for claim in self.claims.ledger.all():
             if not claim.is_ours:
-                is_claimed[claim.request.instance_uuid] = self.claims.is_claimed(claim)
+                is_claimed[claim.request.instance_uuid] = self.claims.ledger.is_claimed(
+                    claim
+                )
         return is_claimed
 
 
@@ -146,7 +147,7 @@ def test_others_take_off_the_same(pair, fields):
     assert two.left().pci_stats == one.left().pci_stats
     assert two.left() != HOST
 
-    [heard] = two.claims.all()
+    [heard] = two.claims.ledger.all()
     assert heard.is_in_group(fields.get('group')) == ('group' in fields)
     assert two.claims.unclaimed(0.0) == claim.amounts
     assert len(encode(message)) < 800
@@ -194,7 +195,7 @@ def test_what_becomes_of_a_claim(pair):
     one.claims.drop(gone)
     one.speak(two)
     assert two.hears == {a_uuid('moves'): True}
-    assert before not in two.claims.all()
+    assert before not in two.claims.ledger.all()
     assert two.claims.count() == 0, 'only its own count'
     assert one.hears == {}
 
@@ -238,8 +239,8 @@ def rivals(scheduler, claim):
     """The instances with claims that take precedence over a claim of the scheduler."""
     scheduler.peers.catch_up(claim)
     instances = []
-    for rival in scheduler.claims.all():
-        if scheduler.claims.is_ahead(rival, claim) and rival.is_near(claim):
+    for rival in scheduler.claims.ledger.all():
+        if scheduler.claims.ledger.is_ahead(rival, claim) and rival.is_near(claim):
             instances.append(rival.request.instance_uuid)
     return instances
 
@@ -335,7 +336,7 @@ def test_later_releases_may_say_more(pair):
 def test_a_claim_is_told_as_old_as_it_is():
     """A claim ends at the same moment for a peer that hears of the claim late."""
     clock = Clock()
-    claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
+    claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     claim = claims.add(HOST, a_request(), None, {})
     row = row_of(claim, False, clock.now + 50.0)
     assert row.age == 50.0
@@ -536,8 +537,8 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
     broken = Candidate({}, msgspec.Raw(b'xx'))
     one.add(candidate=broken, **DEVICE)
     one.add('whole')
-    for claim in one.claims.all():
-        two.claims.put(replace(claim, is_ours=False))
+    for claim in one.claims.ledger.all():
+        two.claims.ledger.put(replace(claim, is_ours=False))
 
     assert two.left().num_instances == HOST.num_instances + 1
     assert two.hears == {a_uuid('whole'): False}

@@ -30,7 +30,7 @@ def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=
     claim = PendingClaim(
         host, request, candidate, None, {}, since, amounts, is_ours=False
     )
-    driver.pending_claims.put(claim, order)
+    driver.pending_claims.ledger.put(claim, order)
     if is_claimed:
         driver.pending_claims.settle([claim])
 

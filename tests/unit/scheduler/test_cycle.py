@@ -209,7 +209,7 @@ class Faster:
         if self.rival:
             request = a_request(instance_uuid=self.server, group=a_group('', ()))
             what = self.rival, request, None, None, {}, time.monotonic(), {}
-            self.claims.put(PendingClaim(*what, is_ours=False), order=0)
+            self.claims.ledger.put(PendingClaim(*what, is_ours=False), order=0)
             self.rival = None
 
 

@@ -9,6 +9,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
 from tests.lab.ports import Clock
 
@@ -24,7 +25,7 @@ def clock():
 
 @pytest.fixture
 def pending_claims(clock):
-    return PendingClaims(Settings(in_flight_timeout=60.0), clock)
+    return PendingClaims(Settings(), SharedLedger(60.0, clock))
 
 
 def a_host_snapshot(*hosts, read_at=1000.0):
@@ -151,7 +152,7 @@ def test_what_placement_does_not_have_yet(pending_claims, clock):
 def test_who_sees_whom(clock, timeout, fields, together):
     """Requests see each other's servers unless the option is 0 or nothing is claimed;
     its own servers a request always sees."""
-    pending_claims = PendingClaims(Settings(in_flight_timeout=timeout), clock)
+    pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
     mine = pending_claims.for_request(a_request(**fields))
     send(mine)
     assert ram(mine)[0] == 3072
@@ -173,14 +174,12 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
 
 @pytest.mark.parametrize(
     ('timeout', 'later', 'left'),
-    [(None, 59.0, 3072), (None, 60.0, 4096), (math.inf, 1e6, 3072)],
+    [(60.0, 59.0, 3072), (60.0, 60.0, 4096), (math.inf, 1e6, 3072)],
 )
 def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
     """A server that its host never shows is forgotten after [novasched]
     in_flight_timeout, but not within a request, however long that takes."""
-    pending_claims = PendingClaims(
-        Settings(in_flight_timeout=60.0), clock, timeout=timeout
-    )
+    pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
     send(pending_claims)
     clock.now += later
     assert ram(pending_claims)[0] == left

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of pending claims for the threads of a process.
+
+``claims_ledger.py`` has the claims and their stages, without a lock and a clock. Two
+objects use the ledger here: :class:`~novasched.scheduler.pending_claims.PendingClaims`
+enters the claims of this process, and :class:`~novasched.rpc.peers.PeerSchedulers` the
+claims of other schedulers.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from novasched.scheduler.claims_ledger import ClaimsLedger
+from novasched.scheduler.model.claim import PendingClaim
+
+
+class SharedLedger:
+    """A ledger with a lock and a clock. Every method may be called by any thread.
+
+    :param timeout: seconds after which a claim is forgotten whose instance is not
+        shown.
+    :param clock: a monotonic clock in seconds.
+    :ivar claims: the ledger; only for a holder of ``changed``.
+    :ivar changed: the lock of the ledger, notified when a claim is claimed or released.
+    """
+
+    def __init__(
+        self, timeout: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self.claims = ClaimsLedger(timeout)
+        self.changed = threading.Condition()
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a claim is forgotten whose instance is not shown."""
+        return self.claims.timeout
+
+    def put(self, claim: PendingClaim, order: float = math.inf) -> None:
+        """Enter a claim.
+
+        :param order: the place of the claim among the announcements of all schedulers.
+        """
+        with self.changed:
+            self.claims.add(claim, order)
+
+    def drop(self, claim: PendingClaim) -> bool:
+        """Release a claim that was not made after all, or was undone.
+
+        :returns: False if the ledger does not have the claim any more.
+        """
+        with self.changed:
+            was_there = self.claims.released(claim, self.clock())
+            self.changed.notify_all()
+        return was_there
+
+    def settle(self, claims: Sequence[PendingClaim]) -> None:
+        """Note that a request is answered with claims."""
+        with self.changed:
+            self.claims.claimed(claims, self.clock())
+            self.changed.notify_all()
+
+    def announced(self, claim: PendingClaim, order: float) -> None:
+        """Note the place of a claim among the announcements of all schedulers."""
+        with self.changed:
+            self.claims.announced(claim, order)
+
+    def is_claimed(self, claim: PendingClaim) -> bool:
+        """True if Placement has the claim and its request is answered."""
+        with self.changed:
+            return self.claims.is_claimed(claim)
+
+    def order_of(self, claim: PendingClaim) -> float:
+        """The place of a claim among the announcements; infinite before it has one."""
+        with self.changed:
+            return self.claims.order_of(claim)
+
+    def is_ahead(self, theirs: PendingClaim, ours: PendingClaim) -> bool:
+        """True if a claim of another scheduler takes precedence over ours."""
+        with self.changed:
+            return self.claims.is_ahead(theirs, ours)
+
+    def all(self) -> list[PendingClaim]:
+        """The claims on all hosts, in the order in which they came."""
+        with self.changed:
+            return [*self.claims]
