@@ -148,7 +148,7 @@ class HostInstances:
             elif instances := by_host.get(host.host):
                 hosts[uuid] = replace(host, instances={**host.instances, **instances})
                 changed.add(uuid)
-        return HostView(hosts, view.changes.with_step(changed))
+        return HostView(hosts, view.changes.branch(changed))
 
     def add_all(
         self,

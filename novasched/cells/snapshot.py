@@ -220,14 +220,15 @@ class HostReader:
         hosts = dict(view.hosts)
         for uuid in misplaced:
             del hosts[uuid]
-        return HostView(hosts, view.changes.with_step(misplaced))
+        return HostView(hosts, view.changes.branch(misplaced))
 
     def _view_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> HostView:
         """The hosts of a cell. A disabled cell is only read for moves within the
         cell."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
-            return snapshot.cells.get(uuid, NO_HOSTS)
+            view = snapshot.cells.get(uuid, NO_HOSTS)
+            return HostView(view.hosts, view.changes.branch(()))
 
         answers = scatter_gather(
             self._pool, [cell], self._reader.read_alone, self.settings.cell_timeout

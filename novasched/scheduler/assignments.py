@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a request part of whose instances are placed."""
+"""The hosts that Placement offers for a request, and the state of a request while its
+instances are placed one after the other."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
-from operator import attrgetter, is_not
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -34,28 +35,72 @@ SIZES: Mapping[str, Callable[[Any], int]] = {
     'MEMORY_MB': attrgetter('total_usable_ram_mb'),
     'DISK_GB': attrgetter('total_usable_disk_gb'),
 }
-"""Resource classes, and what a host has of them before overcommit."""
+"""The capacity of a host before overcommit, by resource class."""
 
 Limits = Callable[[Host, Request], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """Hosts of these UUIDs, in their order, with None for what is no host; and their
-    sizes, which are :data:`SIZES` in one row each, negative for what is none."""
+class _HostRows:
+    """The hosts of remembered candidates, in the order of the candidates.
+
+    :ivar uuids: UUIDs of the compute nodes.
+    :ivar row_of: the row of each UUID.
+    :ivar version: the version of the snapshot that the hosts are from.
+    :ivar hosts: None for a compute node that the snapshot does not have.
+    :ivar sizes: a row for each of :data:`SIZES`, a column for each host; -1 for a
+        compute node without a host.
+    """
 
     uuids: Sequence[str]
-    known: Mapping[str, Host]
+    row_of: Mapping[str, int]
+    version: int
     hosts: Sequence[Host | None]
     sizes: NDArray[np.float64]
 
+    def updated(self, uuids: Sequence[str], snapshot: HostSnapshot) -> '_HostRows':
+        """The rows for a snapshot. Hosts that have not changed keep their sizes."""
+        row_of = self.row_of
+        if uuids != self.uuids:
+            row_of = {uuid: row for row, uuid in enumerate(uuids)}
+            changed = None
+        else:
+            changed = snapshot.changed_since(self.version)
+        if changed is not None and not changed:
+            return self
+
+        hosts: list[Host | None]
+        if changed is None:
+            hosts = [*map(snapshot.hosts.get, uuids)]
+            sizes = np.empty((len(SIZES), len(uuids)))
+            rows = [*range(len(uuids))]
+        else:
+            hosts = [*self.hosts]
+            sizes = self.sizes.copy()
+            rows = [row_of[uuid] for uuid in changed if uuid in row_of]
+            for row in rows:
+                hosts[row] = snapshot.hosts.get(uuids[row])
+
+        for sizes_of_class, size in zip(sizes, SIZES.values(), strict=True):
+            sizes_of_class[rows] = [_size(hosts[row], size) for row in rows]
+        return _HostRows(uuids, row_of, snapshot.version, hosts, sizes)
+
+
+def _size(host: Host | None, size: Callable[[Any], int]) -> int:
+    if host is None:
+        return -1
+    return size(host)
+
 
 class OfferedHosts:
-    """The hosts that are candidates of requests. Those of remembered candidates are
-    much the same from one request to the next, and are kept in columns."""
+    """The hosts that are candidates of requests.
+
+    The hosts of remembered candidates are nearly the same from one request to the next,
+    so that the last rows are kept.
+    """
 
     def __init__(self) -> None:
-        self._last = _Listed((), {}, (), np.empty((len(SIZES), 0)))
+        self._last = _HostRows((), {}, 0, (), np.empty((len(SIZES), 0)))
 
     def of(
         self,
@@ -64,11 +109,14 @@ class OfferedHosts:
         basis: Basis,
         peers: Peers | None,
     ) -> list[Host]:
-        """The candidates' hosts in Placement's order, which is that in which equally
-        good ones are tried; so each of several schedulers begins with others. All hosts
-        where it was not asked.
+        """The hosts of candidates in the order of Placement; all hosts if Placement was
+        not asked.
 
-        :raises StaleData: remembered candidates do not do (:func:`check_up_to_date`).
+        Hosts of equal weight are tried in this order. Each of several schedulers begins
+        with a different host.
+
+        :raises StaleData: remembered candidates are out of date
+            (:func:`check_up_to_date`).
         """
         if candidates is None:
             hosts = [*snapshot.hosts.values()]
@@ -76,53 +124,38 @@ class OfferedHosts:
             check_up_to_date(candidates, snapshot, basis.is_alone)
             hosts = self._large_enough(candidates, snapshot)
         else:
-            known = snapshot.hosts
-            hosts = [known[uuid] for uuid in candidates if uuid in known]
+            by_uuid = snapshot.hosts
+            hosts = [by_uuid[uuid] for uuid in candidates if uuid in by_uuid]
+
         if peers is None:
             return hosts
-        place, number = peers.position
-        first = len(hosts) * place // number
+        position, number = peers.position
+        first = len(hosts) * position // number
         return hosts[first:] + hosts[:first]
 
     def _large_enough(
         self, candidates: Candidates, snapshot: HostSnapshot
     ) -> list[Host]:
-        """Hosts of remembered candidates that are as large as the amounts which
-        Placement has not checked: nova gives no instance more than a host has before
-        overcommit (``max_unit`` of its inventories)."""
+        """The hosts of remembered candidates that are as large as the requested
+        amounts.
+
+        Placement has not compared these amounts. nova gives an instance no more than a
+        host has before overcommit (``max_unit`` of its inventories).
+        """
         uuids, is_offered = candidates.rows()
-        listed = self._last = _listed(uuids, snapshot.hosts, self._last)
+        rows = self._last.updated(uuids, snapshot)
+        if snapshot.is_shared:
+            self._last = rows
         amounts = candidates.unchecked_amounts
-        for size, name in zip(listed.sizes, SIZES, strict=True):
+        for size, name in zip(rows.sizes, SIZES, strict=True):
             is_offered = is_offered & (size >= amounts.get(name, 0))
-        return [*compress(listed.hosts, is_offered.tolist())]  # type: ignore[list-item]
-
-
-def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _Listed:
-    """Hosts of these UUIDs; what they have in common with the last ones is not looked
-    up anew."""
-    if last.uuids is uuids and last.known is known:
-        return last
-    hosts = [*map(known.get, uuids)]
-    sizes = last.sizes
-    changed: Sequence[int] = range(len(hosts))
-    if last.uuids is uuids:
-        others = np.fromiter(map(is_not, hosts, last.hosts), bool, len(hosts))
-        sizes = sizes.copy()
-        changed = np.flatnonzero(others).tolist()
-    else:
-        sizes = np.empty((len(SIZES), len(hosts)))
-    sizes[:, changed] = [
-        [-1 if hosts[i] is None else size(hosts[i]) for i in changed]
-        for size in SIZES.values()
-    ]
-    return _Listed(uuids, known, hosts, sizes)
+        return [*compress(rows.hosts, is_offered.tolist())]  # type: ignore[list-item]
 
 
 def check_up_to_date(
     candidates: Candidates, snapshot: HostSnapshot, is_alone: bool
 ) -> None:
-    """See that remembered candidates still are what Placement would offer.
+    """Check that Placement would still offer the remembered candidates.
 
     :param is_alone: no other request is being decided, so that the request may wait for
         Placement.
@@ -132,6 +165,7 @@ def check_up_to_date(
     asked_at = candidates.asked_at
     if asked_at is None:
         return
+
     if asked_at < snapshot.aggregates_settled:
         raise StaleData('aggregates have changed')
     if is_alone:
@@ -142,13 +176,14 @@ def check_up_to_date(
 
 @dataclass(frozen=True, slots=True)
 class SchedulingState:
-    """A request, the claims for its first instances, and the hosts for the others.
+    """A request, the claims for its first instances, and the hosts for the remaining
+    instances.
 
-    :ivar hosts: those of the snapshot that the request may go to, less the pending
-        claims; those that were fit for the instance before, in their order.
-    :ivar candidates: Placement's offer, less what the filters have taken away for the
-        instances so far; None where it was not asked.
-    :ivar pending: the claims that were subtracted from hosts, by UUID.
+    :ivar hosts: the hosts of the snapshot that passed the filters for the instance
+        before, less the pending claims, in the same order; at first all offered hosts.
+    :ivar candidates: Placement's offer, without the candidates that filters have
+        dropped for earlier instances; None if Placement was not asked.
+    :ivar pending: the claims that were subtracted from hosts, by UUID of the host.
     """
 
     request: Request
@@ -162,39 +197,43 @@ class SchedulingState:
 
     @property
     def instance_uuids(self) -> Sequence[str | None]:
-        """The instances to be placed, in order."""
+        """UUIDs of the instances to be placed, in order."""
         return self.request.instance_uuids or [None] * self.request.count
 
     def now(self) -> 'SchedulingState':
-        """The state with hosts less the claims that are pending now, but for what
-        earlier requests have sent there of the same instances."""
-        again = frozenset(self.request.instance_uuids or ())
+        """The state with hosts less the claims that are pending now. Claims of earlier
+        requests for the same instances do not count."""
+        own_instances = frozenset(self.request.instance_uuids or ())
         before = self.pending
-        pending = self.pending_claims.of(self.snapshot, again, self.placed)
+        pending = self.pending_claims.of(self.snapshot, own_instances, self.placed)
         if pending == before:
             return replace(self, pending=pending)
-        known = self.snapshot.hosts
-        anew = left = self.pending_claims.left(known, pending)
+
+        less_claims = self.pending_claims.left(self.snapshot, pending)
+        changed = less_claims
         if before:
-            changed = changed_hosts(before, pending) & known.keys()
-            anew = {uuid: left.get(uuid, known[uuid]) for uuid in changed}
-        hosts = [*map(anew.get, map(uuid_of, self.hosts), self.hosts)]
+            # Hosts whose last claim has ended are whole again.
+            whole = self.snapshot.hosts
+            changed = {}
+            for uuid in changed_hosts(before, pending) & whole.keys():
+                changed[uuid] = less_claims.get(uuid, whole[uuid])
+        hosts = [*map(changed.get, map(uuid_of, self.hosts), self.hosts)]
         return replace(self, hosts=hosts, pending=pending)
 
     def with_pending_members(self, request: Request) -> Request:
-        """The current instance's request, whose group has those too that are on their
-        way: no database tells of them yet, nor, perhaps, does the caller. Where all are
-        to stay together, those that are claimed stay in any case, and the request's own
-        first instances beside them; without any of these the one that was announced
-        first: others will be given back if they are not with it."""
-        if (group := request.instance_group) is None:
+        """Add the members with pending claims to the group of the request.
+
+        No database knows these members yet, and the caller may not know them either.
+        """
+        group = request.instance_group
+        if group is None:
             return request
-        members = [
-            claim
-            for claims in self.pending.values()
-            for claim in claims
-            if claim.is_in_group(group)
-        ]
+
+        members = []
+        for claims in self.pending.values():
+            for claim in claims:
+                if claim.is_in_group(group):
+                    members.append(claim)
         if members and group.policy == 'affinity':
             members = self._staying(members)
 
@@ -225,8 +264,8 @@ class SchedulingState:
     def _staying(self, members: Sequence[PendingClaim]) -> list[PendingClaim]:
         """The members of an affinity group that stay where they are.
 
-        Members that are claimed stay, and the request's own first instances beside
-        them. Without such members the one that was announced first stays: others will
+        Claimed members stay, and the first instances of the request itself beside them.
+        Without such members, the member that was announced first stays. The others will
         be released if they are not on the same host.
         """
         claims = self.pending_claims
@@ -244,16 +283,16 @@ class SchedulingState:
         return [min(members, key=position)]
 
     def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
-        """True if no other claims are pending on a host than in an earlier state, nor,
-        for a member of a group, on any."""
+        """True if the pending claims on a host are the claims of an earlier state. For
+        a member of a group, the pending claims on all hosts."""
         if self.request.instance_group is not None:
             return self.pending == before.pending
         return self.pending.get(host.uuid) == before.pending.get(host.uuid)
 
     def stays(self, choice: PendingClaim, turn: Turn, pipeline: Pipeline) -> bool:
-        """True if a choice, after its claim, fits beside the claims that were made at
-        the same time by other schedulers and, if the choice was overtaken, by other
-        requests of this process.
+        """True if a choice, once it is claimed, fits beside the claims that other
+        schedulers made at the same time. If the choice was overtaken, also beside the
+        claims of other requests of this process.
 
         :param turn: the turn in which the choice was made.
         """
@@ -286,8 +325,8 @@ class SchedulingState:
         choice: PendingClaim,
         with_ours: bool = False,
     ) -> list[PendingClaim]:
-        """The claims that came after the hosts were ranked and that take precedence
-        over a choice.
+        """The claims since the ranking of the hosts that take precedence over a
+        choice.
 
         :param with_ours: also the claims of this process, which were chosen in turns.
         """
@@ -327,11 +366,16 @@ class SchedulingState:
     def candidate(
         self, host: Host, refused: Sequence[Candidate] = ()
     ) -> Candidate | None:
-        """Candidate to claim on a host, beside what other requests are about to claim;
-        None where nothing is claimed at all, and where each that is left would be
-        refused as others were."""
+        """The best candidate of a host beside the pending claims.
+
+        None if the request claims nothing, and if Placement would refuse all remaining
+        candidates for the reason of an earlier refusal.
+
+        :param refused: candidates that Placement has refused.
+        """
         if self.candidates is None or not self.request.claims:
             return None
+
         pending = partial(self.pending_claims.unclaimed, self.basis.began)
         far = partial(far_devices, host, self.request, self.pending_claims.settings)
         candidate = choose(self.candidates, host.uuid, pending, far, refused)
@@ -345,9 +389,10 @@ class SchedulingState:
         limits: Limits,
         undo: ExitStack,
     ) -> PendingClaim:
-        """Send the current instance to a host; other requests see it there at once.
+        """Enter a pending claim for the current instance on a host. Other requests
+        count the claim at once.
 
-        :param undo: takes it back unless the request is answered.
+        :param undo: releases the claim unless the request is answered.
         """
         if candidate is not None:
             CLAIMS.debug(
@@ -359,13 +404,13 @@ class SchedulingState:
         return claim
 
     def with_one_more(self, request: Request, claim: PendingClaim) -> 'SchedulingState':
-        """The state for the next instance, after the current one of the request."""
+        """The state for the next instance of the request."""
         request = request.with_placed_instance(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))
 
     def check_claim_refusal(self) -> None:
-        """See that a claim which Placement refused was for a candidate that Placement
-        offered to this try.
+        """Check, after a refused claim, that Placement offered the candidate to this
+        try.
 
         :raises StaleData: the candidate was remembered, and may have been taken since.
         """
@@ -373,7 +418,7 @@ class SchedulingState:
             raise StaleData('a claim was refused')
 
     def not_enough(self) -> NoValidHost:
-        """The refusal where no host is left for an instance."""
+        """The refusal of a request if no host remains for an instance."""
         LOG.debug(
             'There are %d hosts available but %d instances requested to build.',
             len(self.placed),
@@ -384,11 +429,11 @@ class SchedulingState:
     def selections(
         self, spare: Sequence[Host], number: int, zone: str | None, limits: Limits
     ) -> list[list[Selection]]:
-        """The chosen hosts, with so many alternates behind each: spare hosts of its
-        cell.
+        """The chosen hosts, each followed by alternates: spare hosts of the same cell.
 
-        :param zone: the availability zone of hosts that are in none.
-        :param limits: those of an alternate.
+        :param number: the maximum number of alternates.
+        :param zone: the availability zone of hosts without an availability zone.
+        :param limits: makes the limits of an alternate.
         """
         chosen = {claim.host.uuid for claim in self.placed}
         selections = []

@@ -64,10 +64,15 @@ def changed_hosts(
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The claims that count beside a snapshot of hosts, as of the change of a
-    number."""
+    """The claims that count beside a snapshot of hosts.
 
-    snapshot: HostSnapshot
+    :ivar version: the version of the snapshot.
+    :ivar read_at: when the snapshot was read, in monotonic seconds.
+    :ivar number: the number of the last change of the ledger.
+    """
+
+    version: int = 0
+    read_at: float = -math.inf
     number: int = 0
     claims: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
 
@@ -81,25 +86,23 @@ class CountingClaims:
 
     def __init__(self, ledger: ClaimsLedger) -> None:
         self._ledger = ledger
-        self._view = _View(HostSnapshot({}))
+        self._view = _View()
 
     def beside(self, snapshot: HostSnapshot) -> Mapping[str, ClaimsOfHost]:
         """The claims that a snapshot does not show, on hosts that the snapshot knows,
         by UUID of the host."""
         ledger = self._ledger
         view = self._view
-        last = view.snapshot
-        changes = None
-        if last.hosts is snapshot.hosts and last.everywhere is snapshot.everywhere:
-            changes = ledger.changes_since(view.number)
-
-        if changes is None:
+        changed = snapshot.changed_since(view.version)
+        changes = ledger.changes_since(view.number)
+        if changed is None or changes is None:
             counting: dict[str, ClaimsOfHost] = {}
             uuids = {*ledger.hosts()}
         else:
             counting = {**view.claims}
             uuids = {change.entry.claim.host.uuid for change in changes}
-            if last.read_at != snapshot.read_at:
+            uuids.update(changed.intersection(ledger.hosts()))
+            if view.read_at != snapshot.read_at:
                 uuids.update(ledger.hosts_with_shown_claims())
 
         for uuid in uuids:
@@ -110,7 +113,11 @@ class CountingClaims:
                 counting[uuid] = claims
             else:
                 counting.pop(uuid, None)
-        self._view = _View(snapshot, ledger.number, counting)
+        # Later snapshots do not know the changes since a snapshot for one request.
+        if snapshot.is_shared:
+            self._view = _View(
+                snapshot.version, snapshot.read_at, ledger.number, counting
+            )
         return counting
 
 
@@ -125,29 +132,39 @@ class HostsLeft:
     ) -> None:
         self._settings = settings
         self._drop = drop
-        # By UUID: the host, the claims, and what the claims leave of the host.
+        # By UUID: the host, the claims, and the host less the claims.
         self._less_claims: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
-        # Hosts of a snapshot, the claims on them, and what these leave.
-        self._last: tuple[object, Mapping[str, ClaimsOfHost], Mapping[str, Host]]
-        self._last = (None, {}, {})
+        # The result for the last shared snapshot.
+        self._version = 0
+        self._claims: Mapping[str, ClaimsOfHost] = {}
+        self._left: Mapping[str, Host] = {}
 
     def all(
-        self, hosts: Mapping[str, Host], claims: Mapping[str, ClaimsOfHost]
+        self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
     ) -> Mapping[str, Host]:
         """The hosts with claims, less the claims, by UUID."""
-        last_hosts, last_claims, last_left = self._last
-        if last_hosts is not hosts:
-            last_claims = {}
-            last_left = {}
+        hosts = snapshot.hosts
+        changed = snapshot.changed_since(self._version)
+        if changed is None:
+            left: dict[str, Host] = {}
+            uuids = {*claims}
+        else:
+            left = {**self._left}
+            uuids = changed_hosts(self._claims, claims) | (changed & claims.keys())
 
-        left = {**last_left}
-        for uuid in changed_hosts(last_claims, claims) & hosts.keys():
-            if uuid in claims:
-                left[uuid] = self.of(hosts[uuid], claims[uuid])
         for uuid in left.keys() - claims.keys():
             del left[uuid]
             self._less_claims.pop(uuid, None)
-        self._last = hosts, claims, left
+        for uuid in uuids & claims.keys():
+            if uuid in hosts:
+                left[uuid] = self.of(hosts[uuid], claims[uuid])
+            else:
+                left.pop(uuid, None)
+
+        if snapshot.is_shared:
+            self._version = snapshot.version
+            self._claims = claims
+            self._left = left
         return left
 
     def of(self, host: Host, claims: ClaimsOfHost) -> Host:
@@ -268,10 +285,10 @@ class PendingClaims:
         return counting if visible is None else visible
 
     def left(
-        self, hosts: Mapping[str, Host], claims: Mapping[str, ClaimsOfHost]
+        self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
     ) -> Mapping[str, Host]:
         """The hosts with claims, less the claims, by UUID; within a turn."""
-        return self._hosts_left.all(hosts, claims)
+        return self._hosts_left.all(snapshot, claims)
 
     def subtract(self, host: Host, claims: ClaimsOfHost) -> Host:
         """A host less claims; within a turn."""

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts in rows, and in columns what filters and weighers have answered about them; and
-the weights of hosts: a column of numbers for each weigher, normalised, scaled and added
-up.
+"""The weights of hosts, and the table that keeps the answers of filters and weighers.
 
-A host is the same object as long as nothing about it changes. So an answer stands until
-another object comes for its host, and a later request asks about the hosts that have
-changed, no others.
+The table has a row for each host, and a column for each filter or weigher. A host is
+the same object as long as nothing about the host changes. An answer is valid until the
+host of its row becomes another object, so that a later request asks filters and
+weighers about the changed hosts only.
 
-The sums are nova's: the same operations on the same numbers in the same order, so that
-hosts which weigh alike there weigh alike here.
+A weigher gives a raw number for each host. The numbers are normalised, multiplied and
+added. The operations on the numbers, and their order, are nova's, so that hosts of
+equal weight in nova have equal weights here.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import is_not
 from typing import Any, TypeAlias, final
@@ -30,30 +30,32 @@ from novasched.scheduler.weighers import BatchWeigher, CandidatesWeigher, Weighe
 LOG = logging.getLogger('nova.scheduler.utils')
 
 Rows: TypeAlias = NDArray[np.intp]
-"""Numbers of rows: one for each host of a list, in its order."""
+"""The row of each host of a list, in the order of the list."""
 
 Numbers: TypeAlias = NDArray[np.float64]
-"""One for each host, in their order."""
+"""A number for each host of a list, in the order of the list."""
 
 
 MAX_COLUMNS = 128
-"""Columns that are kept: those that were asked for last."""
+"""Maximum number of columns. The columns that were not used for longest are deleted."""
 
 MAX_REASONS = 100_000
 """Maximum number of reasons against hosts in all columns together, some 15 MiB of text.
 A single column may have more."""
 
 SPARE_ROWS = 1000
-"""Rows of hosts that are not asked for any more, beside as many as there are hosts."""
+"""Rows of hosts that no request asks for any more, in addition to as many rows as there
+are hosts."""
 
 
 @dataclass(eq=False, slots=True)
 class Column:
-    """Answers, one in each row.
+    """The answers of a filter or a weigher, one in each row.
 
-    :ivar fresh: True where the answer is about the host as it is.
-    :ivar reasons: the texts that belong to answers, by row; none for hosts that pass.
-    :ivar request: the one that they are for; None where they stand for later ones, too.
+    :ivar fresh: True in the rows whose answer is valid.
+    :ivar reasons: the reason of a filter against a host, by row.
+    :ivar request: the request for which the answers are valid; None if the answers are
+        valid for later requests, too.
     """
 
     values: NDArray[Any]
@@ -61,86 +63,108 @@ class Column:
     reasons: dict[int, str] = field(default_factory=dict)
     request: object = None
 
+    def extend(self, number: int) -> None:
+        """Append rows without an answer."""
+        self.values = np.append(self.values, np.zeros(number, self.values.dtype))
+        self.fresh = np.append(self.fresh, np.zeros(number, bool))
+
+
+@dataclass(frozen=True, slots=True)
+class _HostList:
+    """A list of hosts and their rows."""
+
+    hosts: Sequence[Host] = ()
+    rows: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+
+
+def _changed(hosts: Sequence[Host], before: Iterable[Host]) -> list[int]:
+    """The positions of the hosts that are other objects than before."""
+    is_changed = np.fromiter(map(is_not, hosts, before), bool, len(hosts))
+    changed: list[int] = np.flatnonzero(is_changed).tolist()
+    return changed
+
 
 @final
 class HostTable:
-    """Rows of hosts, each kept for as long as its host is asked for. Not thread-safe.
+    """Hosts in rows, and answers about the hosts in columns. Not thread-safe.
 
-    :ivar hosts: the host in each row, as it was seen last.
-    :ivar request: stands for the request in hand.
+    :ivar hosts: the host in each row, as in the last list.
+    :ivar request: identifies the current request.
     """
 
     def __init__(self) -> None:
-        self.hosts: list[Host] = []
         self.request: object = None
-        # Lists of hosts with their rows, in which the hosts are as they were seen last.
-        nothing: tuple[Sequence[Host], Rows] = (), np.empty(0, np.intp)
-        self._all = nothing
-        self._expected = nothing
+        self._clear()
+
+    def _clear(self) -> None:
+        self.hosts: list[Host] = []
+        # The last list of many hosts, and the list that is expected next.
+        self._last = _HostList()
+        self._expected = _HostList()
         self._row_of: dict[str, int] = {}
         self._columns: dict[Hashable, Column] = {}
-        # Aggregates that hosts are in together, a host in each, and the factors of
-        # weighers there.
+        # Sets of aggregates with their number, a host of each set, and the factors of
+        # weighers for each set.
         self._sets: dict[tuple[Aggregate, ...], int] = {}
         self._one_of_each: list[Host] = []
         self._scales: dict[type, list[float]] = {}
 
     def rows(self, hosts: Sequence[Host]) -> Rows:
-        """The rows of hosts, which are new, or have changed, if they are other objects
-        than those that were there."""
-        listed, rows = self._expected
-        if hosts is listed:
-            return rows
-        for listed, its_rows in (self._expected, self._all):
-            if len(hosts) == len(listed):
-                others = np.flatnonzero(
-                    np.fromiter(map(is_not, hosts, listed), bool, len(hosts))
-                )
-                alike = [hosts[i].uuid == listed[i].uuid for i in others.tolist()]
-                if all(alike):
-                    rows = its_rows
-                    break
+        """The rows of hosts. Answers about changed hosts are no longer valid."""
+        if hosts is self._expected.hosts:
+            return self._expected.rows
+
+        for listed in (self._expected, self._last):
+            if len(hosts) != len(listed.hosts):
+                continue
+            changed = _changed(hosts, listed.hosts)
+            if all(hosts[i].uuid == listed.hosts[i].uuid for i in changed):
+                rows = listed.rows
+                break
         else:
-            new = [host for host in hosts if host.uuid not in self._row_of]
-            if new and len(self.hosts) + len(new) > 2 * len(hosts) + SPARE_ROWS:
-                self.__init__()  # most of the hosts are not asked for any more
-                new = [*hosts]
-            if new:
-                first = len(self.hosts)
-                self._row_of |= {host.uuid: first + i for i, host in enumerate(new)}
-                self.hosts += new
-                for each in self._columns.values():
-                    each.values = np.append(
-                        each.values, np.zeros(len(new), each.values.dtype)
-                    )
-                    each.fresh = np.append(each.fresh, np.zeros(len(new), bool))
+            self._add_rows(hosts)
             rows = np.array([self._row_of[host.uuid] for host in hosts], np.intp)
-            known = map(self.hosts.__getitem__, rows.tolist())
-            others = np.flatnonzero(
-                np.fromiter(map(is_not, hosts, known), bool, len(hosts))
-            )
-            self._all = hosts, rows
-        if len(others):
-            for each in self._columns.values():
-                each.fresh[rows[others]] = False
-            for i in others.tolist():
-                self.hosts[rows[i]] = hosts[i]
-            self._all = hosts, rows
-        self._expected = hosts, rows
+            changed = _changed(hosts, map(self.hosts.__getitem__, rows.tolist()))
+            self._last = _HostList(hosts, rows)
+
+        if changed:
+            changed_rows = rows[changed]
+            for column in self._columns.values():
+                column.fresh[changed_rows] = False
+            for position, row in zip(changed, changed_rows.tolist(), strict=True):
+                self.hosts[row] = hosts[position]
+            self._last = _HostList(hosts, rows)
+        self._expected = _HostList(hosts, rows)
         return rows
 
+    def _add_rows(self, hosts: Sequence[Host]) -> None:
+        """Append a row for each new host."""
+        new = [host for host in hosts if host.uuid not in self._row_of]
+        if new and len(self.hosts) + len(new) > 2 * len(hosts) + SPARE_ROWS:
+            # No request asks for most of the hosts any more.
+            self._clear()
+            new = [*hosts]
+        if not new:
+            return
+
+        for row, host in enumerate(new, len(self.hosts)):
+            self._row_of[host.uuid] = row
+        self.hosts += new
+        for column in self._columns.values():
+            column.extend(len(new))
+
     def expect(self, hosts: Sequence[Host], rows: Rows) -> None:
-        """Expect these hosts next, of those whose rows were asked for last."""
-        self._expected = hosts, rows
+        """Expect the next call of :meth:`rows` for a part of the last hosts."""
+        self._expected = _HostList(hosts, rows)
 
     def column(
         self, key: Hashable, rows: Rows, kind: type, lasting: bool
     ) -> tuple[Column, Rows]:
-        """The column of that key, and those of the rows whose answers are stale or not
-        there: they are to be put in, and marked as fresh.
+        """The column of a key, and the rows without a valid answer. The caller writes
+        the answers, and marks them as fresh.
 
-        :param kind: of its values.
-        :param lasting: its answers stand for later requests, too.
+        :param kind: the type of the values.
+        :param lasting: the answers are valid for later requests, too.
         """
         column = self._columns.pop(key, None)
         if column is None:
@@ -153,8 +177,11 @@ class HostTable:
             column.request = self.request
             column.fresh[:] = False
             column.reasons.clear()
+        # The column that was used last is the last in the dict.
         self._columns[key] = column
-        return column, rows[:0] if column.fresh.all() else rows[~column.fresh[rows]]
+        if column.fresh.all():
+            return column, rows[:0]
+        return column, rows[~column.fresh[rows]]
 
     def keep_reasons(
         self, column: Column, rows: Sequence[int], reasons: Sequence[str | None]
@@ -182,51 +209,64 @@ class HostTable:
                 del self._columns[key]
 
     def scales(self, weigher: Enabled[Weigher], rows: Rows) -> Numbers:
-        """The factor of a weigher on each host. Hosts in the same aggregates have the
-        same: the option's where the aggregates give a text that is no number."""
+        """The factor of a weigher for each host.
+
+        Hosts in the same aggregates have the same factor. If the metadata of aggregates
+        is no number, the factor is the value of the option.
+        """
         column, stale = self.column('aggregates', rows, int, lasting=True)
         if len(stale):
-            sets = self._sets
-            one_of_each = self._one_of_each
-            if (
-                len(sets) > len(self.hosts) + SPARE_ROWS
-            ):  # most are of aggregates as they were
-                for each in (sets, one_of_each, self._scales):
-                    each.clear()
+            if len(self._sets) > len(self.hosts) + SPARE_ROWS:
+                # Most of the sets are of earlier aggregates.
+                self._sets.clear()
+                self._one_of_each.clear()
+                self._scales.clear()
                 stale = np.arange(len(self.hosts))
-            changed = [self.hosts[row] for row in stale.tolist()]
-            numbers = {}  # most hosts share a tuple with others
-            for identity, host in {
-                id(each.aggregates): each for each in changed
-            }.items():
-                numbers[identity] = number = sets.setdefault(host.aggregates, len(sets))
-                if number == len(one_of_each):
-                    one_of_each.append(host)
-            column.values[stale] = [numbers[id(each.aggregates)] for each in changed]
+            column.values[stale] = self._numbers_of_sets(stale.tolist())
             column.fresh[stale] = True
+
         plugin = weigher.plugin
         scales = self._scales.setdefault(type(plugin), [])
         for host in self._one_of_each[len(scales) :]:
-            try:
-                scales.append(plugin.scale(host))
-            except ValueError as error:  # metadata that is no number
-                LOG.warning(
-                    "Could not decode '%s' weight multiplier: %s",
-                    plugin.multiplier,
-                    error,
-                )
-                scales.append(float(plugin.default_scale))
+            scales.append(_scale(plugin, host))
         return np.array(scales, np.float64).take(column.values[rows])
+
+    def _numbers_of_sets(self, rows: Sequence[int]) -> list[int]:
+        """The number of the set of aggregates of each row. A new set gets a number."""
+        numbers = []
+        # Hosts in the same aggregates share the tuple, whose hash is slow.
+        number_by_id: dict[int, int] = {}
+        for row in rows:
+            host = self.hosts[row]
+            identity = id(host.aggregates)
+            if identity not in number_by_id:
+                number = self._sets.setdefault(host.aggregates, len(self._sets))
+                if number == len(self._one_of_each):
+                    self._one_of_each.append(host)
+                number_by_id[identity] = number
+            numbers.append(number_by_id[identity])
+        return numbers
+
+
+def _scale(plugin: Weigher, host: Host) -> float:
+    """The factor of a weigher for a host."""
+    try:
+        return plugin.scale(host)
+    except ValueError as error:
+        LOG.warning(
+            "Could not decode '%s' weight multiplier: %s", plugin.multiplier, error
+        )
+        return float(plugin.default_scale)
 
 
 def no_clock() -> float:
-    """Stand still, where nobody asks for times."""
+    """A clock that stands still, for callers that need no durations."""
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of the weights of hosts that comes from one weigher."""
+    """The part of the weights of hosts that a weigher adds."""
 
     name: str
     raw: Numbers
@@ -237,9 +277,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of hosts in their order, and the shares that they are the sums of.
+    """The weights of hosts, in the order of the hosts.
 
-    :ivar seconds: the names of weighers, with the seconds that each took.
+    :ivar sums: the sums of the shares.
+    :ivar seconds: the name of each weigher, and the duration of its call.
     """
 
     sums: Numbers
@@ -247,16 +288,20 @@ class Weights:
     seconds: Sequence[tuple[str, float]] = ()
 
     def explain(self, index: int, host: Host) -> HostWeight:
-        """One host with the parts of its weight."""
-        parts = []
-        for each in self.shares:
-            columns = each.raw, each.normalised, each.scales, each.added
-            parts.append(
-                Contribution(each.name, *[float(column[index]) for column in columns])
+        """The weight of the host at an index, with the contribution of each weigher."""
+        contributions = []
+        for share in self.shares:
+            contributions.append(
+                Contribution(
+                    share.name,
+                    float(share.raw[index]),
+                    float(share.normalised[index]),
+                    float(share.scales[index]),
+                    float(share.added[index]),
+                )
             )
-        return HostWeight(
-            host.host, host.nodename, float(self.sums[index]), tuple(parts)
-        )
+        total = float(self.sums[index])
+        return HostWeight(host.host, host.nodename, total, tuple(contributions))
 
 
 def weigh(
@@ -267,47 +312,34 @@ def weigh(
     table: HostTable | None = None,
     candidates: Candidates | None = None,
 ) -> Weights:
-    """The weight of each host, in their order. A host alone is not weighed.
+    """The weights of hosts, in the order of the hosts. As in nova, a single host is not
+    weighed.
 
-    :param table: keeps the answers for later requests, and for other instances of this
-        one.
-    :param candidates: Placement's offer; None where it was not asked.
+    :param clock: a monotonic clock in seconds.
+    :param table: keeps the answers for later requests and instances.
+    :param candidates: Placement's offer; None if Placement was not asked.
     """
     sums = np.zeros(len(hosts))
     if len(hosts) < 2:
         return Weights(sums)
+
     table = table or HostTable()
     rows = table.rows(hosts)
     shares: list[Share] = []
     seconds: list[tuple[str, float]] = []
     for weigher in weighers:
         began = clock()
-        plugin = weigher.plugin
         if not weigher.applies(request):
             continue
+
+        plugin = weigher.plugin
         with weigher, np.errstate(all='ignore'):
             if isinstance(plugin, BatchWeigher):
                 scales = np.array([plugin.scale(host) for host in hosts])
             else:
                 scales = table.scales(weigher, rows)
             if scales.any():
-                if isinstance(plugin, BatchWeigher) or plugin.scope is Scope.INSTANCE:
-                    raw = np.array(plugin.weigh_all(hosts, request), np.float64)
-                else:
-                    key = plugin.request_key(request)
-                    column, stale = table.column(
-                        (type(plugin), key), rows, float, key is not None
-                    )
-                    if len(stale):
-                        changed = [table.hosts[row] for row in stale.tolist()]
-                        if isinstance(plugin, CandidatesWeigher):
-                            column.values[stale] = plugin.weigh_offered(
-                                changed, request, candidates
-                            )
-                        else:
-                            column.values[stale] = plugin.weigh_all(changed, request)
-                        column.fresh[stale] = True
-                    raw = column.values[rows]
+                raw = _raw_weights(plugin, hosts, rows, request, table, candidates)
                 share = normalised(raw, plugin.minval, plugin.maxval)
                 added = share * scales
                 sums += added
@@ -316,10 +348,38 @@ def weigh(
     return Weights(sums, shares, seconds)
 
 
+def _raw_weights(
+    plugin: Weigher,
+    hosts: Sequence[Host],
+    rows: Rows,
+    request: Request,
+    table: HostTable,
+    candidates: Candidates | None,
+) -> Numbers:
+    """The answers of a weigher. A weigher whose scope is the request is asked about
+    the hosts without a valid answer in the table."""
+    if isinstance(plugin, BatchWeigher) or plugin.scope is Scope.INSTANCE:
+        return np.array(plugin.weigh_all(hosts, request), np.float64)
+
+    key = plugin.request_key(request)
+    column, stale = table.column((type(plugin), key), rows, float, key is not None)
+    if len(stale):
+        changed = [table.hosts[row] for row in stale.tolist()]
+        if isinstance(plugin, CandidatesWeigher):
+            answers = plugin.weigh_offered(changed, request, candidates)
+        else:
+            answers = plugin.weigh_all(changed, request)
+        column.values[stale] = answers
+        column.fresh[stale] = True
+    values: Numbers = column.values[rows]
+    return values
+
+
 def normalised(
     raw: Numbers, minval: float | None = None, maxval: float | None = None
 ) -> Numbers:
-    """Each value's place between the least and the greatest, 0 to 1; all 0 if equal."""
+    """The position of each value between the lowest and the highest value, from 0 to 1;
+    0 for equal values."""
     # The functions, since mypy does not accept raw.min() with the types of NumPy 2.5.
     low = np.min(raw) if minval is None else minval
     high = np.max(raw) if maxval is None else maxval

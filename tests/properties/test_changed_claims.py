@@ -4,6 +4,7 @@ them."""
 
 import math
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import claims_ledger
+from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
@@ -20,8 +22,9 @@ from tests.lab.ports import Clock
 
 HOSTS = [a_host(name, ram=65536) for name in 'abcd']
 EARLIER = {host.uuid: host for host in HOSTS}
-LATER = {host.uuid: host for host in HOSTS[:3]}
-"""The same, but for one that is gone."""
+CHANGED = replace(HOSTS[0], cpu_allocation_ratio=2.0)
+LATER = {host.uuid: host for host in (CHANGED, *HOSTS[1:3])}
+"""The same hosts, but one has changed, and one is gone."""
 INSTANCES = [a_uuid(f'i{number}') for number in range(2)]
 SHOWN = SimpleNamespace(
     host='x', node='x', vm_state='active', task_state=None, deleted=0
@@ -35,12 +38,47 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(['settle', 'drop']), _place),
         st.tuples(st.just('seen'), _instance, st.booleans()),
         st.tuples(st.just('pass'), st.sampled_from([0.25, 5.0, 61.0])),
-        st.tuples(st.just('read'), st.sampled_from([EARLIER, EARLIER, LATER])),
+        st.tuples(
+            st.sampled_from(['read', 'read', 'branch', 'unversioned']),
+            st.sampled_from([EARLIER, EARLIER, LATER]),
+        ),
         st.tuples(st.just('answer')),
     ),
     min_size=3,
     max_size=25,
 )
+
+
+class Snapshots:
+    """The snapshots of hosts that requests get, one after the other."""
+
+    def __init__(self, hosts, moment):
+        self._hosts = {}
+        self._changes = UNVERSIONED
+        self.last = self.read(hosts, moment)
+
+    def _changed(self, hosts):
+        """The UUIDs of hosts that came, went or changed since the last reading."""
+        uuids = self._hosts.keys() | hosts.keys()
+        return {uuid for uuid in uuids if self._hosts.get(uuid) is not hosts.get(uuid)}
+
+    def read(self, hosts, moment):
+        """All hosts, for all requests from now on."""
+        self._changes = self._changes.with_step(self._changed(hosts))
+        self._hosts = hosts
+        self.last = HostSnapshot(hosts, moment, everywhere=hosts, changes=self._changes)
+        return self.last
+
+    def branch(self, hosts, moment):
+        """The hosts of the last reading as a single request sees them."""
+        changes = self._changes.branch(self._changed(hosts))
+        return HostSnapshot(
+            hosts, self.last.read_at, everywhere=self._hosts, changes=changes
+        )
+
+    def unversioned(self, hosts, moment):
+        """Hosts of which nobody knows what has changed."""
+        return HostSnapshot(hosts, moment, everywhere=hosts)
 
 
 def counting(claims, shown, snapshot, again, own):
@@ -52,7 +90,10 @@ def counting(claims, shown, snapshot, again, own):
     for claim in claims.ledger.all():
         is_own = claim.request.instance_uuid not in again or claim in own
         if (
-            claim.host.uuid in snapshot.hosts
+            (
+                claim.host.uuid in snapshot.hosts
+                or claim.host.uuid in snapshot.everywhere
+            )
             and shown.get(claim, math.inf) > snapshot.read_at
             and is_own
         ):
@@ -91,7 +132,8 @@ def test_as_seen_by_all(steps, again, kept):
     known = []
     claimed = {}
     shown = {}
-    snapshot = HostSnapshot(EARLIER, clock.now, everywhere=EARLIER)
+    snapshots = Snapshots(EARLIER, clock.now)
+    snapshot = snapshots.last
     answered = clock.now
     change = None
     sums = {}
@@ -118,8 +160,8 @@ def test_as_seen_by_all(steps, again, kept):
             claims.note_shown({instance: SHOWN}, read_at)
         elif step == 'pass':
             clock.now += rest[0]
-        elif step == 'read':
-            snapshot = HostSnapshot(rest[0], clock.now, everywhere=rest[0])
+        elif step in ('read', 'branch', 'unversioned'):
+            snapshot = getattr(snapshots, step)(rest[0], clock.now)
         elif step == 'answer':
             answered = clock.now
             change = None
@@ -127,13 +169,15 @@ def test_as_seen_by_all(steps, again, kept):
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
         assert pending == counting(claims, shown, snapshot, again, own)
-        left = claims.left(snapshot.hosts, pending)
+        left = claims.left(snapshot, pending)
         for uuid, host in snapshot.hosts.items():
             rams = [
                 65536 - 512 * len(pending.get(uuid, ())),
                 left.get(uuid, host).free_ram_mb,
             ]
             assert rams[0] == rams[1]
+            less_claims = left.get(uuid, host)
+            assert less_claims.cpu_allocation_ratio == host.cpu_allocation_ratio
             assert (uuid in left) == (uuid in pending)
         change, is_all, taken = claims.taken(answered, change)
         sums = {} if is_all else sums

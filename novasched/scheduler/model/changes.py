@@ -7,7 +7,7 @@ need to compare the objects of two views to find the changes again.
 
 import itertools
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_STEPS = 1000
 """Versions in a log: at 50 requests/s, those of the last 20 seconds."""
@@ -30,10 +30,12 @@ class ChangeLog:
     :ivar version: grows from version to version; 0 for a view without versions.
     :ivar steps: the version before a step, and the ids changed in the step, oldest step
         first.
+    :ivar is_branch: True for the log of a view for a single request.
     """
 
     version: int = 0
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
+    is_branch: bool = False
 
     def since(self, version: int) -> frozenset[str] | None:
         """Ids that may have changed since a version. All other ids are unchanged.
@@ -56,7 +58,7 @@ class ChangeLog:
         return None
 
     def with_step(self, ids: Collection[str]) -> 'ChangeLog':
-        """The log of the next version, with a change of these ids."""
+        """The log of the next version of a view, with a change of these ids."""
         version = next(_versions)
         if not self.version:
             return ChangeLog(version)
@@ -68,6 +70,10 @@ class ChangeLog:
             number -= len(steps[first][1])
             first += 1
         return ChangeLog(version, steps[first:])
+
+    def branch(self, ids: Collection[str]) -> 'ChangeLog':
+        """The log of a view for a single request, which differs in these ids."""
+        return replace(self.with_step(ids), is_branch=True)
 
 
 UNVERSIONED = ChangeLog()

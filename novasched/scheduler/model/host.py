@@ -216,6 +216,12 @@ class HostSnapshot:
         the hosts have no version."""
         return self.changes.version
 
+    @property
+    def is_shared(self) -> bool:
+        """True if later snapshots know the changes since this snapshot: the snapshot
+        has a version, and is not for a single request."""
+        return bool(self.changes.version) and not self.changes.is_branch
+
     def changed_since(self, version: int) -> frozenset[str] | None:
         """UUIDs of hosts in ``hosts`` that may have come, gone or changed since an
         earlier snapshot. All other hosts are the same objects.
