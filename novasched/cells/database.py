@@ -345,9 +345,13 @@ class Database:
 
     def _log_circuit(self, why: str | None) -> None:
         if why is None:
-            LOG.info('%s is asked again', self.name)
+            LOG.info('%s: circuit closed, queries are sent again', self.name)
         else:
-            LOG.warning('%s is left alone until it answers: %s', self.name, why)
+            LOG.warning(
+                '%s: circuit open, queries fail fast until a probe succeeds: %s',
+                self.name,
+                why,
+            )
 
 
 def reason(error: Exception) -> str:

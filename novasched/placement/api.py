@@ -222,7 +222,7 @@ class PlacementApi:
         failure: _Failure | None
         while True:
             if reason := self.breaker.reason:
-                why = f'left alone until it answers again: {reason}'
+                why = f'circuit open: {reason}'
                 if maybe_done:
                     # By an earlier attempt, before the circuit opened.
                     raise OutcomeUnknown(why)
@@ -406,4 +406,7 @@ def _log_circuit(reason: str | None) -> None:
     if reason is None:
         LOG.info('Placement answers again')
     else:
-        LOG.warning('Placement is left alone until it answers again: %s', reason)
+        LOG.warning(
+            'Placement circuit open, requests fail fast until a probe succeeds: %s',
+            reason,
+        )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The enabled filters and weighers, run in order over all hosts of a request.
 
-The one place that logs verdicts. Filters see the hosts in the order given and keep
-it; weighing sorts them, best first, and keeps the order of hosts of equal weight.
+Filters keep the order of the hosts. Weighing sorts the hosts, best first, and keeps the
+order of hosts of equal weight. Only this module logs verdicts.
 """
 
 import logging
@@ -39,16 +39,17 @@ MAX_LOGGED_REASONS = 3
 """Reasons in the log when a filter leaves no host."""
 
 EXPLAINED_HOSTS = 10
+"""The number of best hosts whose weight is explained by the contributions of
+weighers."""
 EXPLAINED_INSTANCES = 3
-"""The best hosts of the first instances of a request are explained by the parts of
-their weight."""
+"""The number of instances of a request whose best hosts are explained."""
 
 SIZE_LIMITS = ('vcpu', 'memory_mb', 'disk_gb')
-"""The limits of a chosen host that are whole numbers."""
+"""The limits of a chosen host that are integers."""
 
 BEST = 100
-"""Hosts that are sorted by their weight; the others are where somebody asks for
-them."""
+"""The number of hosts that are sorted by weight. The remaining hosts are only sorted
+when a caller asks for them."""
 
 
 def _check_limits(limits: Mapping[str, Any]) -> None:
@@ -59,34 +60,40 @@ def _check_limits(limits: Mapping[str, Any]) -> None:
     for name in SIZE_LIMITS:
         if limits.get(name) is not None:
             int(limits[name])
-    if (topology := limits.get(fitting.LIMITS)) is not None:
+
+    topology = limits.get(fitting.LIMITS)
+    if topology is not None:
         float(topology.cpu_allocation_ratio)
         float(topology.ram_allocation_ratio)
 
 
 class BestFirst(Sequence[Host]):
-    """Hosts by their weights, the greatest first, equal ones in the order given. Of
-    very many few are looked at: the others are sorted, and looked up, where one asks
-    for them.
+    """Hosts by weight, the greatest weight first. Hosts of equal weight keep their
+    order.
 
-    :ivar front: the places of the first ones, all of equal weight included; whoever
-        draws puts them in another order.
+    Mostly a caller looks at a few of very many hosts, so that the hosts behind the
+    front are only sorted on demand.
+
+    :ivar front: indexes of the first hosts, including all hosts of equal weight. The
+        draw among the best hosts changes the order of the front.
     """
 
     def __init__(self, hosts: Sequence[Host], sums: Numbers, number: int) -> None:
-        """``number`` are in front at the least."""
+        """``number``: the minimum number of hosts in front."""
         self._hosts = hosts
         self._losses = -sums
         number = min(number, len(hosts))
         last = np.partition(self._losses, number - 1)[number - 1]
-        places = np.flatnonzero(self._losses <= last)
-        if len(places) < number:  # some weights are no numbers
-            places = np.arange(len(hosts))
-        self.front = places[np.argsort(self._losses[places], kind='stable')].tolist()
+        indexes = np.flatnonzero(self._losses <= last)
+        if len(indexes) < number:
+            # Some weights are NaN.
+            indexes = np.arange(len(hosts))
+        order = np.argsort(self._losses[indexes], kind='stable')
+        self.front = indexes[order].tolist()
 
     @cached_property
     def order(self) -> list[int]:
-        """The places of all hosts."""
+        """The indexes of all hosts."""
         order: list[int] = np.argsort(self._losses, kind='stable').tolist()
         return [*self.front, *order[len(self.front) :]]
 
@@ -105,16 +112,19 @@ class BestFirst(Sequence[Host]):
     def __getitem__(self, index: int | slice) -> Host | list[Host]:
         if isinstance(index, slice):
             return list(self)[index]
-        order = self.front if 0 <= index < len(self.front) else self.order
+
+        order = self.order
+        if 0 <= index < len(self.front):
+            order = self.front
         return self._hosts[order[index]]
 
 
 class Pipeline:
-    """Narrows, filters, weighs and draws.
+    """Filters and weighs hosts, and draws among the best hosts.
 
-    :param clock: seconds, from any moment on.
-    :ivar explained_hosts: of so many hosts the ranking has the parts of their weight,
-        for ``explained_instances`` instances of a request.
+    :param clock: a monotonic clock in seconds.
+    :ivar explained_hosts: the number of best hosts whose weight a ranking explains.
+    :ivar explained_instances: the number of instances whose ranking has explanations.
     """
 
     def __init__(
@@ -134,25 +144,29 @@ class Pipeline:
         self._decision = object()
 
     def for_request(self) -> 'Pipeline':
-        """The pipeline for one request: plugins that remember start afresh in it."""
-        first = None
+        """The pipeline for one request. Plugins with a state start afresh."""
         pipeline = copy(self)
         pipeline._decision = object()
-        plugins: list[Enabled[Any]] = [*self.filters, *self.weighers]
-        own = []
-        for each in plugins:
-            own.append(each.for_one_request(first))
-            if first is None and own[-1] is not each:
-                first = own[-1].plugin
+
+        enabled: list[Enabled[Any]] = [*self.filters, *self.weighers]
+        for_request = []
+        # Plugins of one request share the state of the first plugin with a state.
+        first = None
+        for plugin in enabled:
+            fresh = plugin.for_one_request(first)
+            for_request.append(fresh)
+            if first is None and fresh is not plugin:
+                first = fresh.plugin
+
         count = len(self.filters)
-        pipeline.filters = tuple(own[:count])
-        pipeline.weighers = tuple(own[count:])
+        pipeline.filters = tuple(for_request[:count])
+        pipeline.weighers = tuple(for_request[count:])
         return pipeline
 
     def needed_instances(self, request: Request) -> Needs:
         """The instances on hosts that filters and weighers need for a request."""
-        filters = [each for each in self.filters if _judges(each, request)]
-        weighers = [each for each in self.weighers if each.applies(request)]
+        filters = [filter_ for filter_ in self.filters if _judges(filter_, request)]
+        weighers = [weigher for weigher in self.weighers if weigher.applies(request)]
         running: list[Enabled[Any]] = [*filters, *weighers]
 
         named: set[str] = set()
@@ -172,7 +186,7 @@ class Pipeline:
         reads_flavors = any(enabled.plugin.reads_flavors for enabled in running)
         return Needs(
             instances=needs_all,
-            images=any(enabled.plugin.reads_images for enabled in weighers),
+            images=any(weigher.plugin.reads_images for weigher in weighers),
             named=() if needs_all else named,
             located=located,
             flavors=reads_flavors and not needs_all,
@@ -186,8 +200,8 @@ class Pipeline:
         random: Random,
         candidates: Candidates | None = None,
     ) -> Ranking:
-        """The hosts that can take the current instance, best first, and why others
-        cannot."""
+        """The hosts that can take the current instance, best first, and the reasons
+        against the rejected hosts."""
         ranking = self.filter(hosts, request, index, candidates)
         return self.weigh(ranking, request, index, random)
 
@@ -198,16 +212,16 @@ class Pipeline:
         index: int,
         candidates: Candidates | None = None,
     ) -> Ranking:
-        """The hosts that can take the current instance, in the order given.
+        """The hosts that can take the current instance, in the same order.
 
-        :param index: how many instances of this request are placed already.
-        :param candidates: Placement's offer, as the filters left it for the instance
-            before; None where it was not asked.
+        :param index: the number of instances of the request that are placed already.
+        :param candidates: Placement's offer, without the candidates that filters have
+            dropped for earlier instances; None if Placement was not asked.
         """
         results: list[FilterResult] = []
         if request.names_hosts:
             hosts, results = keep_requested_hosts(hosts, request, self.clock)
-        # Where all hosts are ignored the log blames no filter.
+        # If the request ignores all hosts, the log blames no filter.
         if not request.skips_filters and (hosts or not request.ignore_hosts):
             hosts, candidates = self._filter(hosts, request, index, candidates, results)
         MANAGER.debug('Filtered %s', hosts)
@@ -216,67 +230,67 @@ class Pipeline:
     def weigh(
         self, ranking: Ranking, request: Request, index: int, random: Random
     ) -> Ranking:
-        """The same hosts, weighed and drawn, the one to try first in front."""
+        """The hosts of a ranking, sorted by weight. The first host is drawn among the
+        best hosts (``[filter_scheduler] host_subset_size`` and
+        ``shuffle_best_same_weighed_hosts``)."""
         hosts = ranking.hosts
         if not hosts:
             return ranking
+
         with self._table() as table:
             offered = ranking.candidates
             weights = weigh(self.weighers, hosts, request, self.clock, table, offered)
-            settings = self.settings
-            number = len(hosts) if request.count > 1 else BEST
-            best_first = BestFirst(
-                hosts, weights.sums, max(number, settings.host_subset_size)
-            )
-            order = best_first.front
-            if settings.shuffle_best_same_weighed_hosts:
-                best = order[: np.count_nonzero(weights.sums == weights.sums[order[0]])]
-                random.shuffle(best)
-                order[: len(best)] = best
-            if MANAGER.isEnabledFor(logging.DEBUG):
-                sums = weights.sums.tolist()
-                texts = [
-                    f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]'
-                    for i in best_first.order
-                ]
-                MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
-            drawn = random.randrange(min(settings.host_subset_size, len(order)))
-            order.insert(0, order.pop(drawn))
+            number = BEST
             if request.count > 1:
-                table.expect(best_first, table.rows(hosts)[order])
+                number = len(hosts)
+            number = max(number, self.settings.host_subset_size)
+            best_first = BestFirst(hosts, weights.sums, number)
+            front = best_first.front
+            if self.settings.shuffle_best_same_weighed_hosts:
+                _shuffle_best(front, weights.sums, random)
+            # As in nova, the log has the order before the draw.
+            if MANAGER.isEnabledFor(logging.DEBUG):
+                _log_weights(hosts, weights.sums.tolist(), best_first)
+            drawn = random.randrange(min(self.settings.host_subset_size, len(front)))
+            front.insert(0, front.pop(drawn))
+            if request.count > 1:
+                table.expect(best_first, table.rows(hosts)[front])
+
+        explained = []
         if index < self.explained_instances:
-            explained = order[: self.explained_hosts]
-        else:
-            explained = ()
+            for i in front[: self.explained_hosts]:
+                explained.append(weights.explain(i, hosts[i]))
         return replace(
             ranking,
             hosts=best_first,
             weighers=tuple(weights.seconds),
-            best=tuple([weights.explain(i, hosts[i]) for i in explained]),
+            best=tuple(explained),
         )
 
     def limits(self, host: Host, request: Request) -> dict[str, Any]:
-        """The limits that the filters set for a chosen host; a later one overrides.
+        """The limits that the filters set for a chosen host. A later filter overrides
+        the limits of an earlier filter.
 
         :raises BadPlugin: a limit cannot be sent to nova-compute.
         """
         limits: dict[str, Any] = {}
-        for each in self.filters:
-            # Filters without limits of their own are not asked, nor waited for.
-            if type(each.plugin).limits is Filter.limits:
+        for filter_ in self.filters:
+            # A filter without limits need not be called, nor waited for.
+            if type(filter_.plugin).limits is Filter.limits:
                 continue
-            if _judges(each, request):
-                with each:
-                    made = each.plugin.limits(host, request)
-                    # Limits are encoded only after the host has been claimed.
-                    _check_limits(made)
-                    limits.update(made)
+            if not _judges(filter_, request):
+                continue
+            with filter_:
+                limits_of_filter = filter_.plugin.limits(host, request)
+                # Limits are encoded only after the host has been claimed.
+                _check_limits(limits_of_filter)
+                limits.update(limits_of_filter)
         return limits
 
     @contextmanager
     def _table(self) -> Iterator[HostTable]:
-        """The table that all requests share; one of its own where another holds
-        that."""
+        """The table that all requests share. A new table while another request uses the
+        shared table."""
         try:
             table = self._tables.pop()
         except IndexError:
@@ -293,49 +307,51 @@ class Pipeline:
         candidates: Candidates | None,
         results: list[FilterResult],
     ) -> tuple[Sequence[Host], Candidates | None]:
-        """The hosts that pass every filter, and the candidates that are left of them;
-        the verdicts of each filter are added to the results."""
+        """The hosts that pass all filters, and the candidates that the filters leave.
+
+        :param results: gets the verdicts of each filter.
+        """
         FILTERS.debug('Starting with %d host(s)', len(hosts))
         if index == 0:
             self._decision = object()
         counts: list[str] = []
         with self._table() as table:
             rows = table.rows(hosts)
-            for each in self.filters:
-                if isinstance(each.plugin, BatchFilter):
-                    with each:
-                        runs = each.plugin.runs_for(index)
-                else:
-                    runs = index == 0 or each.plugin.scope is not Scope.REQUEST
-                if not runs:
+            for filter_ in self.filters:
+                if not _runs_for(filter_, index):
                     continue
+
                 began = self.clock()
                 start = len(hosts)
                 rejected: Sequence[int] = ()
                 reasons: Sequence[str] = ()
-                if _judges(each, request):
-                    with each:
+                if _judges(filter_, request):
+                    with filter_:
                         rejected, reasons, candidates = judge_changed(
-                            each, hosts, request, candidates, table
+                            filter_, hosts, request, candidates, table
                         )
-                gone = tuple([hosts[i] for i in rejected])
+
+                rejected_hosts = tuple([hosts[i] for i in rejected])
                 if rejected:
-                    left = np.ones(start, bool)
-                    left[rejected] = False
-                    rows = rows[left]
-                    hosts = list(compress(hosts, left))
+                    passes = np.ones(start, bool)
+                    passes[rejected] = False
+                    rows = rows[passes]
+                    hosts = list(compress(hosts, passes))
                     table.expect(hosts, rows)
-                    _log_rejected(each.name, gone, reasons)
+                    _log_rejected(filter_.name, rejected_hosts, reasons)
+
                 seconds = self.clock() - began
-                results.append(
-                    FilterResult(each.name, start, gone, tuple(reasons), seconds)
+                result = FilterResult(
+                    filter_.name, start, rejected_hosts, tuple(reasons), seconds
                 )
-                counts.append(f'{each.name}: (start: {start}, end: {len(hosts)})')
+                results.append(result)
+                counts.append(f'{filter_.name}: (start: {start}, end: {len(hosts)})')
                 if not hosts:
-                    FILTERS.info('Filter %s returned 0 hosts', each.name)
-                    _log_reasons(results[-1])
+                    FILTERS.info('Filter %s returned 0 hosts', filter_.name)
+                    _log_reasons(result)
                     break
-                FILTERS.debug('Filter %s returned %d host(s)', each.name, len(hosts))
+                FILTERS.debug('Filter %s returned %d host(s)', filter_.name, len(hosts))
+
         if not hosts:
             FILTERS.info(
                 'Filtering removed all hosts for the request with instance ID '
@@ -346,6 +362,15 @@ class Pipeline:
         return hosts, candidates
 
 
+def _runs_for(filter_: Enabled[Filter], index: int) -> bool:
+    """True if a filter has to run for the instance at an index. The verdicts of a
+    filter whose scope is the request stand for all instances."""
+    if isinstance(filter_.plugin, BatchFilter):
+        with filter_:
+            return filter_.plugin.runs_for(index)
+    return index == 0 or filter_.plugin.scope is not Scope.REQUEST
+
+
 def judge_changed(
     filter_: Enabled[Any],
     hosts: Sequence[Host],
@@ -353,44 +378,67 @@ def judge_changed(
     candidates: Candidates | None,
     table: HostTable,
 ) -> tuple[Sequence[int], Sequence[str], Candidates | None]:
-    """The places of the hosts that a filter rejects, the reasons, and the candidates
-    that it leaves. It is asked about those hosts alone of which the table does not have
-    its verdict."""
+    """The indexes of the hosts that a filter rejects, the reasons, and the candidates
+    that the filter leaves. The filter only judges hosts without a valid verdict in the
+    table."""
     plugin = filter_.plugin
     if isinstance(plugin, BatchFilter) or plugin.scope is Scope.INSTANCE:
         reasons, candidates = judge(plugin, hosts, request, candidates)
         rejected = [i for i, reason in enumerate(reasons) if reason is not None]
         return rejected, [reasons[i] or '' for i in rejected], candidates
+
     key = plugin.request_key(request)
     rows = table.rows(hosts)
     column, stale = table.column((type(plugin), key), rows, bool, key is not None)
     if len(stale):
         changed = stale.tolist()
-        asked = [table.hosts[row] for row in changed]
-        reasons, candidates = judge(plugin, asked, request, candidates)
+        changed_hosts = [table.hosts[row] for row in changed]
+        reasons, candidates = judge(plugin, changed_hosts, request, candidates)
         column.values[stale] = [reason is not None for reason in reasons]
         if column.reasons or reasons.count(None) < len(reasons):
             table.keep_reasons(column, changed, reasons)
         column.fresh[stale] = True
-    at = np.flatnonzero(column.values[rows])
-    return at.tolist(), [column.reasons[row] for row in rows[at].tolist()], candidates
+
+    indexes = np.flatnonzero(column.values[rows])
+    reasons_against = [column.reasons[row] for row in rows[indexes].tolist()]
+    return indexes.tolist(), reasons_against, candidates
 
 
-def _judges(each: Enabled[Filter], request: Request) -> bool:
-    """Few filters judge the host of a rebuild, none forced hosts or what it has no rule
-    for."""
-    skips = request.skips_filters or (request.is_rebuild and not each.plugin.on_rebuild)
-    return not skips and each.applies(request)
+def _judges(filter_: Enabled[Filter], request: Request) -> bool:
+    """True if a filter judges hosts for a request. No filter judges forced hosts, and
+    few filters judge the host of a rebuild (``Filter.on_rebuild``)."""
+    if request.skips_filters:
+        return False
+    if request.is_rebuild and not filter_.plugin.on_rebuild:
+        return False
+    return filter_.applies(request)
+
+
+def _shuffle_best(front: list[int], sums: Numbers, random: Random) -> None:
+    """Shuffle the hosts whose weight equals the weight of the first host."""
+    count = np.count_nonzero(sums == sums[front[0]])
+    best = front[:count]
+    random.shuffle(best)
+    front[: len(best)] = best
+
+
+def _log_weights(
+    hosts: Sequence[Host], sums: Sequence[float], best_first: BestFirst
+) -> None:
+    texts = []
+    for i in best_first.order:
+        texts.append(f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]')
+    MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
 
 
 def _log_rejected(name: str, hosts: Sequence[Host], reasons: Sequence[str]) -> None:
     if FILTERS.isEnabledFor(logging.DEBUG):
-        for host, why in zip(hosts, reasons, strict=True):
-            FILTERS.debug('%s rejected %s: %s', name, host, one_line(why))
+        for host, reason in zip(hosts, reasons, strict=True):
+            FILTERS.debug('%s rejected %s: %s', name, host, one_line(reason))
 
 
 def _log_reasons(result: FilterResult) -> None:
-    """Log the reasons of the filter that left no host, the commonest first."""
+    """Log the reasons of the filter that left no host, the most common first."""
     counts = Counter(result.reasons)
     common = counts.most_common(MAX_LOGGED_REASONS)
     for reason, count in common:

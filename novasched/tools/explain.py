@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say why a server went where it went, or nowhere.
+"""Explain the decision on a server: the chosen host, or the reasons of a refusal.
 
-WHAT is the UUID of a server or the id of a request (req-...). What is told is what the
-schedulers on this machine have written into [novasched] decisions_file, by default
-below [DEFAULT] state_path. The exit status is 0 if there is something to tell, 1 if not
-or if the file cannot be read, 2 for a wrong argument.
+WHAT is the UUID of a server or the id of a request (req-...). The schedulers on this
+machine write their decisions to [novasched] decisions_file, by default below [DEFAULT]
+state_path. The exit status is 0 if there is a decision, 1 if there is none or the file
+cannot be read, 2 for a wrong argument.
 """
 
 import argparse
@@ -49,32 +49,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Print the explanation, and return the exit status."""
     path = arguments.file or _configured(arguments)
     if path is None:
         return _fail(USAGE_ERROR, '[novasched] decisions_file is empty in nova.conf')
+
     reader = RecordReader(path)
-    what = _printable(arguments.what)
     host = _printable(arguments.host)
-    records = reader.newest(1) if arguments.last else reader.of(what)
+    if arguments.last:
+        name = 'decision'
+        records = reader.newest(1)
+    else:
+        what = _printable(arguments.what)
+        name = f'decision on {shlex.quote(what)}'
+        records = reader.of(what)
     if not records:
-        what = 'decision' if arguments.last else f'decision on {shlex.quote(what)}'
-        return _fail(UNKNOWN, f'{path} has no {what}; the newest are kept')
-    rejections = reader.rejections(records[0]) if host else None
-    shape = as_json if arguments.format == 'json' else as_text
-    # Records have the texts of users as they came.
-    print(printable_lines(shape(records[0], len(records) - 1, host, rejections)))
+        return _fail(UNKNOWN, f'{path} has no {name}; the newest are kept')
+
+    record = records[0]
+    rejections = None
+    if host:
+        rejections = reader.rejections(record)
+    shape = as_text
+    if arguments.format == 'json':
+        shape = as_json
+    # Records have texts of users without changes.
+    print(printable_lines(shape(record, len(records) - 1, host, rejections)))
     return 0
 
 
 def _printable(name: str | None) -> str:
-    """A name on one line: no instance, request or host has one that is more."""
+    """A name of an instance, a request or a host on one line."""
     text = (name or '').encode(errors='replace').decode()
-    return one_line(''.join(each if each.isprintable() else ' ' for each in text))
+    characters = []
+    for character in text:
+        if not character.isprintable():
+            character = ' '
+        characters.append(character)
+    return one_line(''.join(characters))
 
 
 def _configured(arguments: argparse.Namespace) -> str | None:
-    from novasched.conf import loading  # only here: oslo.config takes long to import
+    # Imported here, since the import of oslo.config is slow.
+    from novasched.conf import loading
 
     conf = loading.load(
         config_files(arguments.config_file, arguments.config_dir), 'novasched'
@@ -90,8 +107,11 @@ def _fail(status: int, text: str) -> int:
 def as_json(
     record: Record, others: int, host: str | None, rejections: Rejections | None
 ) -> str:
-    """``{"headline", "counts", "others", "record", "host"}``: the last is why not that
-    host."""
+    """A JSON object with the members ``headline``, ``counts``, ``others``, ``record``
+    and, with a host, ``host``: the reasons against the host.
+
+    :param others: the number of older decisions.
+    """
     report = {
         'headline': render.headline(record),
         'counts': dict(render.tally(record)),
@@ -106,14 +126,19 @@ def as_json(
 def as_text(
     record: Record, others: int, host: str | None, rejections: Rejections | None
 ) -> str:
-    """The headline, the facts of the request, and its filters and weighers below."""
+    """The headline, the facts of the request, and tables of filters and weighers. With
+    a host, the headline and the reasons against the host.
+
+    :param others: the number of older decisions.
+    """
     lines = [render.headline(record)]
     if host:
-        lines += [
-            f'{host}: {each}' for each in render.why_not(record, host, rejections)
-        ]
+        for reason in render.why_not(record, host, rejections):
+            lines.append(f'{host}: {reason}')
         return '\n'.join(lines)
-    lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
+
+    lines.append('')
+    lines += [f'{name:<10} {text}' for name, text in render.facts(record)]
     if record.diagnosis and record.diagnosis.lacking:
         lines.append(_stages('not offered', record.diagnosis.lacking))
     for _, attempt in render.attempts(record)[:1]:
@@ -126,33 +151,42 @@ def as_text(
 
 
 def _tables(attempt: AttemptRecord) -> Iterator[str]:
-    yield from (f'{name:<10} {text}' for name, text in render.troubles(attempt))
+    """The troubles of an attempt, its filters and its best hosts."""
+    for name, text in render.troubles(attempt):
+        yield f'{name:<10} {text}'
+
     rejecting = [stage for stage in attempt.stages if stage.rejections]
     idle = [stage.name for stage in attempt.stages if not stage.rejections]
     if rejecting:
         yield _stages('filter', rejecting)
     if idle:
         yield f'None dropped by {", ".join(idle)}.'
-    if best := attempt.best[:MAX_HOSTS]:
+
+    best = attempt.best[:MAX_HOSTS]
+    if best:
         weighers = render.telling_weighers(best)[:MAX_WEIGHERS]
-        weights = ((each.host, *render.weight_cells(each, weighers)) for each in best)
-        yield table_of(('host', 'weight', *weighers), weights)
+        rows = []
+        for weight in best:
+            rows.append((weight.host, *render.weight_cells(weight, weighers)))
+        yield table_of(('host', 'weight', *weighers), rows)
 
 
 def _stages(name: str, stages: Sequence[RejectionStage]) -> str:
-    """A table of what left out hosts."""
-    rows = (
-        (each.name, f'{each.start:,}', f'{each.end:,}', '\n'.join(render.reasons(each)))
-        for each in stages
-    )
+    """A table of the filters that rejected hosts."""
+    rows = []
+    for stage in stages:
+        reasons = '\n'.join(render.reasons(stage))
+        rows.append((stage.name, f'{stage.start:,}', f'{stage.end:,}', reasons))
     return table_of((name, 'in', 'out', 'why not'), rows, reasons='why not')
 
 
 def table_of(
     names: Sequence[str], rows: Iterable[Sequence[str]], reasons: str = ''
 ) -> str:
-    """A table of numbers, but for its first column and one that may hold
-    ``reasons``."""
+    """A table of numbers; the first column has names.
+
+    :param reasons: the name of a column with reasons.
+    """
     table = PrettyTable(names)
     table.align = 'r'
     table.align[names[0]] = 'l'

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell probes whether the scheduler on this machine is healthy.
 
-Whether its processes move; with --ready, whether they take requests and can decide
-them. The exit status is 0 for pass and warn, 1 for fail or if nobody answers, 2 for a
-wrong argument or if [novasched] health_bind is empty.
+The scheduler is healthy if its processes make progress. With --ready, it must also take
+requests and be able to decide them. The exit status is 0 for pass and warn, 1 for fail
+or without an answer, 2 for a wrong argument or if [novasched] health_bind is empty.
 """
 
-# A probe runs this every few seconds: nothing is imported that takes long.
+# A probe runs this command every few seconds, so that slow imports are avoided.
 import argparse
 import json
 import socket
@@ -34,34 +34,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Print the health, and return the exit status."""
     address, host = configured_address(arguments)
     if address is None:
         print('novaschedctl health: [novasched] health_bind is empty', file=sys.stderr)
         return USAGE_ERROR
-    found = ask(address, '/ready' if arguments.ready else '/health')
-    answering = found.get('notes', {}).get('host', host)
-    # No failure, since a probe may have another nova.conf.
+
+    path = '/health'
+    if arguments.ready:
+        path = '/ready'
+    health = ask(address, path)
+    answering = health.get('notes', {}).get('host', host)
+    # A warning only, since a probe may have a different nova.conf.
     if host and answering != host:
         print(
             f'novaschedctl health: {address}: the scheduler of host {answering} '
             f'answers, and [DEFAULT] host is {host}',
             file=sys.stderr,
         )
-    print(json.dumps(found, indent=2) if arguments.format == 'json' else as_line(found))
-    if found['status'] == FAIL:
+
+    text = as_line(health)
+    if arguments.format == 'json':
+        text = json.dumps(health, indent=2)
+    print(text)
+    if health['status'] == FAIL:
         return FAILED
     return 0
 
 
-def as_line(found: dict[str, Any]) -> str:
-    """The status, and what does not pass."""
-    items = [
-        f'{name}: {check["output"]}'
-        for name, check in found['checks'].items()
-        if 'output' in check
-    ]
-    return ' '.join([found['status'], *(['-', '; '.join(items)] if items else [])])
+def as_line(health: dict[str, Any]) -> str:
+    """The status, and the checks that do not pass."""
+    failures = []
+    for name, check in health['checks'].items():
+        if 'output' in check:
+            failures.append(f'{name}: {check["output"]}')
+    if failures:
+        return f'{health["status"]} - {"; ".join(failures)}'
+    return str(health['status'])
 
 
 def configured_address(
@@ -73,13 +82,17 @@ def configured_address(
     """
     conf = cfg.ConfigOpts()
     for group, option in OPTIONS:
-        conf.register_opt(option, group=None if group == 'DEFAULT' else group)
+        if group == 'DEFAULT':
+            conf.register_opt(option)
+        else:
+            conf.register_opt(option, group)
     files = config_files(arguments.config_file, arguments.config_dir)
     try:
         conf(files, project='nova', prog='novasched')
         address: Address | SocketFile | None = conf.novasched.health_bind
         host: str | None = conf.host
-    except cfg.ConfigFileParseError as error:  # the broken line may hold anything
+    except cfg.ConfigFileParseError as error:
+        # The text of the error has the broken line, which may be a secret.
         raise ConfigError(
             '--config-file', error.config_file, 'it cannot be read'
         ) from None
@@ -91,40 +104,42 @@ def configured_address(
 
 
 def ask(address: Address | SocketFile, path: str) -> dict[str, Any]:
-    """The answer to a question.
+    """Ask the HTTP process of the scheduler.
 
-    :raises NovaschedError: there is none.
+    :raises NovaschedError: there is no answer, or no answer of novasched.
     """
     try:
         with _connected(address) as connection:
             connection.sendall(f'GET {path} HTTP/1.0\r\n\r\n'.encode())
             with connection.makefile('rb') as stream:
                 body = stream.read().partition(b'\r\n\r\n')[2]
-        found = json.loads(body)
+        answer = json.loads(body)
     except (OSError, ValueError) as error:
+        reason = str(error)
         if isinstance(error, OSError) and error.strerror:
-            why = error.strerror
-        else:
-            why = str(error)
-        raise NovaschedError(f'{address}: no answer of novasched: {why}') from None
-    if not isinstance(found, dict) or 'status' not in found:
+            reason = error.strerror
+        raise NovaschedError(f'{address}: no answer of novasched: {reason}') from None
+    if not isinstance(answer, dict) or 'status' not in answer:
         raise NovaschedError(f'{address}: no answer of novasched')
-    return found
+    return answer
 
 
 def _connected(address: Address | SocketFile) -> socket.socket:
-    """:raises OSError: nobody is there."""
+    """A connection to the HTTP process.
+
+    :raises OSError: no process listens on the address.
+    """
     if isinstance(address, Address):
         return socket.create_connection((address.host, address.port), TIMEOUT_S)
-    made = socket.socket(socket.AF_UNIX)
-    # Python's own timeout does not wait where many others wait to be connected.
-    made.setsockopt(
-        socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', int(TIMEOUT_S), 0)
-    )
+
+    connection = socket.socket(socket.AF_UNIX)
+    # With a timeout of Python, connect() fails at once while the backlog is full.
+    timeout = struct.pack('ll', int(TIMEOUT_S), 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
     try:
-        made.connect(address.path)
+        connection.connect(address.path)
     except OSError:
-        made.close()
+        connection.close()
         raise
-    made.settimeout(TIMEOUT_S)
-    return made
+    connection.settimeout(TIMEOUT_S)
+    return connection

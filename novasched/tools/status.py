@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show how the scheduler on this machine is.
+"""Show the state of the scheduler on this machine.
 
-Its processes, what does not pass of its health, cells, hosts, and the newest decisions,
-where [novasched] decisions_file has them. The exit status is 0 if it answers, 1 if not,
-2 for a wrong argument or if [novasched] health_bind is empty.
+The report has the processes, failed health checks, cells, hosts, and the newest
+decisions of [novasched] decisions_file. The exit status is 0 if the scheduler answers,
+1 if not, 2 for a wrong argument or if [novasched] health_bind is empty.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from novasched.conf import loading
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
+    """Print the report, and return the exit status."""
     conf = loading.load(
         config_files(arguments.config_file, arguments.config_dir), 'novasched'
     )
@@ -51,72 +51,72 @@ def run(arguments: argparse.Namespace) -> int:
     if service.health_bind is None:
         print('novaschedctl status: [novasched] health_bind is empty', file=sys.stderr)
         return USAGE_ERROR
-    found = ask(service.health_bind, '/status')
-    found['decisions'] = _newest(service.decisions_file)
-    print(
-        json.dumps(found, indent=2)
-        if arguments.format == 'json'
-        else '\n'.join(as_text(found))
-    )
+
+    status = ask(service.health_bind, '/status')
+    status['decisions'] = _newest(service.decisions_file)
+    text = '\n'.join(as_text(status))
+    if arguments.format == 'json':
+        text = json.dumps(status, indent=2)
+    print(text)
     return 0
 
 
 def _newest(path: str | None) -> list[str]:
-    """The newest decisions, a line each; none where there is no file."""
+    """A line for each of the newest decisions; no lines without a file."""
     if path is None:
         return []
     try:
-        return [
-            render.entry(record)
-            for record in RecordReader(path).newest(DECISIONS_SHOWN)
-        ]
+        records = RecordReader(path).newest(DECISIONS_SHOWN)
     except NovaschedError as error:
         return [str(error)]
+    return list(map(render.entry, records))
 
 
-def as_text(found: Mapping[str, Any]) -> Iterator[str]:
+def as_text(status: Mapping[str, Any]) -> Iterator[str]:
     """The report for a terminal."""
-    host = found['notes']['host']
-    release = found['release']
+    host = status['notes']['host']
+    release = status['release']
     yield (
-        f'novasched {release} on {host}: health {found["health"]}, ready'
-        f' {found["ready"]}'
+        f'novasched {release} on {host}: health {status["health"]}, ready'
+        f' {status["ready"]}'
     )
-    for name, check in found['checks'].items():
+    for name, check in status['checks'].items():
         if 'output' in check:
             yield f'{check["status"]:<4}  {name}: {check["output"]}'
-    processes = found['processes']
-    rows = [
-        [_text(each.get(key), key) for key in WORKER_COLUMNS.values()]
-        for each in processes
-    ]
+
+    processes = status['processes']
+    rows = []
+    for process in processes:
+        rows.append([_text(process.get(key), key) for key in WORKER_COLUMNS.values()])
     yield table_of([*WORKER_COLUMNS], rows)
-    ages = [
-        each['remembered_s']
-        for each in processes
-        if each.get('remembered_s') is not None
-    ]
+
+    ages = []
+    open_circuits = set()
+    for process in processes:
+        if process.get('remembered_s') is not None:
+            ages.append(process['remembered_s'])
+        open_circuits.update(process.get('breakers', ()))
     if ages:
         yield f"Placement's answer about all hosts is {min(ages):.0f} s old."
-    open_ones = sorted(
-        {name for each in processes for name in each.get('breakers', ())}
-    )
-    yield f'Left alone until they answer: {", ".join(open_ones) or "none"}.'
-    if found['cells']:
-        names = 'cell', 'hosts', 'state', 'UUID'
-        cells = found['cells']
-        yield table_of(
-            names,
-            [(x['name'], _text(x['hosts']), _cell_state(x), x['uuid']) for x in cells],
-            'UUID',
-        )
-    if found['hosts'] is not None:
-        counts = ', '.join(
-            f'{number:,} {state}' for state, number in found['hosts'].items()
-        )
-        yield f'Hosts: {counts or "none"}, as read {found["hosts_read_s"]:.0f} s ago.'
-    if found['decisions']:
-        yield from ['', 'Newest decisions:', *found['decisions']]
+    yield f'Open circuits: {", ".join(sorted(open_circuits)) or "none"}.'
+
+    if status['cells']:
+        yield _cells(status['cells'])
+    if status['hosts'] is not None:
+        counts = [f'{number:,} {state}' for state, number in status['hosts'].items()]
+        age = f'{status["hosts_read_s"]:.0f} s ago'
+        yield f'Hosts: {", ".join(counts) or "none"}, as read {age}.'
+    if status['decisions']:
+        yield from ['', 'Newest decisions:', *status['decisions']]
+
+
+def _cells(cells: Sequence[Mapping[str, Any]]) -> str:
+    """A table of the cells."""
+    rows = []
+    for cell in cells:
+        hosts = _text(cell['hosts'])
+        rows.append((cell['name'], hosts, _cell_state(cell), cell['uuid']))
+    return table_of(('cell', 'hosts', 'state', 'UUID'), rows, reasons='UUID')
 
 
 def _cell_state(cell: Mapping[str, Any]) -> str:

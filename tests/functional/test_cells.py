@@ -184,10 +184,10 @@ def test_a_cell_that_goes_and_comes(cells, client):
             assert client.reached() == {'host-2'}
             assert lines(daemon, 'Timeout getting') == waited
             assert lines(daemon, failed) > left_out
-            assert lines(daemon, 'cell cell1 is left alone until it answers') == 1
+            assert lines(daemon, 'cell cell1: circuit open, queries fail fast') == 1
             tunnel.open()
             wait_until(lambda: client.reached() == BOTH, PATIENCE, 'use of the cell')
-            assert lines(daemon, 'cell cell1 is asked again') == 1
+            assert lines(daemon, 'cell cell1: circuit closed') == 1
             assert 'Traceback' not in daemon.text()
 
 
@@ -226,10 +226,12 @@ def test_without_the_api_database(cells, client):
             tunnel.shut()
             works()
             works()
-            assert lines(daemon, '[api_database] connection is left alone until') == 1
+            assert (
+                lines(daemon, '[api_database] connection: circuit open, queries') == 1
+            )
             tunnel.open()
             wait_until(
-                lambda: lines(daemon, 'connection is asked again') == 1,
+                lambda: lines(daemon, 'connection: circuit closed') == 1,
                 PATIENCE,
                 'probe',
             )

@@ -182,7 +182,7 @@ def test_one_slow_query(proxy, client, caller, scheduler):
     print(
         f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}'
     )
-    assert 'left alone' not in scheduler.text()[before:]
+    assert 'circuit open' not in scheduler.text()[before:]
 
 
 def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):

@@ -144,7 +144,7 @@ def test_silence(proxy, client, scheduler):
     for _ in range(3):
         assert placed(client) == []
     assert [each for each in proxy.asked if CANDIDATES in each] == asked
-    assert 'Placement is left alone until it answers again' in scheduler.text()
+    assert 'Placement circuit open, requests fail fast' in scheduler.text()
     proxy.faults = None
     proxy.release()
     wait_until(lambda: bool(placed(client)), SOON, 'answer of the daemon')
