@@ -22,7 +22,7 @@ from tests.fuzz import mutation
 from tests.fuzz.clouds import HOSTS, MESSAGES, SETTINGS
 from tests.fuzz.mutation import EFFORT, mutated, one_input
 from tests.lab.builders import a_group, a_host, a_mapped_candidate, a_request, a_uuid
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 BUSY_HOSTS = HOSTS[:2]
@@ -80,7 +80,7 @@ class Listener:
     peer."""
 
     def __init__(self):
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.clock.now = time.monotonic()
         ledger = SharedLedger(SETTINGS.in_flight_timeout, self.clock)
         self.peers = PeerSchedulers(ledger, 'us', patience=0.0)

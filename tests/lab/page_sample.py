@@ -18,7 +18,8 @@ from novasched.observe.page.watch import Watch
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, keep
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, write_records
 
 CELLS = ('north', 'south', 'west')
 ZONES = ('az1', 'az2', 'az3')
@@ -74,12 +75,12 @@ def cloud(count, seed=1):
 
 
 def decided(path, hosts, count, seed=2):
-    """Decide so many requests over hosts, and keep the records in a file."""
+    """Decide so many requests over hosts, and write_records the records in a file."""
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
-    driver = Decided(hosts, full, settings=Settings(enabled_filters=FILTERS))
+    driver = RecordedScheduler(hosts, full, settings=Settings(enabled_filters=FILTERS))
     random = Random(seed)
     ticks = itertools.count(NOVEMBER, 37)
-    keep(
+    write_records(
         path,
         driver,
         [_request(number, random) for number in range(count)],

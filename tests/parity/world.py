@@ -22,7 +22,7 @@ from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.lab.builders import a_uuid
 from tests.lab.descriptions import NOW, Case, host_rows
-from tests.lab.ports import StillNetwork
+from tests.lab.prefilter_sources import StaticNetwork
 from tests.parity.ours import error_of, request_of, settings_of
 
 AGGREGATES = [a_uuid(f'aggregate{i}') for i in range(10)]
@@ -154,7 +154,7 @@ class World:
             for of, found in SEGMENTS.items()
             if all(segment in OF_SEGMENTS for segment in found)
         }
-        self._network = StillNetwork(KNOWN_PORTS, {NETWORKS[0]: [], **segments})
+        self._network = StaticNetwork(KNOWN_PORTS, {NETWORKS[0]: [], **segments})
 
     def close(self) -> None:
         for hosts, _ in self._readers.values():

@@ -54,7 +54,7 @@ from tests.lab.large_cloud_hosts import (
     large_cloud,
 )
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS, UNLIMITED
-from tests.lab.ports import sources
+from tests.lab.prefilter_sources import sources
 from tests.lab.results import Bound
 from tests.lab.tables import Sheet, add_outputs, among, numbers, publish
 

@@ -18,7 +18,7 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 
 HOSTS = [a_host(name, ram=65536) for name in 'abcd']
 EARLIER = {host.uuid: host for host in HOSTS}
@@ -125,7 +125,7 @@ def test_as_seen_by_all(steps, again, kept):
     """Whatever happens to claims, whichever hosts one works on, and however few changes
     are remembered: which claims count, what they leave of hosts, and what they take
     since an answer."""
-    clock = Clock()
+    clock = ManualClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
         claims = PendingClaims(Settings(), SharedLedger(60.0, clock))

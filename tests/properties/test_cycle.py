@@ -13,7 +13,8 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver
 
 CLOUDS = {
     'slots': st.lists(st.integers(0, 3), min_size=1, max_size=6),

@@ -18,7 +18,9 @@ from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, StillAggregates, record_of
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, record_of
+from tests.lab.prefilter_sources import StaticAggregates
 from tests.lab.providers import Provider, ProvidersInMemory
 
 SOUTH = Aggregate(1, a_uuid('south'), 'south', {'availability_zone': 'south'})
@@ -145,7 +147,7 @@ def check(seed, number):
     hosts = [each.host() for each in facts]
     offered = CountingPlacement({a_uuid(x.name): 9 for x in facts if x.is_offered})
     values = Settings(max_placement_results=10 * number)
-    decision = Decided(hosts, offered, [Nobody(values)], settings=values).ask(
+    decision = RecordedScheduler(hosts, offered, [Nobody(values)], settings=values).ask(
         asked.request()
     )
     providers = []
@@ -153,7 +155,7 @@ def check(seed, number):
         providers += facts_of_host.providers()
     placement = ProvidersInMemory(providers)
     known = {host.uuid: host for host in hosts}
-    aggregates = StillAggregates([SOUTH, OURS, LICENSED])
+    aggregates = StaticAggregates([SOUTH, OURS, LICENSED])
     found, lacks = Diagnoser(values, placement, aggregates, lambda since: known)(
         decision
     )

@@ -11,7 +11,8 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.weighers.failure_domain import FailureDomainWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver
 
 RACKS = st.sets(st.sampled_from('123'), max_size=2)
 HOSTS = st.lists(

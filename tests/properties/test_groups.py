@@ -19,9 +19,9 @@ from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import NO_INSTANCES
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+from tests.lab.counting_placement import CountingPlacement
 from tests.lab.logs import logged, rejections
 from tests.lab.nova_databases import NovaDatabases
-from tests.lab.ports import CountingPlacement
 
 CELLS = {'cell1': ('h0', 'h1', 'h2'), 'cell2': ('h3', 'h4')}
 HOSTS = sorted(host for hosts in CELLS.values() for host in hosts)

@@ -40,8 +40,9 @@ from novasched.scheduler.filters.shared import judge
 from novasched.scheduler.requirements.numa import topology
 from novasched.tools import explain
 from tests.lab.builders import a_host
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, record_of
 from tests.lab.patterns import worst_texts
-from tests.lab.ports import CountingPlacement, Decided, record_of
 from tests.lab.wire import FLAVOR, a_spec, primitive
 
 SIZE = 112 * 1024
@@ -313,7 +314,7 @@ SETTINGS = Settings(
 )
 JUDGES = loading.filters(SETTINGS)
 PLACEMENT = CountingPlacement({HOST.uuid: 10**9})
-DECIDED = Decided(
+DECIDED = RecordedScheduler(
     [HOST],
     PLACEMENT,
     [each for each in JUDGES if each.name in USUAL],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from novasched.tools.simulate.evacuations import Evacuee
 from novasched.tools.simulate.losses import lose, lose_each, members
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Asked, a_simulator
+from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 NAMES = 'abcd'
 AMOUNT = 512  # MiB, of each server
@@ -49,7 +49,7 @@ def new_simulator(room, servers):
         a_host(name, ram=left, instances=uuids[name]) for name, left in room.items()
     ]
     return a_simulator(
-        hosts, Asked({host.uuid: host.free_ram_mb for host in hosts}, AMOUNT)
+        hosts, MemoryCandidates({host.uuid: host.free_ram_mb for host in hosts}, AMOUNT)
     )
 
 

@@ -18,7 +18,9 @@ from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Bus, CountingPlacement, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver
+from tests.lab.simulated_broker import SimulatedBroker
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 CPUS = 4
@@ -157,7 +159,7 @@ def test_several_schedulers_decide_as_one(counts, hosts):
     """The same holds for requests of which each of three schedulers gets a third.
     Placement lets as many onto each host as there are."""
     cloud = Cloud(hosts, 40, schedulers=3)
-    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+    with SimulatedBroker().connecting(cloud.drivers):
         see_what_comes(cloud, counts)
 
 
@@ -168,7 +170,7 @@ def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
     placed as there are racks for; nobody has told the requests of the members of
     others."""
     cloud = Racks(racks, 'anti-affinity', schedulers)
-    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+    with SimulatedBroker().connecting(cloud.drivers):
         found = cloud.ask_at_once(counts)
     assert set(found.values()) <= {1}
     assert found.total() == sum(counts) or sum(counts) > racks
@@ -188,7 +190,7 @@ def test_members_meet_in_a_rack(counts, racks, schedulers, plugin):
     """All members of a group with affinity go to one rack, or to one host, though none
     was anywhere before."""
     cloud = Racks(racks, 'affinity', schedulers, plugin)
-    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+    with SimulatedBroker().connecting(cloud.drivers):
         found = cloud.ask_at_once(counts)
     assert [*found.values()] == [sum(counts)]
     if plugin is ServerGroupAffinityFilter:

@@ -36,7 +36,8 @@ from novasched.scheduler.requirements import numa
 from novasched.tools.simulate.sources import rebuilt
 from tests.lab import topologies
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, record_of
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, record_of
 
 TEXTS = st.sampled_from(
     ['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}']
@@ -129,7 +130,7 @@ def test_every_host_is_counted_once(
         stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
     )
     filters = [RamFilter(settings), ServerGroupAntiAffinityFilter(settings)]
-    decided = Decided(
+    decided = RecordedScheduler(
         hosts, placement, [*filters, EvenOnly(settings)] if picky else filters
     )
     request = a_request(count=count, flavor=a_flavor(memory_mb=ram))
@@ -257,7 +258,7 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
         ignore_hosts=tuple(hosts[place].host for place in ignored),
     )
     record = record_of(
-        Decided(hosts, placement, filters, settings=settings).ask(request)
+        RecordedScheduler(hosts, placement, filters, settings=settings).ask(request)
     )
     if not offered:
         assert render.headline(record) == 'Placement offers no host'
@@ -387,8 +388,12 @@ def test_a_record_is_decided_as_the_request_was(parts, seed):
     request = a_request(**parts)
     usual = numa.topology(request.flavor, request.requirements.properties)
     request = replace(request, numa_topology=request.numa_topology or usual)
-    record = record_of(Decided(hosts, settings=settings).driver.decide(request, seed))
+    record = record_of(
+        RecordedScheduler(hosts, settings=settings).driver.decide(request, seed)
+    )
     again = rebuilt(from_json(to_json(record)), settings)
     assert not isinstance(again, str)
-    same = record_of(Decided(hosts, settings=settings).driver.decide(again, seed))
+    same = record_of(
+        RecordedScheduler(hosts, settings=settings).driver.decide(again, seed)
+    )
     assert replace(same, steps=record.steps) == record

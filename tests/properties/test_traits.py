@@ -10,7 +10,7 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.pipeline import Pipeline
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import TraitsPlacement
+from tests.lab.counting_placement import TraitsPlacement
 
 NAMES = st.sampled_from(['CUSTOM_A', 'CUSTOM_B', 'COMPUTE_NODE', 'HW_CPU_X86_AVX'])
 HOSTS = st.lists(

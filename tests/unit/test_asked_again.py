@@ -13,7 +13,7 @@ from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_group, a_host, a_uuid
-from tests.lab.ports import a_driver, ask
+from tests.lab.memory_schedulers import a_driver, ask
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 FILTERS = (

@@ -13,7 +13,7 @@ from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import a_driver
+from tests.lab.memory_schedulers import a_driver
 
 
 class Cards(MemoryPlacement):

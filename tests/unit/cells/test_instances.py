@@ -20,8 +20,8 @@ from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+from tests.lab.counting_placement import CountingPlacement
 from tests.lab.nova_databases import hosts_of
-from tests.lab.ports import CountingPlacement
 
 HOSTS = {'h1': 'cell1', 'h2': 'cell1', 'h3': 'cell2'}
 MANY = 50  # instances on each host

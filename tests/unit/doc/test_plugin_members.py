@@ -11,7 +11,7 @@ from novasched.scheduler.filters import Filter, shared
 from novasched.scheduler.plugin import Plugin
 from novasched.scheduler.prefilters import Prefilter
 from novasched.scheduler.weighers import BatchWeigher, CandidatesWeigher, Weigher
-from tests.lab.ports import sources
+from tests.lab.prefilter_sources import sources
 
 SOURCE = Path(__file__).parents[3] / 'doc' / 'source'
 TERM = re.compile(r'``(\w+)(?:\([\w, *]*\))?``')

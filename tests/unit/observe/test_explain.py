@@ -12,7 +12,7 @@ import pytest
 from novasched.cmd import novaschedctl
 from novasched.conf.settings import Settings
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import Decided, keep
+from tests.lab.decision_records import RecordedScheduler, write_records
 
 HOSTS = [
     *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
@@ -37,7 +37,9 @@ def path(tmp_path):
         requests.append(
             a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
         )
-    return keep(tmp_path / 'decisions', Decided(HOSTS, settings=SETTINGS), requests)
+    return write_records(
+        tmp_path / 'decisions', RecordedScheduler(HOSTS, settings=SETTINGS), requests
+    )
 
 
 def explain(capsys, path, *arguments):

@@ -25,7 +25,8 @@ from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.request import Origin
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler
 
 URL = 'http://collector/v1/traces'
 SETTINGS = Settings(
@@ -43,7 +44,7 @@ class Traced:
             URL, 'control-1', '1.2', lambda _: SimpleSpanProcessor(self.memory)
         )
         self.recorder = DecisionRecorder(settings, observers=(exporting,))
-        self.decided = Decided(
+        self.decided = RecordedScheduler(
             HOSTS, placement, prefilters=prefilters, settings=settings
         )
         self.decided.driver.deps = replace(

@@ -23,7 +23,7 @@ from novasched.placement.cleanup import (
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.ports import InstanceState
 from tests.lab.builders import a_candidate, a_uuid
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 
 AWAY = 'away'
 DOUBT = Doubt('it is on the host one')
@@ -53,7 +53,7 @@ class Script:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock()
 
 
 class Cleanup(AllocationCleanup):

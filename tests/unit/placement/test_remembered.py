@@ -11,7 +11,7 @@ from novasched.placement.api import OutcomeUnknown
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.lab.builders import a_flavor, a_request
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 
 TRAITS = {'a': ['HW_CPU_X86_AVX'], 'b': ['HW_CPU_X86_AVX', 'CUSTOM_GOLD'], 'c': []}
 LEFT = {'a': (16, 4096), 'b': (8, 2048), 'c': (4, 8192)}
@@ -52,7 +52,7 @@ class Site:
 
     def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
         self.text = text or answer()
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.asked = []
         self.taken = {}
         self.meanwhile = lambda: None

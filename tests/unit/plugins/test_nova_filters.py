@@ -13,9 +13,10 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import HostSnapshot, Instance
-from tests.lab import ports
+from tests.lab import memory_schedulers
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver
 
 STYLE = 'tests.unit.plugins.nova_style'
 EAST = a_host('east', metadata={'rack': 'r1'}, num_instances=1)
@@ -65,7 +66,7 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
 def ask(driver, **fields):
     """The hosts of each instance: the chosen host and the alternates."""
     driver.deps.placement.allocations.clear()
-    return ports.ask(driver, return_alternates=True, **fields)
+    return memory_schedulers.ask(driver, return_alternates=True, **fields)
 
 
 def left(driver, **fields):

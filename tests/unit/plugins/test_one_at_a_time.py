@@ -15,7 +15,7 @@ from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.weighers import Weigher
 from tests.lab.builders import a_host
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 from tests.unit.plugins.test_nova_weighers import pipeline, rank
 
 BARRIER = threading.Barrier(1)
@@ -103,7 +103,7 @@ def test_built_in_plugins_are_not_guarded():
 def test_a_plugin_that_hangs():
     """While a call exceeds the timeout, requests that need the plugin are refused with
     its name. After the call, the next request is served."""
-    clock = Clock()
+    clock = ManualClock()
     guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     with guard:
         clock.now += 6.0
@@ -121,7 +121,7 @@ def test_a_plugin_that_hangs():
 def test_a_queue_of_quick_calls():
     """Requests that wait for several quick calls in turn are served, even if the calls
     together exceed the timeout."""
-    clock = Clock()
+    clock = ManualClock()
     guard = loading.OneAtATime('RackFilter', timeout=5.0, clock=clock)
     served = []
     waiting = threading.Semaphore(0)

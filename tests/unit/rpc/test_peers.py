@@ -47,7 +47,7 @@ from tests.lab.builders import (
     a_uuid,
 )
 from tests.lab.logs import logged
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 from tests.lab.topologies import a_cell, a_guest, a_pinned, a_shared
 
 CELLS = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2)))
@@ -62,7 +62,7 @@ class Scheduler:
     """A scheduler process. A test names the receivers of announcements."""
 
     def __init__(self, name, clock=None, **settings):
-        self.clock = clock or Clock()
+        self.clock = clock or ManualClock()
         ledger = SharedLedger(60.0, self.clock)
         self.peers = PeerSchedulers(ledger, name, patience=30.0)
         self.claims = PendingClaims(Settings(**settings), ledger, self.peers)
@@ -278,7 +278,7 @@ def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
 def test_claims_of_who_is_silent_stay_until_they_end():
     """A silent scheduler does not count as a peer. The claims of the silent scheduler
     still count, until the timeout."""
-    clock = Clock()
+    clock = ManualClock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
     introduce(one, two)
@@ -335,7 +335,7 @@ def test_later_releases_may_say_more(pair):
 
 def test_a_claim_is_told_as_old_as_it_is():
     """A claim ends at the same moment for a peer that hears of the claim late."""
-    clock = Clock()
+    clock = ManualClock()
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     claim = claims.add(HOST, a_request(), None, {})
     row = row_of(claim, False, clock.now + 50.0)
@@ -369,7 +369,7 @@ def test_who_hears_nothing_is_alone(pair):
 def test_a_claim_is_claimed_at_one_moment():
     """A repeated announcement does not change the moment of a claim: answers of
     Placement since then include the claim."""
-    clock = Clock()
+    clock = ManualClock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
     for _ in range(2):
@@ -550,7 +550,7 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
 def test_unclaimed_of_who_is_silent(is_silent):
     """Unclaimed claims of a dead process do not count any longer. Claimed claims still
     count, and a short silence changes nothing."""
-    clock = Clock()
+    clock = ManualClock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
     with two.peers.receiving():
@@ -571,7 +571,7 @@ def test_unclaimed_of_who_is_silent(is_silent):
 
 def test_unclaimed_of_who_died_while_nothing_was_heard():
     """After a reconnect, peers get time to be heard again."""
-    clock = Clock()
+    clock = ManualClock()
     one = Scheduler('one')
     two = Scheduler('two', clock)
     with two.peers.receiving():

@@ -13,7 +13,7 @@ from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_full_candidate, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import a_driver, ask
+from tests.lab.memory_schedulers import a_driver, ask
 
 A = a_host('a', ram=4096)
 B = a_host('b', ram=3072)

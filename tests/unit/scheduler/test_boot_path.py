@@ -22,7 +22,8 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.ports import Placement
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import CountingPlacement, sources
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.prefilter_sources import sources
 from tests.lab.stub_adapter import StubAdapter, a_response, an_answer
 
 ROOT = f'{Path(novasched.__file__).parent}/'

@@ -16,7 +16,8 @@ from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import RecordingNotifier, a_driver, ask
 
 POLICIES = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
@@ -177,13 +178,13 @@ def test_the_same_seed_gives_the_same_answer():
 def test_who_listens_is_told(slots, count, told):
     """Of the start once Placement has offered something, of the end when every instance
     has its host; by then it is about the last one."""
-    audience = Audience()
-    driver = cloud(A, B, slots=slots, notifier=audience)
+    notifier = RecordingNotifier()
+    driver = cloud(A, B, slots=slots, notifier=notifier)
     with suppress(NoValidHost):
         driver.select_destinations(
             replace(a_request(count=count), instance_uuid=MEMBERS[0])
         )
-    assert audience.heard == [
+    assert notifier.sent == [
         (phase, MEMBERS[number], hosts) for phase, number, hosts in told
     ]
 

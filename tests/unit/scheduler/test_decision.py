@@ -25,7 +25,8 @@ from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.model.host import Host
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import CountingPlacement, Decided
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler
 
 A = a_host('a', ram=8192)
 B = a_host('b', ram=4096)
@@ -53,10 +54,10 @@ def test_failures(error, result, refusal, failure):
         raise error
 
     settings = Settings(placement_patience=0)
-    decided = Decided([A], prefilters=[failing], settings=settings)
+    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
     with suppress(type(error)):
         decided.driver.select_destinations(a_request())
-    (decision,) = decided.notebook.decisions
+    (decision,) = decided.log.decisions
     assert (decision.result, decision.refusal, decision.failure) == (
         result,
         refusal,
@@ -77,7 +78,7 @@ def test_an_error_that_two_requests_share():
         raise error
 
     settings = Settings(placement_patience=0)
-    decided = Decided([A], prefilters=[failing], settings=settings)
+    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
 
     def ask(name):
         with pytest.raises(PlacementUnavailable):
@@ -85,7 +86,7 @@ def test_an_error_that_two_requests_share():
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, ('one', 'other')))
-    decisions = decided.notebook.decisions
+    decisions = decided.log.decisions
     assert {each.request.request_id for each in decisions} == {'one', 'other'}
     assert [len(each.steps) for each in decisions] == [1, 1]
 
@@ -93,7 +94,7 @@ def test_an_error_that_two_requests_share():
 def test_what_was_done():
     """Each filter has its hosts, its reasons and its time, each weigher and step its
     time."""
-    decided = Decided([A, B, OFF])
+    decided = RecordedScheduler([A, B, OFF])
     decision = decided.driver.decide(a_request(), 1)
     assert (decision.result, decision.hosts) == (PLACED, ('a',))
     assert [*decision.seconds] == [*STEPS]
@@ -112,7 +113,9 @@ def test_what_was_done():
 def test_claims_that_are_refused():
     """Each claim is in the decision, also those of a request that is refused."""
     slots = {A.uuid: 0, B.uuid: 0}
-    decided = Decided([A, B], CountingPlacement(slots, stale=frozenset(slots)))
+    decided = RecordedScheduler(
+        [A, B], CountingPlacement(slots, stale=frozenset(slots))
+    )
     decision = decided.ask(a_request())
     assert decision.result == REFUSED
     assert decision.attempts[0].refused == (A.key, B.key)
@@ -126,8 +129,9 @@ def test_nothing_is_left_of_a_decision():
     """It goes with the hosts that it knows when nobody wants it any more, not with the
     next garbage, be it of a refusal or not."""
     for hosts in ([A], [OFF]):
-        decided = Decided(
-            hosts, filters=[ComputeFilter(Decided(hosts).driver.deps.settings)]
+        decided = RecordedScheduler(
+            hosts,
+            filters=[ComputeFilter(RecordedScheduler(hosts).driver.deps.settings)],
         )
         decided.driver.deps = replace(decided.driver.deps, recorder=None)
         gc.collect()
@@ -168,7 +172,7 @@ def test_hosts_of_a_large_multi_create(claims):
     hosts that fit it."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
-    decided = Decided([*hosts, OFF], placement if claims else None)
+    decided = RecordedScheduler([*hosts, OFF], placement if claims else None)
     number = 20
     unclaimed = {} if claims else {'instance_uuids': None}
     decision = decided.ask(a_request(count=number, **unclaimed))
@@ -184,7 +188,7 @@ def test_memory_while_instances_are_placed():
     """Each further instance of a multi-create takes less than a reference to each host
     while the request is decided."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
-    decided = Decided(hosts)
+    decided = RecordedScheduler(hosts)
     decided.driver.deps = replace(decided.driver.deps, recorder=None)
 
     def peak(number):

@@ -14,7 +14,7 @@ from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Clock, a_driver
+from tests.lab.memory_schedulers import ManualClock, a_driver
 from tests.lab.processes import wait_until
 
 AT_ONCE = 64
@@ -48,7 +48,7 @@ def test_first_come_first_served():
 
 def test_a_queue_is_no_hang():
     """Nobody is overtaken while each decision is quick, however long the queue is."""
-    clock = Clock()
+    clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
 
     def decide():
@@ -68,7 +68,7 @@ def test_a_queue_is_no_hang():
 def test_a_decision_that_hangs_is_overtaken():
     """The request that waits next decides after the timeout, and the others behind it:
     when the decision that was overtaken ends, it takes no turn away."""
-    clock = Clock()
+    clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
     second_may_end = threading.Event()
     served = []
@@ -98,7 +98,7 @@ class StoppedLock(DecisionLock):
     one."""
 
     def __init__(self, stopped):
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.stopped = stopped
         super().__init__(timeout=0.05, clock=self.clock)
 

@@ -11,7 +11,7 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
-from tests.lab.ports import Clock
+from tests.lab.memory_schedulers import ManualClock
 
 A = a_host('a', ram=4096, num_instances=2)
 B = a_host('b', ram=4096)
@@ -20,7 +20,7 @@ SMALL = Flavor(memory_mb=1024, vcpus=1)
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock()
 
 
 @pytest.fixture

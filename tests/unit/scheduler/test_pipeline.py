@@ -15,7 +15,8 @@ from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
-from tests.lab.ports import CountingPlacement, a_driver, ask
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver, ask
 
 
 class BigEnough(Filter):

@@ -16,7 +16,10 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import Calling, CountingPlacement, Notebook, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import DecisionList
+from tests.lab.memory_schedulers import a_driver
+from tests.lab.prefilter_sources import FunctionPrefilter
 
 A, B, C = (
     a_host(name, ram=1024 * ram, vcpus=4)
@@ -77,7 +80,7 @@ def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **cha
     for name, value in changes.items():
         setattr(hosts, name, value)
     driver = a_driver(hosts, *filters, placement=placement, weighers=[RAMWeigher])
-    notebook = Notebook()
+    notebook = DecisionList()
     driver.deps = replace(driver.deps, recorder=notebook)
     if not alone:
         driver._deciding.add(0)
@@ -163,7 +166,7 @@ def test_no_host_at_all():
     """The refusal is the refusal of the real query."""
     placement = Forgetful({}, [A, B])
     driver = a_driver(Hosts([A, B]), placement=placement)
-    notebook = Notebook()
+    notebook = DecisionList()
     driver.deps = replace(driver.deps, recorder=notebook)
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request())
@@ -230,7 +233,7 @@ def test_a_refusal_before_any_host_is_ranked(slots):
     driver._total_hosts = 1000
     if slots:
         driver.deps = replace(
-            driver.deps, prefilters=[Calling(no_candidates_for_old_reads)]
+            driver.deps, prefilters=[FunctionPrefilter(no_candidates_for_old_reads)]
         )
         driver.select_destinations(a_request())
         assert offered == [0]

@@ -13,6 +13,7 @@ from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
 from tests.lab.builders import a_flavor, a_host, a_request
+from tests.lab.decision_records import RecordedScheduler, record_of
 from tests.lab.page_sample import (
     Cells,
     a_page,
@@ -23,7 +24,6 @@ from tests.lab.page_sample import (
     decided,
     seen,
 )
-from tests.lab.ports import Decided, record_of
 
 EVIL = "\"><evil a='b'>&amp;{{ 7777*7777 }}"
 
@@ -260,7 +260,9 @@ SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter', 'DiskFilter')
 @pytest.fixture
 def text_of(tmp_path):
     def words(diagnosis=None, **request):
-        record = record_of(Decided(FEW, settings=SETTINGS).ask(a_request(**request)))
+        record = record_of(
+            RecordedScheduler(FEW, settings=SETTINGS).ask(a_request(**request))
+        )
         record = replace(record, diagnosis=diagnosis)
         writer = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
         writer.write(record)

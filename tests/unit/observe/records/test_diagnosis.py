@@ -15,19 +15,16 @@ from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from novasched.tools import explain
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import (
-    Clock,
-    CountingPlacement,
-    Decided,
-    StillAggregates,
-    record_of,
-)
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, record_of
+from tests.lab.memory_schedulers import ManualClock
+from tests.lab.prefilter_sources import StaticAggregates
 from tests.lab.providers import Provider, ProvidersInMemory
 
 WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
 SSD = Aggregate(2, a_uuid('ssd'), 'ssd', {})
 OURS = Aggregate(3, a_uuid('ours'), 'ours', {'filter_tenant_id': 'project'})
-KNOWN = StillAggregates([WEST, SSD, OURS])
+KNOWN = StaticAggregates([WEST, SSD, OURS])
 HOSTS = [a_host(name, ram=2048) for name in ('a', 'b', 'c')]
 DISABLED = 'COMPUTE_STATUS_DISABLED'
 MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}
@@ -55,7 +52,7 @@ class Nobody(Filter):
 def refused(request, offered=(), hosts=HOSTS, settings=None):
     """The refusal of a request for which Placement offered these hosts."""
     slots = {each.uuid: 9 for each in hosts if each.host in offered}
-    decided = Decided(
+    decided = RecordedScheduler(
         hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings
     )
     return decided.ask(request)
@@ -476,7 +473,7 @@ def test_the_share_of_the_time_of_placement(processes, status):
     """The pause after a diagnosis limits all processes together to a quarter of the
     time of a worker of Placement, whether Placement answers or not. A diagnosis without
     queries needs no pause."""
-    clock = Clock()
+    clock = ManualClock()
     placement = SlowProviders(
         clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS]
     )

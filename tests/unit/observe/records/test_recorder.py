@@ -38,7 +38,8 @@ from novasched.scheduler.decision import Decision
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import CountingPlacement, Decided, keep
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.decision_records import RecordedScheduler, write_records
 
 A = a_host('a')
 EMPTY = CountingPlacement({})
@@ -49,7 +50,7 @@ REFUSING = (
 
 
 def decide(recorder, *requests, placement=None):
-    decided = Decided([A], placement, clock=time.perf_counter)
+    decided = RecordedScheduler([A], placement, clock=time.perf_counter)
     decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
     for request in requests:
         with suppress(NoValidHost):
@@ -60,7 +61,9 @@ def decide(recorder, *requests, placement=None):
 
 def written(path, *requests):
     """A file with the records of decisions on these requests."""
-    return keep(path, Decided([A], clock=time.perf_counter), requests)
+    return write_records(
+        path, RecordedScheduler([A], clock=time.perf_counter), requests
+    )
 
 
 def named(*names):
@@ -505,9 +508,9 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     recorder = DecisionRecorder(
         Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask
     )
-    decided = Decided([A], EMPTY)
+    decided = RecordedScheduler([A], EMPTY)
     decided.ask(a_request())
-    (decision,) = decided.notebook.decisions
+    (decision,) = decided.log.decisions
     recorder(decision)
     assert busy.wait(30)
     for _ in range(4):
@@ -583,7 +586,7 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
 
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
     recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
-    decided = Decided([A], EMPTY)
+    decided = RecordedScheduler([A], EMPTY)
     decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
     for name in 'abc':
         with suppress(NoValidHost):

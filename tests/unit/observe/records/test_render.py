@@ -28,13 +28,8 @@ from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import (
-    CountingPlacement,
-    Decided,
-    Notebook,
-    TraitsPlacement,
-    record_of,
-)
+from tests.lab.counting_placement import CountingPlacement, TraitsPlacement
+from tests.lab.decision_records import DecisionList, RecordedScheduler, record_of
 
 A = a_host('a', ram=8192)
 B = a_host('b', ram=4096)
@@ -301,7 +296,7 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
         host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'}
     )
     placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
-    decision = Decided([only, A, B], placement, settings=settings).ask(
+    decision = RecordedScheduler([only, A, B], placement, settings=settings).ask(
         a_request(ignore_hosts=('a',), **asked)
     )
     record = record_of(decision)
@@ -449,7 +444,9 @@ def test_a_weigher_that_prefers(
         hosts.append(replace(a_host(host_name, **own_fields), instances=instances))
     traits = {a_uuid('better'): better.get('traits', ())}
     placement = TraitsPlacement({host.uuid: 9 for host in hosts}, traits)
-    decision = Decided(hosts, placement, settings=settings).ask(a_request(**asked))
+    decision = RecordedScheduler(hosts, placement, settings=settings).ask(
+        a_request(**asked)
+    )
     record = record_of(decision)
     assert record.result.hosts == ('better',)
     lines = explain(decision).splitlines()
@@ -512,7 +509,7 @@ NARROWED = [
 def test_a_request_that_narrows(asked, chosen, line, why):
     """Hosts that the request rules out count apart from the hosts that filters
     reject."""
-    decision = Decided([A, B]).ask(a_request(**asked))
+    decision = RecordedScheduler([A, B]).ask(a_request(**asked))
     assert render.headline(record_of(decision)) == f'{chosen}: 1 of 2 hosts fit, {line}'
     assert rejections_of(decision).against('a') == [why]
 
@@ -523,7 +520,7 @@ def test_claims_that_are_refused(explain):
     off = a_host('off', disabled=True)
     slots = {host.uuid: 0 for host in (A, B, off)}
     placement = CountingPlacement(slots, stale=frozenset(slots))
-    decision = Decided([A, B, off], placement).ask(a_request())
+    decision = RecordedScheduler([A, B, off], placement).ask(a_request())
     assert record_of(decision).attempts[0].refused == ('a', 'b')
     first, *others = explain(decision).splitlines()
     assert first == '0 of 3 hosts: 2 claimed by others, 1 disabled'
@@ -533,13 +530,15 @@ def test_claims_that_are_refused(explain):
     one_left = CountingPlacement(
         {A.uuid: 1, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid))
     )
-    first, *_ = explain(Decided([A, B], one_left).ask(a_request(count=2))).splitlines()
+    first, *_ = explain(
+        RecordedScheduler([A, B], one_left).ask(a_request(count=2))
+    ).splitlines()
     assert first == '0 of 2 hosts for server 2 of 2: 2 claimed by others'
 
 
 def test_what_is_in_flight_is_told():
     """For the second request a host has less by the claim of the first request."""
-    decided = Decided([A, B])
+    decided = RecordedScheduler([A, B])
     first = record_of(decided.ask(a_request(instance_uuids=('one',))))
     second = record_of(decided.ask(a_request(instance_uuids=('two',))))
     assert [each.attempts[0].pending for each in (first, second)] == [0, 1]
@@ -567,10 +566,10 @@ def test_what_cannot_be_decided(explain, error, line, refusal):
         raise error
 
     settings = Settings(placement_patience=0, database_patience=0)
-    decided = Decided([A], prefilters=[failing], settings=settings)
+    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
     with suppress(type(error)):
         decided.ask(a_request())
-    (decision,) = decided.notebook.decisions
+    (decision,) = decided.log.decisions
     assert explain(decision).splitlines()[0] == line
     assert record_of(decision).result.refusal == refusal
 
@@ -579,7 +578,7 @@ def test_hosts_drawn_by_chance():
     """Without filters the record has the hosts that are down or disabled, and no
     weights."""
     hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
-    notebook = Notebook()
+    notebook = DecisionList()
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
     parts = SchedulerDeps(
         Settings(), [], placement, MemoryHosts(hosts), recorder=notebook
@@ -615,5 +614,5 @@ INQUIRIES = [
 @pytest.mark.parametrize(('inquiry', 'line'), INQUIRIES)
 def test_a_refusal_by_placement(inquiry, line):
     """The headline names the constraint that leaves no host."""
-    record = record_of(Decided([A], CountingPlacement({})).ask(a_request()))
+    record = record_of(RecordedScheduler([A], CountingPlacement({})).ask(a_request()))
     assert render.headline(replace(record, diagnosis=inquiry)) == line

@@ -22,7 +22,7 @@ from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import Decided, record_of
+from tests.lab.decision_records import RecordedScheduler, record_of
 
 TITLE = '\x1b]0;evil\x07'
 RIGHT_TO_LEFT = '\u202eevil'
@@ -55,7 +55,7 @@ def test_records(evil, tmp_path, capsys):
     asked = replace(
         asked, flavor=replace(asked.flavor, name=evil, extra_specs={evil: evil})
     )
-    decision = Decided([a_host('h1')]).ask(asked)
+    decision = RecordedScheduler([a_host('h1')]).ask(asked)
     path = str(tmp_path / 'records')
     with closing(RecordWriter(path, 10, 10)) as writer:
         writer.write(record_of(decision), rejections_of(decision))

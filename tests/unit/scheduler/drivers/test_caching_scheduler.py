@@ -8,9 +8,9 @@ from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab import ports
+from tests.lab import memory_schedulers
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import a_driver
+from tests.lab.memory_schedulers import a_driver
 
 
 class Cells(MemoryHosts):
@@ -50,7 +50,10 @@ def cloud(*hosts, slots=10):
 
 def ask(driver, name='server', **fields):
     return [
-        row[0] for row in ports.ask(driver, instance_uuids=(a_uuid(name),), **fields)
+        row[0]
+        for row in memory_schedulers.ask(
+            driver, instance_uuids=(a_uuid(name),), **fields
+        )
     ]
 
 

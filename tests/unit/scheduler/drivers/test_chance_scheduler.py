@@ -9,7 +9,7 @@ from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler, Random
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_host, a_request
-from tests.lab.ports import a_driver, ask
+from tests.lab.memory_schedulers import a_driver, ask
 
 A = a_host('a')
 B = a_host('b')

@@ -21,7 +21,8 @@ from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
-from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import RecordingNotifier, a_driver, ask
 
 POOLS = (
     Pool('p', 'v', 2, tags={'rp_uuid': 'A'}),
@@ -138,13 +139,13 @@ def test_a_short_outage(error, caplog):
     """A request waits for its end, is decided anew from what there is then, and tells
     its start once. The log has one line of it."""
     host = a_host()
-    audience = Audience()
+    notifier = RecordingNotifier()
     hosts = Failing(error, error, hosts=[host])
-    driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=audience)
+    driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=notifier)
     assert ask(driver) == [[host.host]]
     assert len(hosts.began) == 4
     assert hosts.began == sorted(set(hosts.began))
-    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+    assert [phase for phase, *_ in notifier.sent] == ['start', 'end']
     assert [each.levelname for each in caplog.records if 'wait' in each.message] == [
         'WARNING'
     ]
@@ -154,15 +155,15 @@ def test_what_a_request_began_with_has_changed(caplog):
     """The request is decided anew at once, by data that is read anew, and nobody is
     told."""
     host = a_host()
-    audience = Audience()
+    notifier = RecordingNotifier()
     hosts = Failing(
         StaleData('another version'), StaleData('and another'), hosts=[host]
     )
-    driver = a_driver(hosts, notifier=audience)
+    driver = a_driver(hosts, notifier=notifier)
     assert ask(driver) == [[host.host]]
     assert len(hosts.began) == 3
     assert hosts.began == sorted(set(hosts.began))
-    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+    assert [phase for phase, *_ in notifier.sent] == ['start', 'end']
     assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
 
 

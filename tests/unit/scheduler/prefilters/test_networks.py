@@ -10,7 +10,7 @@ from novasched.scheduler.prefilters.request_filter import (
     RoutedNetworksPrefilter,
 )
 from tests.lab.builders import a_request
-from tests.lab.ports import StillNetwork, sources
+from tests.lab.prefilter_sources import StaticNetwork, sources
 
 ON = Settings(query_placement_for_routed_network_aggregates=True)
 PORTS = {
@@ -29,7 +29,7 @@ AGGREGATES = {
 
 
 def a_network(**fields):
-    return StillNetwork(PORTS, AGGREGATES, **fields)
+    return StaticNetwork(PORTS, AGGREGATES, **fields)
 
 
 def on(*networks, **fields):
@@ -77,7 +77,7 @@ def test_misconfigured_routed_networks(networks, why):
     """A network without aggregates or a port that does not exist is refused in nova's
     words."""
     ports = {**PORTS, 'lost': Port('net', subnet_id='nowhere')}
-    network = StillNetwork(ports, AGGREGATES)
+    network = StaticNetwork(ports, AGGREGATES)
     with pytest.raises(NoValidHost) as caught:
         RoutedNetworksPrefilter(ON, sources(network=network))(on(*networks))
     assert caught.value.reason == why

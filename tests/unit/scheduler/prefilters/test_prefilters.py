@@ -18,7 +18,7 @@ from novasched.scheduler.prefilters.request_filter import (
     enabled_prefilters,
 )
 from tests.lab.builders import a_request
-from tests.lab.ports import sources
+from tests.lab.prefilter_sources import sources
 
 ZONES = sources(
     Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'}),

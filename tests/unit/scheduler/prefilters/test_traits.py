@@ -16,7 +16,7 @@ from novasched.scheduler.prefilters.request_filter import (
     VirtioSoundPrefilter,
 )
 from tests.lab.builders import a_request
-from tests.lab.ports import sources
+from tests.lab.prefilter_sources import sources
 
 TPM = {'hw:tpm_version': '2.0'}
 ENCRYPTED = 'COMPUTE_EPHEMERAL_ENCRYPTION'

@@ -21,7 +21,8 @@ from novasched.tools.shadow.comparison import (
     is_same,
 )
 from tests.lab.builders import a_group, a_host, a_request
-from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.counting_placement import CountingPlacement
+from tests.lab.memory_schedulers import a_driver
 
 A = a_host('a', ram=4096)
 B = a_host('b', ram=3072)

@@ -11,7 +11,7 @@ from novasched.tools.simulate import headroom
 from novasched.tools.simulate.evacuations import Evacuee
 from novasched.tools.simulate.headroom import Headroom
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Asked, a_simulator
+from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 TOTAL = 4096
 
@@ -34,7 +34,9 @@ def evacuees_of(hosts):
 
 def a_zone_simulator(hosts):
     """A simulator whose Placement has the free memory of the hosts."""
-    return a_simulator(hosts, Asked({host.uuid: host.free_ram_mb for host in hosts}))
+    return a_simulator(
+        hosts, MemoryCandidates({host.uuid: host.free_ram_mb for host in hosts})
+    )
 
 
 @pytest.mark.parametrize(

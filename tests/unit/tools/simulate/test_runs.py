@@ -20,7 +20,7 @@ from novasched.tools.simulate.runs import (
 )
 from novasched.tools.simulate.sources import Entries
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import Asked, a_simulator
+from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 A = a_host('a', ram=2048, num_io_ops=3)
 B = a_host('b', ram=1100)
@@ -29,14 +29,14 @@ B = a_host('b', ram=1100)
 def test_until_full():
     """The emptiest host is filled first, and Placement is asked once. A limit ends a
     run without a refusal."""
-    ask = Asked({A.uuid: 2048, B.uuid: 1100})
-    filled = until_full(a_simulator([A, B], ask), a_request(), most=99)
+    placement = MemoryCandidates({A.uuid: 2048, B.uuid: 1100})
+    filled = until_full(a_simulator([A, B], placement), a_request(), most=99)
     assert filled.placed == {'a': 4, 'b': 2}
     headline = 'Placement offers no host, but would without 512 MEMORY_MB'
     assert render.headline(filled.refusal) == headline
     assert filled.refused.full == {'MEMORY_MB': 2}
-    assert len(ask.strings) == 1
-    assert 'limit' not in ask.strings[0]
+    assert len(placement.queries) == 1
+    assert 'limit' not in placement.queries[0]
     filled = until_full(a_simulator([A, B]), a_request(), most=3)
     assert (filled.fit, filled.refused, filled.refusal) == (3, None, None)
 

@@ -18,7 +18,7 @@ from novasched.scheduler.requirements import numa
 from novasched.tools.simulate import sources
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
-from tests.lab.ports import Decided, keep
+from tests.lab.decision_records import RecordedScheduler, write_records
 from tests.lab.wire import CALLS, CONTEXT, decoded
 
 SETTINGS = Settings()
@@ -38,7 +38,7 @@ def recorded(tmp_path):
 @pytest.fixture
 def decisions(tmp_path):
     """A file with decisions on servers of a flavor, with and without a group."""
-    decided = Decided(
+    decided = RecordedScheduler(
         [a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',))
     )
     flavor = a_flavor(name='m1', memory_mb=600)
@@ -47,7 +47,7 @@ def decisions(tmp_path):
         a_request(instance_uuids=('two',), flavor=flavor, group=GROUP),
         a_request(instance_uuids=('three',), flavor=flavor, group=LARGE_GROUP),
     ]
-    keep(tmp_path / 'decisions', decided, requests)
+    write_records(tmp_path / 'decisions', decided, requests)
     return tmp_path / 'decisions'
 
 

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placements in memory that give each provider a number of claims of one size."""
+
+import json
+from itertools import chain
+
+from novasched.placement.candidates import AskedCandidates
+from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.model.basis import FRESH
+
+
+class CountingPlacement(MemoryPlacement):
+    """A Placement in which every claim takes one slot of its provider.
+
+    :param slots: the number of claims that each provider accepts, by provider UUID.
+    :param stale: see :class:`novasched.scheduler.memory.MemoryPlacement`.
+    """
+
+    def __init__(self, slots, stale=()):
+        free = {provider: {'VCPU': number} for provider, number in slots.items()}
+        super().__init__(free, resources=lambda request: {'VCPU': 1}, stale=stale)
+
+    @property
+    def slots(self):
+        """The number of claims that each provider still accepts."""
+        by_provider = self.free.by_provider
+        return {provider: amounts['VCPU'] for provider, amounts in by_provider.items()}
+
+    @property
+    def hosts(self):
+        """The provider of each instance that has an allocation."""
+        return {uuid: next(iter(amounts)) for uuid, amounts in self.allocations.items()}
+
+    def claim_together(self, wanted, basis=FRESH):
+        """Claim for instances that are known by UUID and have no allocations yet."""
+        for request, _ in wanted:
+            assert request.instance_uuid
+            assert request.instance_uuid not in self.allocations
+        return super().claim_together(wanted, basis)
+
+
+class TraitsPlacement(CountingPlacement):
+    """A Placement whose answers tell the traits of providers.
+
+    :param traits: the names of traits by provider UUID.
+    """
+
+    def __init__(self, slots, traits):
+        super().__init__(slots)
+        self.traits = {
+            provider: {'traits': [*names]} for provider, names in traits.items()
+        }
+
+    def candidates(self, request, basis=FRESH):
+        """The candidates, as parsed from an answer with the summaries of providers."""
+        candidates = chain.from_iterable(super().candidates(request, basis).values())
+        answer = json.dumps({'provider_summaries': self.traits})
+        return AskedCandidates(candidates, [answer.encode()])

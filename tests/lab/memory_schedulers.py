@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers over hosts and a Placement in memory."""
+
+from dataclasses import dataclass, field
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import SchedulerDeps
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.memory import MemoryHosts
+from tests.lab.builders import a_request
+from tests.lab.counting_placement import CountingPlacement
+
+
+def a_driver(
+    hosts,
+    *filters,
+    placement=None,
+    slots=10,
+    weighers=(),
+    notifier=None,
+    kind=FilterScheduler,
+    **settings,
+):
+    """A driver over hosts.
+
+    :param filters: classes of filters, or filters.
+    :param slots: the number of claims that Placement accepts on each host.
+    :param weighers: classes of weighers, or weighers.
+    :param kind: the class of the driver.
+    """
+    values = Settings(**settings)
+    memory_hosts = hosts if isinstance(hosts, MemoryHosts) else MemoryHosts(hosts)
+    if not placement:
+        placement = CountingPlacement(dict.fromkeys(memory_hosts.hosts, slots))
+
+    return kind(
+        SchedulerDeps(
+            values,
+            [],
+            placement,
+            memory_hosts,
+            _instantiated(filters, values),
+            _instantiated(weighers, values),
+            notifier=notifier,
+        )
+    )
+
+
+def _instantiated(plugins, settings):
+    """Plugins, of which some are given as classes."""
+    instances = []
+    for plugin in plugins:
+        if isinstance(plugin, type):
+            plugin = plugin(settings)
+        instances.append(plugin)
+    return instances
+
+
+def ask(driver, **fields):
+    """The host of each instance of a request, followed by the alternates."""
+    selections = driver.select_destinations(a_request(**fields))
+    return [[selection.service_host for selection in row] for row in selections]
+
+
+class ManualClock:
+    """A clock of monotonic seconds that stands still unless a test moves it.
+
+    :ivar now: the time of the clock.
+    """
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@dataclass
+class RecordingNotifier:
+    """Keeps the notifications of a driver.
+
+    :ivar sent: phase, UUID of the current instance and names of the chosen hosts of
+        each notification.
+    """
+
+    sent: list[tuple[str, str | None, list[str]]] = field(default_factory=list)
+
+    def started(self, request):
+        self.sent.append(('start', request.instance_uuid, []))
+
+    def ended(self, request, claims):
+        hosts = [claim.host.host for claim in claims]
+        self.sent.append(('end', request.instance_uuid, hosts))
+
+    def close(self):
+        """Do nothing: no notification waits to be sent."""
