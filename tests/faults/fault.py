@@ -33,7 +33,7 @@ from tests.lab import broker
 from tests.lab.broker import TOPIC
 from tests.lab.nova_release import Config
 from tests.lab.processes import Failed, wait_until
-from tests.lab.steady import load
+from tests.lab.rpc_load import load
 from tests.lab.tables import Sheet
 
 from .site import Site
@@ -183,7 +183,9 @@ def judge(site, found, forgot, recovery):
     gone = {
         each.server
         for each in waited
-        if forgot and each.asked < forgot[1] and each.asked + each.taken > forgot[0]
+        if forgot
+        and each.asked_at < forgot[1]
+        and each.asked_at + each.seconds > forgot[0]
     }
     sent = {each.server for each in found.answers}
     held = {
@@ -204,7 +206,7 @@ def judge(site, found, forgot, recovery):
         of_gone=len([server for server, _ in over if server in gone]),
         missing=len(set(answered.items()) - held),
         recovery=recovery,
-        longest=max((each.taken for each in found.answers), default=0.0),
+        longest=max((each.seconds for each in found.answers), default=0.0),
         why=Counter(str(each.error).partition('\\n')[0][:WORDS] for each in failures),
         unknown=tuple(str(each.error) for each in failures if is_unknown(each)),
     )
@@ -214,8 +216,8 @@ def _in_a_row(found, count, since=0.0):
     """When the first of so many answers came of which none between is a refusal, among
     those that came after a moment; None if there are not so many yet."""
     row: list[float] = []
-    for each in sorted(found.answers, key=lambda x: x.asked + x.taken):
-        came = each.asked + each.taken
+    for each in sorted(found.answers, key=lambda x: x.asked_at + x.seconds):
+        came = each.asked_at + each.seconds
         if came < since:
             continue
         # Who waited in vain had its trouble earlier.

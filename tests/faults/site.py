@@ -20,7 +20,7 @@ from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import merged
 from tests.lab.placement_api import TOKEN
 from tests.lab.proxy import JSON, HttpStub, Proxy
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 
 USER = 'novasched'
 PASSWORD = 'a-word-that-nobody-may-read'

@@ -15,7 +15,7 @@ from tests.faults.server_faults import following
 from tests.lab import proxy
 from tests.lab.daemon import new_uuids
 from tests.lab.processes import Failed, wait_until
-from tests.lab.steady import Answer, Load, arguments_for, crowd, load
+from tests.lab.rpc_load import Answer, Load, arguments_for, concurrent_callers, load
 from tests.lab.tables import Sheet, show
 from tests.lab.wire import primitive
 
@@ -51,7 +51,7 @@ def counted(site, callers, seconds):
 def test_all_at_once(site, results, pytestconfig):
     """Each request of a great many is answered once, before its caller gives up."""
     count = pytestconfig.getoption('--at-once')
-    with site.running(), crowd(site.rabbitmq.url) as callers:
+    with site.running(), concurrent_callers(site.rabbitmq.url) as callers:
         begun = time.monotonic()
         servers = callers.ask(count)
         with suppress(Failed):  # the outcome says how many are lost
@@ -71,7 +71,7 @@ def test_given_up(site, results):
     who call now are answered, and for those who have given up nothing is claimed."""
     expired: list[str] = []
 
-    with site.running(), crowd(site.rabbitmq.url) as callers:
+    with site.running(), concurrent_callers(site.rabbitmq.url) as callers:
 
         @contextmanager
         def held_up(_site):
@@ -134,7 +134,10 @@ def test_placement_away_for_long(name, site, results):
     taken from the broker. Each caller is told in time, none gives up before, and once
     Placement is back nothing is claimed for callers that have given up."""
     outage = OUTAGES[name]
-    with site.running(1, outage.config()), crowd(site.rabbitmq.url) as callers:
+    with (
+        site.running(1, outage.config()),
+        concurrent_callers(site.rabbitmq.url) as callers,
+    ):
 
         def ask(until, what):
             """Send a steady stream of requests until something holds."""
@@ -242,7 +245,7 @@ def test_one_slow_query(site):
         site.proxy.faults = None
     rows = []
     for name, load_of in (('before the slow query', alone), ('beside it', found)):
-        taken = [each.taken for each in load_of.answers]
+        taken = [each.seconds for each in load_of.answers]
         middle = statistics.median(taken)
         longest = max(taken)
         numbers = (middle, longest, longest / middle)

@@ -10,7 +10,7 @@ import pytest
 from novasched.cmd import novaschedctl
 from tests.lab import fixtures
 from tests.lab.daemon import Daemon, is_reference
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 
 directory = fixtures.directory
 nova = fixtures.nova

@@ -14,7 +14,7 @@ from tests.lab import broker
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy, Tunnel
-from tests.lab.steady import HUGE, crowd
+from tests.lab.rpc_load import HUGE, concurrent_callers
 
 FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
 PER_MESSAGE = 60_000
@@ -39,7 +39,7 @@ def hosts(cloud):
 
 @pytest.fixture
 def callers(hosts):
-    with crowd(hosts.amqp_url) as made:
+    with concurrent_callers(hosts.amqp_url) as made:
         yield made
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import novasched.cells
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, checked, new_uuids
-from tests.lab.hidden import a_secret
+from tests.lab.known_secrets import a_secret
 from tests.lab.processes import wait_until
 from tests.lab.servers import as_user
 

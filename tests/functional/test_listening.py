@@ -21,7 +21,7 @@ from novasched.rpc.notifications.sender import (
     make_transport,
     register,
 )
-from tests.lab import broker, told
+from tests.lab import broker, conductor_requests
 from tests.lab.broker import listening
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
@@ -38,19 +38,23 @@ def config(form):
     return {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
         'notifications': {'notification_format': form},
-        'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
+        'filter_scheduler': {'enabled_filters': ','.join(conductor_requests.FILTERS)},
     }
 
 
 def asked():
     """Requests for new servers by what they are about."""
-    impossible = told.a_flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
-    volume = told.cases('', '')['volume']['spec_obj'][told.DATA]
+    impossible = conductor_requests.a_flavor(
+        extra_specs={'capabilities:hypervisor_type': 'none'}
+    )
+    volume = conductor_requests.cases('', '')['volume']['spec_obj'][
+        conductor_requests.DATA
+    ]
     cases = {
         'plain': ({}, 1),
         'zone': ({'availability_zone': 'e2e-az'}, 1),
         'two': ({}, 2),
-        'pinned': (told.pinned(None), 1),
+        'pinned': (conductor_requests.pinned(None), 1),
         'refused': ({'flavor': impossible}, 1),
         'volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
         'saved volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
@@ -64,13 +68,13 @@ def asked():
 def _of(fields, count):
     uuids = [str(uuid.uuid4()) for _ in range(count)]
     named = {**fields, 'instance_uuid': uuids[0], 'num_instances': count}
-    return told.changed('boot', named, instance_uuids=uuids)
+    return conductor_requests.changed('boot', named, instance_uuids=uuids)
 
 
 @pytest.fixture(scope='module')
 def scheduler(cloud):
     """nova's own, which notifies in both formats."""
-    told.furnish(cloud)
+    conductor_requests.furnish(cloud)
     with Daemon(cloud, config('both'), [cloud.nova.script('nova-scheduler')]) as daemon:
         yield daemon
 
@@ -111,7 +115,10 @@ def test_the_same(scheduler, cloud, caller, form):
     end, and the queue of others has all."""
     cases = asked()
     spec = cases['saved volume']['spec_obj']
-    row = {'server': spec[told.DATA]['instance_uuid'], 'spec': json.dumps(spec)}
+    row = {
+        'server': spec[conductor_requests.DATA]['instance_uuid'],
+        'spec': json.dumps(spec),
+    }
     insert = 'insert into request_specs (instance_uuid, spec) values (:server, :spec)'
     with (
         cloud.api.engine.begin() as connection

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.lab import told
+from tests.lab import conductor_requests
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.proxy import Proxy
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 from tests.lab.wire import CALLS, context_of
 
 LINE = re.compile(
@@ -67,7 +67,7 @@ CELL = re.compile(r'^(Failed to get computes for cell \S+):.*')
 TOGETHER = ('Selected host', 'Cleaning up', 'Deleted allocations')
 """We claim for all servers of a request together, once each has its host. So hosts are
 told last, and where one server finds none there is nothing to tell, nor to clean up."""
-BEST = told.HOSTS[-1]
+BEST = conductor_requests.HOSTS[-1]
 BIG = 262000  # MiB, of the 262144 that the best host has
 
 
@@ -123,7 +123,7 @@ def _line(text):
 @pytest.fixture(scope='module')
 def pair(cloud):
     """Both on one furnished cloud, with debugging on."""
-    told.furnish(cloud)
+    conductor_requests.furnish(cloud)
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
         found = []
@@ -131,7 +131,9 @@ def pair(cloud):
             between = stack.enter_context(Proxy(cloud.placement_url))
             config = {
                 'DEFAULT': {'debug': True, 'logging_debug_format_suffix': ''},
-                'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
+                'filter_scheduler': {
+                    'enabled_filters': ','.join(conductor_requests.FILTERS)
+                },
                 'placement': {'endpoint': between.url},
                 'novasched': {'in_flight_timeout': 0},
             }
@@ -141,39 +143,59 @@ def pair(cloud):
 
 
 def _flavor(**fields):
-    return {'flavor': told.a_flavor(**fields)}
+    return {'flavor': conductor_requests.a_flavor(**fields)}
 
 
 CASES = {
-    'placed': told.changed('boot', {}),
-    'no candidates': told.changed('boot', _flavor(memory_mb=2**30)),
-    'all are filtered': told.changed(
+    'placed': conductor_requests.changed('boot', {}),
+    'no candidates': conductor_requests.changed('boot', _flavor(memory_mb=2**30)),
+    'all are filtered': conductor_requests.changed(
         'boot', _flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
     ),
-    'forced': told.changed('boot', {'force_hosts': [told.HOSTS[1]]}),
-    'forced to what is no candidate': told.changed(
+    'forced': conductor_requests.changed(
+        'boot', {'force_hosts': [conductor_requests.HOSTS[1]]}
+    ),
+    'forced to what is no candidate': conductor_requests.changed(
         'boot',
-        {'force_hosts': [told.HOSTS[0], told.HOSTS[1]], **_flavor(memory_mb=200000)},
+        {
+            'force_hosts': [conductor_requests.HOSTS[0], conductor_requests.HOSTS[1]],
+            **_flavor(memory_mb=200000),
+        },
     ),
-    'forced node': told.changed('boot', {'force_nodes': [told.HOSTS[1]]}),
-    'ignored': told.changed(
-        'boot', {'ignore_hosts': ['unknown', told.HOSTS[2].upper(), told.HOSTS[0]]}
+    'forced node': conductor_requests.changed(
+        'boot', {'force_nodes': [conductor_requests.HOSTS[1]]}
     ),
-    'ignored but not there': told.changed('boot', {'ignore_hosts': ['unknown']}),
-    'all are ignored': told.changed('boot', {'ignore_hosts': list(told.HOSTS)}),
-    'pinned': told.changed('boot', told.pinned(None)),
-    'groups without a policy': told.changed(
+    'ignored': conductor_requests.changed(
+        'boot',
+        {
+            'ignore_hosts': [
+                'unknown',
+                conductor_requests.HOSTS[2].upper(),
+                conductor_requests.HOSTS[0],
+            ]
+        },
+    ),
+    'ignored but not there': conductor_requests.changed(
+        'boot', {'ignore_hosts': ['unknown']}
+    ),
+    'all are ignored': conductor_requests.changed(
+        'boot', {'ignore_hosts': list(conductor_requests.HOSTS)}
+    ),
+    'pinned': conductor_requests.changed('boot', conductor_requests.pinned(None)),
+    'groups without a policy': conductor_requests.changed(
         'boot',
         _flavor(extra_specs={'resources1:VCPU': '1', 'resources2:MEMORY_MB': '64'}),
     ),
-    'a policy that is none': told.changed(
+    'a policy that is none': conductor_requests.changed(
         'boot',
         _flavor(extra_specs={'resources1:VCPU': '1', 'group_policy': 'nonsense'}),
     ),
-    'claim refused': told.changed('boot', _flavor(memory_mb=150000)),
-    'every claim refused': told.changed('boot', _flavor(memory_mb=200000)),
-    'three at once': told.changed('boot of three', {}),
-    'some are filtered': told.anti_affine(5),
+    'claim refused': conductor_requests.changed('boot', _flavor(memory_mb=150000)),
+    'every claim refused': conductor_requests.changed(
+        'boot', _flavor(memory_mb=200000)
+    ),
+    'three at once': conductor_requests.changed('boot of three', {}),
+    'some are filtered': conductor_requests.anti_affine(5),
 }
 
 
@@ -181,7 +203,7 @@ CASES = {
 def _without_service(cloud):
     """A host whose nova-compute has no record."""
     database = cloud.cells['cell1']
-    name = told.HOSTS[0]
+    name = conductor_requests.HOSTS[0]
     database.update('services', {'host': 'elsewhere'}, host=name)
     yield
     database.update('services', {'host': name}, host='elsewhere')

@@ -28,7 +28,7 @@ from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.http_flood import flood
 from tests.lab.processes import START, Process, Service, free_port, program, wait_until
 from tests.lab.proxy import Proxy
-from tests.lab.steady import crowd
+from tests.lab.rpc_load import concurrent_callers
 
 PACKAGE = 'prometheus'
 ETC = Path(__file__).parents[2] / 'etc'
@@ -362,7 +362,7 @@ def test_a_flood(cloud):
     cloud.add_host('host-1', vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
     bind = f'127.0.0.1:{free_port()}'
     config = {'novasched': {'metrics_bind': bind}, 'DEFAULT': {'debug': False}}
-    with Daemon(cloud, config) as daemon, crowd(cloud.amqp_url) as callers:
+    with Daemon(cloud, config) as daemon, concurrent_callers(cloud.amqp_url) as callers:
         before = psutil.Process(daemon.pid).children()
         with flood(bind) as flooding:
             servers = [*callers.ask(30)]

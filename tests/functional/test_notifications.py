@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.lab import told
+from tests.lab import conductor_requests
 from tests.lab.broker import Bus, listening
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 from tests.lab.wire import CALLS, context_of
 
 QUEUES = {
@@ -49,7 +49,7 @@ class Scheduler:
 
     def ask(self, arguments):
         """Its answer, or its refusal; and the notifications of it."""
-        context = context_of(CALLS['boot']) | {'auth_token': told.TOKEN}
+        context = context_of(CALLS['boot']) | {'auth_token': conductor_requests.TOKEN}
         answer = self.caller.select(self.daemon.host, arguments, context)
         found = self.bus.drain() + self._last(context)
         for server in self.cloud.all_allocations():
@@ -60,7 +60,9 @@ class Scheduler:
         """Later notifications, up to those of one more request."""
         marked = {**context, 'request_id': 'req-mark'}
         uuid = '00000000-0000-4000-8000-00000000ffff'
-        arguments = told.changed('boot', {'instance_uuid': uuid}, instance_uuids=[uuid])
+        arguments = conductor_requests.changed(
+            'boot', {'instance_uuid': uuid}, instance_uuids=[uuid]
+        )
         self.caller.select(self.daemon.host, arguments, marked)
         heard = []
 
@@ -84,11 +86,11 @@ def _is_mark(message):
 @contextmanager
 def schedulers(cloud, form, *commands):
     """One for each command, on one furnished cloud and with the same configuration."""
-    told.furnish(cloud)
+    conductor_requests.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
         'notifications': {'notification_format': form},
-        'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
+        'filter_scheduler': {'enabled_filters': ','.join(conductor_requests.FILTERS)},
         'novasched': {'in_flight_timeout': 0},
     }
     with ExitStack() as stack:
@@ -107,18 +109,20 @@ def pair(cloud):
         yield both
 
 
-@pytest.mark.parametrize('case', told.cases('', ''))
+@pytest.mark.parametrize('case', conductor_requests.cases('', ''))
 def test_both_say_the_same(pair, cloud, case):
     """Field by field, in each format, of requests that are answered and of those that
     are refused: with nothing to say where Placement has no candidates, and no end where
     no host is found. The user's token is in nothing that we say."""
     nova, ours = pair
     cloud.refresh_services()
-    arguments = told.cases(cloud.cell_uuids['cell1'], cloud.cells['cell1'].url)[case]
+    arguments = conductor_requests.cases(
+        cloud.cell_uuids['cell1'], cloud.cells['cell1'].url
+    )[case]
     outcome, expected = nova.ask(copy.deepcopy(arguments))
     answer, found = ours.ask(arguments)
     assert answer == outcome
-    assert told.TOKEN not in json.dumps(found)
+    assert conductor_requests.TOKEN not in json.dumps(found)
     assert _comparable(found, ours) == _comparable(expected, nova)
     phases = {each['event_type'].rpartition('.')[2] for each in expected}
     if case == 'too much':
@@ -133,7 +137,7 @@ def test_both_say_the_same(pair, cloud, case):
 def test_one_format_alone(cloud, form):
     """Nothing is said in the other one."""
     with schedulers(cloud, form, []) as [ours]:
-        _, found = ours.ask(told.changed('boot', {}))
+        _, found = ours.ask(conductor_requests.changed('boot', {}))
     assert tuple(each['queue'] for each in found) == QUEUES[form] * 2
 
 
@@ -165,14 +169,14 @@ def _plain(value):
 def test_nobody_waits_for_the_bus(cloud):
     """A bus that is not there neither fails nor holds up requests, nor the end of the
     process."""
-    told.furnish(cloud)
+    conductor_requests.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {
             'driver': 'messagingv2',
             'transport_url': f'rabbit://guest:guest@127.0.0.1:{free_port()}/',
         }
     }
-    arguments = told.changed('boot', {})
+    arguments = conductor_requests.changed('boot', {})
     with Caller(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:
         for _ in range(3):
             answer = caller.select(daemon.host, arguments, context_of(CALLS['boot']))

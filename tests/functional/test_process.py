@@ -20,7 +20,7 @@ from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.nova_cloud import PROJECT
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
-from tests.lab.steady import arguments_for, load
+from tests.lab.rpc_load import arguments_for, load
 from tests.lab.wire import a_spec
 
 from .signals import reload, report, workers
@@ -93,7 +93,7 @@ class TestReload:
             for _ in range(SECONDS):
                 reload(daemon)
                 time.sleep(1)  # the pace that is asked for
-        taken = [each.taken for each in found.answers]
+        taken = [each.seconds for each in found.answers]
         print(
             f'{len(taken)} requests, median {statistics.median(taken) * 1000:.0f} ms, longest {max(taken) * 1000:.0f} ms'
         )

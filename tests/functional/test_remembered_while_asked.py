@@ -17,7 +17,7 @@ from tests.lab.nova_cloud import COMPUTE_TRAITS
 from tests.lab.placement_api import Backup
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy
-from tests.lab.steady import Load, load
+from tests.lab.rpc_load import Load, load
 from tests.lab.wire import FLAVOR
 
 MAX_AGE = 1.0

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, Refused, is_reference, new_uuids
-from tests.lab.hidden import shown_as_such
+from tests.lab.known_secrets import lines_showing_secret
 from tests.lab.processes import free_port, wait_until
+from tests.lab.rpc_load import Caller
 from tests.lab.servers import as_user
-from tests.lab.steady import Caller
 from tests.lab.wire import CALLS, context_of
 
 from .signals import reload, report
@@ -237,7 +237,7 @@ def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user)
         wait_until(lambda: 'Access denied' in daemon.text(), LAST, 'refusal')
         assert daemon.stop() == 0
     text = daemon.text()
-    assert shown_as_such(text, own_user) == []
+    assert lines_showing_secret(text, own_user) == []
     if own_user == STRONG:
         assert own_user not in text
     assert [line for line in SEARCHED if not re.search(line, text, re.MULTILINE)] == []

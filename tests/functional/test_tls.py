@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tests.lab.certificates import RIGHT, WRONG, Certificates
 from tests.lab.daemon import Daemon, NovaClient, checked, is_reference
-from tests.lab.hidden import a_secret
+from tests.lab.known_secrets import a_secret
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import wait_until

@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from novasched.scheduler.decision import STEPS
 from tests.lab.daemon import Daemon, new_uuids
-from tests.lab.hidden import a_secret
+from tests.lab.known_secrets import a_secret
 from tests.lab.processes import wait_until
 from tests.lab.proxy import HttpStub, Reply
-from tests.lab.steady import CONTEXT, arguments_for
+from tests.lab.rpc_load import CONTEXT, arguments_for
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.lab import hidden, placement_api, servers
+from tests.lab import known_secrets, placement_api, servers
 from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
@@ -17,7 +17,7 @@ from tests.lab.nova_release import NovaRelease
 def nothing_is_told(tmp_path_factory):
     """No log of this run shows a password or a token of it."""
     yield
-    assert list(hidden.leaks(tmp_path_factory.getbasetemp())) == []
+    assert list(known_secrets.leaks(tmp_path_factory.getbasetemp())) == []
 
 
 @pytest.fixture(scope='session')

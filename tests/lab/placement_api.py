@@ -10,8 +10,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from novasched.tools.sandbox.computes import Providers
+from tests.lab.known_secrets import a_secret
 
-from .hidden import a_secret
 from .processes import START, Process, Service, free_port, wait_until
 from .servers import create_database, drop_database
 

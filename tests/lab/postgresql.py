@@ -9,7 +9,8 @@ from pathlib import Path
 import psycopg2
 import sqlalchemy as sa
 
-from .hidden import a_secret
+from tests.lab.known_secrets import a_secret
+
 from .processes import SEARCH, START, Process, install, run
 from .servers import Server
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pymysql
 import sqlalchemy as sa
 
-from .hidden import a_secret
+from tests.lab.known_secrets import a_secret
+
 from .processes import START, Process, Service, free_port, program, run
 
 AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []

@@ -20,7 +20,7 @@ from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.large_cloud_requests import KINDS, REFUSALS, STREAMED
 from tests.lab.placement_api import PlacementApi
 from tests.lab.processes import Failed
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 
 PATIENCE = 300  # seconds
 QUERY = '/allocation_candidates'

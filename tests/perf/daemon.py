@@ -29,7 +29,7 @@ from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, instances_of, large_clou
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
 from tests.lab.processes import Failed, free_port
 from tests.lab.results import Bound, QueryLog, Row, missed, resident, sheet
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 from tests.lab.tables import add_outputs, among, numbers, publish, teller
 from tests.perf.callers import Bare, PlacementLog, Scheduler, flooding, sync
 

@@ -9,8 +9,8 @@ from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.batching import Order
 from novasched.placement.claims import Claims
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
-from tests.lab.books import Books
 from tests.lab.builders import a_candidate, a_uuid
+from tests.lab.faulty_placement import FaultyPlacement
 
 OWNER = {'project_id': 'project', 'user_id': 'user'}
 PROVIDERS = [a_uuid(name) for name in 'abc']
@@ -47,7 +47,7 @@ def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
     which a server is named twice, or holds something already, included. Of batches that
     are in flight at once it does not matter which is written first, nor whether
     Placement is so slow that a request for several instances is written in parts."""
-    one_by_one, together = (Books(dict(held), room) for _ in range(2))
+    one_by_one, together = (FaultyPlacement(dict(held), room) for _ in range(2))
     expected = [Claims(PlacementApi(one_by_one)).allocate(each) for each in wanted]
     assert settle(together, wanted, chance, slow) == expected
     assert together.held == one_by_one.held
@@ -63,19 +63,19 @@ def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
 def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
     """Whichever answer of Placement gets lost, each server holds what it held before,
     and what was answered, and no more."""
-    books = Books(dict(held), room, [None] * lost + ['after 500'])
+    placement = FaultyPlacement(dict(held), room, [None] * lost + ['after 500'])
     orders = [wanted[i : i + 2] for i in range(0, len(wanted), 2)]
-    made = [claim for each in settle(books, orders, chance) for claim in each or ()]
+    made = [claim for each in settle(placement, orders, chance) for claim in each or ()]
     expected = {uuid: set(each) for uuid, (_, each) in held.items()}
     for claim in made:
         expected.setdefault(claim.uuid, set()).update(claim.candidate.allocations)
-    assert {uuid: set(each) for uuid, each in books.resources().items()} == expected
+    assert {uuid: set(each) for uuid, each in placement.resources().items()} == expected
 
 
-def settle(books, wanted, chance, slow=False):
+def settle(placement, wanted, chance, slow=False):
     """What comes of orders that are filled as those that come at the same time; None of
     one that is refused for whatever reason."""
-    claims = Claims(PlacementApi(books))
+    claims = Claims(PlacementApi(placement))
     orders = [Order(each) for each in wanted]
     for _ in range(9 * slow):
         claims._batches.took(9.0, 2)

@@ -29,7 +29,7 @@ import pytest
 from tests.lab.large_cloud import cloud
 from tests.lab.large_cloud_requests import FILTERS
 from tests.lab.processes import Failed
-from tests.lab.steady import Caller
+from tests.lab.rpc_load import Caller
 from tests.lab.tables import add_outputs, publish, teller
 from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
 from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor

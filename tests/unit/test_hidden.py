@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functional tests see a secret of theirs in a log."""
 
-from tests.lab.hidden import a_secret, leaks, remembered, shown_as_such
+from tests.lab.known_secrets import a_secret, leaks, lines_showing_secret, registered
 
 
 def test_who_shows_a_secret_is_named(tmp_path):
     """By file and line, without the secret; the files that hold it may."""
     ours = a_secret()
-    given = remembered('given-by-hand')
+    given = registered('given-by-hand')
     (tmp_path / 'nova.conf').write_text(f'password = {ours}\n')
     (tmp_path / 'quiet.log').write_text('all is well\n')
     (tmp_path / 'cloud').mkdir()
@@ -27,4 +27,4 @@ def test_a_word_that_is_shown_as_a_password():
         'password = nova',
         '"token": "nova"',
     ]
-    assert shown_as_such('\n'.join([others, *shown]), 'nova') == shown
+    assert lines_showing_secret('\n'.join([others, *shown]), 'nova') == shown

@@ -27,17 +27,17 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.ports import InstanceState
-from tests.lab.books import FAULTS, Books, Nova
 from tests.lab.builders import a_candidate, a_request, a_uuid
+from tests.lab.faulty_placement import FAULTS, FaultyPlacement, Nova
 
 ONE = a_uuid('one')
 TWO = a_uuid('two')
 OLD = a_uuid('old')
 
 
-def claims_of(books, nova=None):
-    """Claims in the books, by a client with short pauses."""
-    api = PlacementApi(books, pause=1e-4, probes=(1e-3, 2e-3))
+def claims_of(placement, nova=None):
+    """Claims in Placement, by a client with short pauses."""
+    api = PlacementApi(placement, pause=1e-4, probes=(1e-3, 2e-3))
     return Claims(api, nova or Nova(), cleanup_pause=1e-3)
 
 
@@ -56,8 +56,8 @@ def holds(provider):
 
 
 @pytest.fixture
-def books():
-    return Books()
+def placement():
+    return FaultyPlacement()
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def no_cleanup_thread(monkeypatch):
 
 
 @pytest.fixture
-def claims(books):
-    made = claims_of(books)
+def claims(placement):
+    made = claims_of(placement)
     yield made
     made.cleanup.close(0)
     made.api.breaker.stop()
@@ -149,10 +149,10 @@ def outcome_cases():
 
 
 @pytest.mark.parametrize(('faults', 'outcome', 'requests'), outcome_cases())
-def test_outcomes(books, claims, faults, outcome, requests):
+def test_outcomes(placement, claims, faults, outcome, requests):
     """Placement has the allocations of a successful claim, and none after the claim is
     deleted."""
-    books.faults += faults
+    placement.faults += faults
     made = None
     if isinstance(outcome, tuple):
         with pytest.raises(outcome[0], match=outcome[1]):
@@ -161,28 +161,28 @@ def test_outcomes(books, claims, faults, outcome, requests):
         made = claims.allocate([claim()])
         assert bool(made) is bool(outcome)
         if made:
-            assert books.resources() == {'server': holds(ONE)}
+            assert placement.resources() == {'server': holds(ONE)}
         else:
-            assert books.resources() == {}
-    asked = [each for each in books.asked if PROBE not in each]
+            assert placement.resources() == {}
+    asked = [each for each in placement.asked if PROBE not in each]
     if requests is not None:  # the cleanup begins with a GET
         assert asked[: len(requests) + (requests[-1] == PUT)] == requests
-    books.catch_up()
+    placement.catch_up()
     for each in made or ():
         claims.delete(each)
     claims.cleanup.close(10)
-    assert books.resources() == {}
+    assert placement.resources() == {}
 
 
 @pytest.mark.parametrize(
     ('answer', 'servers', 'told'),
     [('400', ['a'], 1), ('400', ['a', 'b'], 1), ('full', ['a'], 0), ('404', ['a'], 0)],
 )
-def test_a_provider_that_is_gone(books, answer, servers, told):
+def test_a_provider_that_is_gone(placement, answer, servers, told):
     """A 400 reports the missing provider."""
     heard = []
-    claims = Claims(PlacementApi(books), provider_gone=lambda: heard.append(1))
-    books.faults += [f'before {answer}']
+    claims = Claims(PlacementApi(placement), provider_gone=lambda: heard.append(1))
+    placement.faults += [f'before {answer}']
     with contextlib.suppress(PlacementUnavailable):
         assert claims.allocate([claim(each) for each in servers]) is None
     assert len(heard) == told
@@ -193,13 +193,13 @@ def test_a_provider_that_is_gone(books, answer, servers, told):
     [('connect_retries', 'after reset'), ('status_code_retries', 'after 503')],
 )
 @pytest.mark.parametrize('retries', [0, 1, 2])
-def test_what_nova_conf_says(books, claims, option, fault, retries):
+def test_what_nova_conf_says(placement, claims, option, fault, retries):
     """The options of keystoneauth1 say how often something is tried again."""
-    setattr(books, option, retries)
-    books.faults += [fault] * 5
+    setattr(placement, option, retries)
+    placement.faults += [fault] * 5
     with contextlib.suppress(PlacementUnavailable):
         claims.allocate([claim()])
-    assert books.asked[: retries + 2] == [*[PUT] * (retries + 1), GET]
+    assert placement.asked[: retries + 2] == [*[PUT] * (retries + 1), GET]
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_what_nova_conf_says(books, claims, option, fault, retries):
 )
 @pytest.mark.parametrize('count', [1, 2])
 def test_a_request_that_has_waited_for_as_long_as_it_may(
-    books, claims, fault, is_made, count
+    placement, claims, fault, is_made, count
 ):
     """While Placement is away, nothing is repeated for the request: neither the claim
     nor the look at the allocations after a lost answer."""
-    books.faults += [fault] + ['before 503'] * 9 * (not is_made)
+    placement.faults += [fault] + ['before 503'] * 9 * (not is_made)
     late = [
         replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)
     ]
@@ -219,11 +219,11 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(
         assert claims.allocate(late)
     else:
         lose(claims, *late)
-    assert [each for each in books.asked if not each.startswith('GET')] == [
-        books.asked[0]
+    assert [each for each in placement.asked if not each.startswith('GET')] == [
+        placement.asked[0]
     ]
     claims.cleanup.close(10)
-    assert len(books.resources()) == count * is_made
+    assert len(placement.resources()) == count * is_made
 
 
 def moving(server='server', provider=ONE):
@@ -243,41 +243,41 @@ KINDS = {
 
 
 @pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
-def test_the_requests_of_a_move(books, claims, before):
+def test_the_requests_of_a_move(placement, claims, before):
     """The allocations of the instance are read, kept, and written once, with their
     generation."""
     if before:
-        books.held['server'] = [5, before]
+        placement.held['server'] = [5, before]
     assert claims.allocate([moving()])
-    assert books.asked == [GET, PUT]
-    assert books.resources() == {'server': before | holds(ONE)}
+    assert placement.asked == [GET, PUT]
+    assert placement.resources() == {'server': before | holds(ONE)}
 
 
-def test_moves_of_several_instances(books, claims):
+def test_moves_of_several_instances(placement, claims):
     """The claims are made all or nothing. An instance with allocations is a refusal."""
     assert len(claims.allocate([moving('a'), moving('b')])) == 2
-    books.held = {'a': [5, holds(OLD)]}
+    placement.held = {'a': [5, holds(OLD)]}
     assert claims.allocate([moving('a'), moving('b')]) is None
-    assert books.resources() == {'a': holds(OLD)}
+    assert placement.resources() == {'a': holds(OLD)}
 
 
 @pytest.mark.parametrize('ask', [claim, moving])
-def test_a_consumer_that_changes_all_the_time(books, claims, ask):
+def test_a_consumer_that_changes_all_the_time(placement, claims, ask):
     """The claim fails after the second conflict, and is not written for ever."""
-    request = books.request
+    request = placement.request
 
     def changing(path, method, **how):
         if method == 'PUT':
-            assert len(books.asked) < 20
-            generation = books.held.get('server', [0])[0]
-            books.held['server'] = [generation + 1, holds(OLD)]
+            assert len(placement.asked) < 20
+            generation = placement.held.get('server', [0])[0]
+            placement.held['server'] = [generation + 1, holds(OLD)]
         return request(path, method, **how)
 
-    books.request = changing
+    placement.request = changing
     with pytest.raises(ClaimFailed, match='another process changed the consumer'):
         claims.allocate([ask()])
-    assert books.asked.count(PUT) == 2
-    assert books.resources() == {'server': holds(OLD)}
+    assert placement.asked.count(PUT) == 2
+    assert placement.resources() == {'server': holds(OLD)}
 
 
 @pytest.mark.parametrize(
@@ -290,76 +290,76 @@ def test_a_consumer_that_changes_all_the_time(books, claims, ask):
         pytest.param(DatabaseUnavailable('no answer'), True, id='no database answers'),
     ],
 )
-def test_a_build_that_is_refused(books, caplog, state, stays):
+def test_a_build_that_is_refused(placement, caplog, state, stays):
     """A request may be delivered to two schedulers, so nothing is taken for granted."""
-    claims = claims_of(books, Nova({'server': state}))
-    books.faults.append('late 500')
+    claims = claims_of(placement, Nova({'server': state}))
+    placement.faults.append('late 500')
     lose(claims, claim())
-    books.catch_up()
+    placement.catch_up()
     claims.cleanup.close(10)
-    assert books.resources() == ({'server': holds(ONE)} if stays else {})
+    assert placement.resources() == ({'server': holds(ONE)} if stays else {})
     assert ('instance server is left' in caplog.text) is stays
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
-def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
+def test_a_claim_that_comes_once_the_instance_is_gone(placement, second):
     """An instance with two claims is deleted before Placement makes the first claim.
     The late claim is deleted."""
     nova = Nova({'server': InstanceState(building=True)})
-    claims = claims_of(books, nova)
-    books.faults.append('late 500')
+    claims = claims_of(placement, nova)
+    placement.faults.append('late 500')
     lose(claims, claim())
     assert claims.allocate([claim(provider=second)])
     nova.instances['server'] = InstanceState(gone=True)
-    del books.held['server']
-    books.catch_up()
-    assert books.resources() == {'server': holds(ONE)}
+    del placement.held['server']
+    placement.catch_up()
+    assert placement.resources() == {'server': holds(ONE)}
     claims.cleanup.close(10)
-    assert books.resources() == {}
+    assert placement.resources() == {}
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_claim_that_comes_just_before_the_next(books, kind):
+def test_a_claim_that_comes_just_before_the_next(placement, kind):
     """Allocations by an abandoned claim are not kept beside the next claim."""
     nova = Nova({'server': KINDS[kind][0]})
-    claims = claims_of(books, nova)
+    claims = claims_of(placement, nova)
     if kind == 'evacuation':
-        books.held['server'] = [5, holds(OLD)]
-    before = dict(books.resources().get('server', {}))
+        placement.held['server'] = [5, holds(OLD)]
+    before = dict(placement.resources().get('server', {}))
     ask = claim if kind == 'build' else moving
-    books.faults += ['late 500'] if kind == 'build' else [None, 'late 500']
+    placement.faults += ['late 500'] if kind == 'build' else [None, 'late 500']
     lose(claims, ask())
-    request = books.request
+    request = placement.request
 
     def late(path, method, **how):
         if method == 'PUT':
-            books.catch_up()
+            placement.catch_up()
         return request(path, method, **how)
 
-    books.request = late
+    placement.request = late
     assert claims.allocate([ask(provider=TWO)])
-    assert books.resources() == {'server': {**before, **holds(TWO)}}
+    assert placement.resources() == {'server': {**before, **holds(TWO)}}
     claims.cleanup.close(0)
 
 
 @pytest.mark.parametrize(('ask', 'before'), [(claim, {}), (moving, holds(OLD))])
-def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
+def test_a_move_after_a_claim_that_was_repeated(placement, ask, before):
     """Allocations by the second of two equal claims stay beside the allocations of the
     move."""
     nova = Nova({'server': InstanceState(host=OLD)})
-    claims = claims_of(books, nova)
-    books.held = {'server': [5, before]} if before else {}
-    books.faults += [None, 'before 500'] if before else ['before 500']
+    claims = claims_of(placement, nova)
+    placement.held = {'server': [5, before]} if before else {}
+    placement.faults += [None, 'before 500'] if before else ['before 500']
     lose(claims, ask())
     assert claims.allocate([ask()])
-    books.held['server'][1], nova.instances['server'] = (
+    placement.held['server'][1], nova.instances['server'] = (
         holds(ONE),
         InstanceState(host=ONE),
     )
     assert claims.allocate([moving(provider=TWO)])
     nova.instances['server'] = InstanceState(host=TWO)
     claims.cleanup.close(10)
-    assert books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+    assert placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
 
 
 @pytest.mark.parametrize(
@@ -377,83 +377,85 @@ def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
         pytest.param(None, True, id='nova does not know it'),
     ],
 )
-def test_a_claim_that_comes_when_another_scheduler_claims(books, caplog, state, stays):
+def test_a_claim_that_comes_when_another_scheduler_claims(
+    placement, caplog, state, stays
+):
     """The other scheduler keeps the allocations of the lost claim, as for a move. They
     are removed as soon as no request can own them."""
     nova = Nova({'server': InstanceState(building=True)})
-    claims = claims_of(books, nova)
-    other = claims_of(books, nova)
-    books.faults.append('late 500')
+    claims = claims_of(placement, nova)
+    other = claims_of(placement, nova)
+    placement.faults.append('late 500')
     lose(claims, claim())
-    books.catch_up()
+    placement.catch_up()
     assert other.allocate([claim(provider=TWO)])
-    assert books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+    assert placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
     nova.instances['server'] = state
     claims.cleanup.close(10)
-    assert books.resources() == {
+    assert placement.resources() == {
         'server': {**(holds(ONE) if stays else {}), **holds(TWO)}
     }
     assert ('instance server is left' in caplog.text) is stays
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
-def test_an_undo_that_comes_after_the_next_claim(books, second):
+def test_an_undo_that_comes_after_the_next_claim(placement, second):
     """A deletion without an answer takes effect after the next claim. A consumer with
     new allocations begins with the generation in the deletion."""
-    claims = claims_of(books, Nova())
+    claims = claims_of(placement, Nova())
     [made] = claims.allocate([claim()])
-    books.faults += [None, 'late 500']
+    placement.faults += [None, 'late 500']
     claims.delete(made)
     [again] = claims.allocate([claim(provider=second)])
-    books.catch_up()
-    assert books.resources() == {'server': holds(second)}
+    placement.catch_up()
+    assert placement.resources() == {'server': holds(second)}
     claims.delete(again)
     claims.cleanup.close(10)
-    assert books.resources() == {}
+    assert placement.resources() == {}
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('fault', ['before 500', 'before full', 'after 500'])
-def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
+def test_a_claim_that_cannot_be_made_safe(placement, claims, fault):
     """The request is decided again, and the claim is deleted."""
     [made] = claims.allocate([claim()])
-    books.faults += [None, 'late 500']
+    placement.faults += [None, 'late 500']
     claims.delete(made)
-    books.faults += [None, None, None, None, fault]
+    placement.faults += [None, None, None, None, fault]
     lose(claims, claim(provider=TWO))
-    books.late.clear()
+    placement.late.clear()
     claims.cleanup.close(10)
-    assert books.resources() == {}
+    assert placement.resources() == {}
 
 
-def test_a_claim_that_others_have_changed(books, claims):
+def test_a_claim_that_others_have_changed(placement, claims):
     """Equal amounts in another generation belong to another claim."""
     [made] = claims.allocate([claim()])
-    books.held['server'][0] += 1
+    placement.held['server'][0] += 1
     claims.delete(made)
-    assert books.resources() == {'server': holds(ONE)}
+    assert placement.resources() == {'server': holds(ONE)}
 
 
-def test_an_undo_is_asked_for_once(books, claims):
+def test_an_undo_is_asked_for_once(placement, claims):
     """A second deletion might delete a later claim of another scheduler."""
     [made] = claims.allocate([claim()])
-    books.faults += [None, 'after reset']
+    placement.faults += [None, 'after reset']
     claims.delete(made)
-    assert books.asked[1:3] == [GET, PUT]
-    books.held['server'] = [1, holds(ONE)]
+    assert placement.asked[1:3] == [GET, PUT]
+    placement.held['server'] = [1, holds(ONE)]
     claims.cleanup.close(0)
-    assert books.asked.count(PUT) <= 3
+    assert placement.asked.count(PUT) <= 3
 
 
 class Gate:
-    """Holds requests of a method outside the books."""
+    """Holds requests of a method outside of Placement."""
 
-    def __init__(self, books, method):
+    def __init__(self, placement, method):
         self.waiting = threading.Semaphore(0)
         self.open = threading.Event()
-        self._request = books.request
+        self._request = placement.request
         self._method = method
-        books.request = self.request
+        placement.request = self.request
 
     def request(self, path, method, *args, **how):
         if method == self._method and not self.open.is_set():
@@ -463,10 +465,10 @@ class Gate:
 
 
 @contextlib.contextmanager
-def together(books, claims, wanted):
+def together(placement, claims, wanted):
     """The outcomes of claims in a common POST. The POST begins at the end of the
     block."""
-    gate = Gate(books, 'PUT')
+    gate = Gate(placement, 'PUT')
     pause = threading.Event()
     with ThreadPoolExecutor(len(wanted) + 1) as pool:
         first = pool.submit(claims.allocate, [claim('first')])
@@ -495,49 +497,49 @@ def together(books, claims, wanted):
     ],
     ids=' '.join,
 )
-def test_a_common_post_without_an_answer(books, claims, faults):
+def test_a_common_post_without_an_answer(placement, claims, faults):
     """No request is refused. Claims that were made count; the remaining claims go on
     alone."""
     servers = ['one', 'two', 'three']
-    with together(books, claims, [claim(each) for each in servers]) as outcomes:
-        books.faults += [None, *faults]
+    with together(placement, claims, [claim(each) for each in servers]) as outcomes:
+        placement.faults += [None, *faults]
     assert all(outcome.result(10) for outcome in outcomes)
-    books.catch_up()
+    placement.catch_up()
     claims.cleanup.close(10)
-    assert books.resources() == {each: holds(ONE) for each in ('first', *servers)}
-    assert books.asked[1] == 'POST /allocations'
+    assert placement.resources() == {each: holds(ONE) for each in ('first', *servers)}
+    assert placement.asked[1] == 'POST /allocations'
 
 
 @pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])
 def test_a_common_post_that_placement_does_not_survive(
-    books, claims, monkeypatch, answers
+    placement, claims, monkeypatch, answers
 ):
     """If Placement is away or slow for too long, all requests fail, and no allocation
     stays."""
     claims.api.breaker.wait_closed = lambda seconds: answers
     monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
-    with together(books, claims, [claim('one'), claim('two')]) as outcomes:
-        books.faults += [None, 'after timeout']
+    with together(placement, claims, [claim('one'), claim('two')]) as outcomes:
+        placement.faults += [None, 'after timeout']
     for each in outcomes:
         with pytest.raises(PlacementUnavailable, match=r'slow|too long'):
             each.result(10)
-    books.faults.clear()
+    placement.faults.clear()
     claims.cleanup.close(10)
-    assert books.resources() == {'first': holds(ONE)}
+    assert placement.resources() == {'first': holds(ONE)}
 
 
 @pytest.fixture
-def posts(books):
+def posts(placement):
     """The number of consumers by POST."""
     counts = []
-    request = books.request
+    request = placement.request
 
     def counting(path, method, data=None, **how):
         if method == 'POST':
             counts.append(len(json.loads(data)))
         return request(path, method, data=data, **how)
 
-    books.request = counting
+    placement.request = counting
     return counts
 
 
@@ -551,28 +553,28 @@ def posts(books):
         pytest.param([None, 'late 500'], PlacementUnavailable, id='one is late'),
     ],
 )
-def test_a_request_for_many_instances(books, claims, posts, faults, error):
+def test_a_request_for_many_instances(placement, claims, posts, faults, error):
     """A POST is no larger than Placement answers in a second or two. The claims are
     made all or nothing."""
-    books.faults += faults
+    placement.faults += faults
     wanted = [claim(f'server{number}', (ONE, TWO)[number % 2]) for number in range(301)]
     if error is PlacementUnavailable:
         lose(claims, *wanted)
-        books.catch_up()
+        placement.catch_up()
     else:
         made = claims.allocate(wanted)
         assert (made is None) is bool(error)
     claims.cleanup.close(30)
     assert len(posts) > 1
     assert max(posts) <= POST_MAX_CONSUMERS + 1
-    assert len(books.resources()) == (0 if error else len(wanted))
+    assert len(placement.resources()) == (0 if error else len(wanted))
 
 
-def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
+def test_a_request_for_many_instances_takes_too_long(placement, claims, posts):
     """After the time limit of the request no POST begins, and no allocation stays."""
     until = time.monotonic() + 0.5
     wanted = [replace(claim(f'server{number}'), until=until) for number in range(301)]
-    request = books.request
+    request = placement.request
     pause = threading.Event()
 
     def slow(path, method, **how):
@@ -580,17 +582,17 @@ def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
             pause.wait(0.01)
         return request(path, method, **how)
 
-    books.request = slow
+    placement.request = slow
     lose(claims, *wanted)
     claims.cleanup.close(30)
     assert len(posts) <= 1
-    assert books.resources() == {}
+    assert placement.resources() == {}
 
 
-def test_moves_are_claimed_beside_a_post(books, claims):
+def test_moves_are_claimed_beside_a_post(placement, claims):
     """Moves do not wait for a POST, and the POST does not fail with a move."""
-    gate = Gate(books, 'POST')
-    books.held['old'] = [5, holds(OLD)]
+    gate = Gate(placement, 'POST')
+    placement.held['old'] = [5, holds(OLD)]
     with ThreadPoolExecutor(2) as pool:
         try:
             several = pool.submit(claims.allocate, [claim('one'), claim('two')])
@@ -601,13 +603,13 @@ def test_moves_are_claimed_beside_a_post(books, claims):
         finally:
             gate.open.set()
         assert several.result(10)
-    assert books.resources()['old'] == holds(ONE) | holds(OLD)
+    assert placement.resources()['old'] == holds(ONE) | holds(OLD)
 
 
-def test_two_batches_at_once(books, claims):
+def test_two_batches_at_once(placement, claims):
     """Claims on different hosts do not wait for each other. At most two batches are in
     flight; later claims wait for the end of a batch."""
-    gate = Gate(books, 'PUT')
+    gate = Gate(placement, 'PUT')
     pause = threading.Event()
     with ThreadPoolExecutor(4) as pool:
         try:
@@ -623,12 +625,12 @@ def test_two_batches_at_once(books, claims):
     assert not claims._batches.waiting
 
 
-def test_batches_that_are_stuck(books, monkeypatch):
+def test_batches_that_are_stuck(placement, monkeypatch):
     """The next batch begins after a while, beside the stuck batches. No thread waits
     for a batch of other requests."""
     monkeypatch.setattr('novasched.placement.batching.STUCK_AFTER_S', 0.02)
-    claims = claims_of(books)
-    gate = Gate(books, 'POST')
+    claims = claims_of(placement)
+    gate = Gate(placement, 'POST')
     for _ in range(9):
         claims._batches.took(9.0, 2)  # so that each batch has one order
     with ThreadPoolExecutor(4) as pool:
@@ -652,10 +654,10 @@ def test_a_bug(claims, monkeypatch):
     assert claims.allocate([claim('other')])
 
 
-def test_frames_of_one_claim(books):
+def test_frames_of_one_claim(placement):
     """A PUT passes through few functions of novasched before the HTTP library."""
     frames = []
-    request = books.request
+    request = placement.request
 
     def counting(*args, **how):
         stack = [frame for frame, _ in traceback.walk_stack(inspect.currentframe())]
@@ -663,8 +665,8 @@ def test_frames_of_one_claim(books):
         frames.extend(frame.f_code.co_name for frame in ours)
         return request(*args, **how)
 
-    books.request = counting
-    client = PlacementClient(Settings(), books)
+    placement.request = counting
+    client = PlacementClient(Settings(), placement)
     basis = Basis(began=time.monotonic())
     assert client.claim(a_request(), a_candidate(ONE), basis)
     client.close()
@@ -689,11 +691,11 @@ def test_whatever_happens(faults, steps):
     """An instance has the allocations of its claim and earlier allocations, or the
     earlier allocations alone after a refusal or a deletion. Faults come in random
     order, and Placement may carry out requests late, and twice."""
-    books = Books()
-    books.held['old'] = [5, holds(OLD)]
+    placement = FaultyPlacement()
+    placement.held['old'] = [5, holds(OLD)]
     expected = {'old': holds(OLD)}
-    claims = claims_of(books)
-    books.faults += faults
+    claims = claims_of(placement)
+    placement.faults += faults
     placed = set()
     for step, stays in steps:
         servers = [server for server, _ in step]
@@ -711,11 +713,11 @@ def test_whatever_happens(faults, steps):
         elif made:
             for each in made:
                 claims.delete(each)
-    books.faults.clear()
-    books.catch_up()
+    placement.faults.clear()
+    placement.catch_up()
     claims.cleanup.close(10)
     claims.api.breaker.stop()
-    assert books.resources() == expected
+    assert placement.resources() == expected
 
 
 class SeveralSchedulers:
@@ -727,16 +729,16 @@ class SeveralSchedulers:
     def __init__(self, kind, faults=()):
         self.kind = kind
         self.before, self.task = KINDS[kind]
-        self.books = Books()
+        self.placement = FaultyPlacement()
         self.nova = Nova()
         self.schedulers = (
-            claims_of(self.books, self.nova),
-            claims_of(self.books, self.nova),
+            claims_of(self.placement, self.nova),
+            claims_of(self.placement, self.nova),
         )
         if kind == 'evacuation':
-            self.books.held['server'] = [5, holds(OLD)]
-        self.held = self.books.resources().get('server', {})
-        self.books.faults += faults
+            self.placement.held['server'] = [5, holds(OLD)]
+        self.held = self.placement.resources().get('server', {})
+        self.placement.faults += faults
         self.answered = None
 
     def ask(self, scheduler, provider, is_given_back=False):
@@ -762,8 +764,8 @@ class SeveralSchedulers:
         """Delete the allocations of the instance, as a conductor does after a failed
         request."""
         self.answered = None
-        with self.books._lock:
-            del self.books.held['server']
+        with self.placement._lock:
+            del self.placement.held['server']
 
     def end(self, source_returns=False):
         """End the work of nova on the request, and the cleanup of the schedulers."""
@@ -771,8 +773,8 @@ class SeveralSchedulers:
             self.nova.instances['server'] = InstanceState(host=self.answered)
         elif self.kind == 'build':
             self.nova.instances['server'] = InstanceState(gone=True)
-        self.books.faults.clear()
-        self.books.catch_up()
+        self.placement.faults.clear()
+        self.placement.catch_up()
         if source_returns and self.answered:
             self.remove_source()
         for each in self.schedulers:
@@ -785,15 +787,15 @@ class SeveralSchedulers:
         if OLD not in self.held:
             return
         self.held = {}
-        with self.books._lock:  # a cleanup may be at work
-            generation, held = self.books.held['server']
+        with self.placement._lock:  # a cleanup may be at work
+            generation, held = self.placement.held['server']
             left = {provider: held[provider] for provider in held if provider != OLD}
-            self.books.held['server'] = [generation + 1, left]
+            self.placement.held['server'] = [generation + 1, left]
 
     def check(self):
         """The instance has the provider of the answer, and the earlier allocations."""
         expected = self.held | (holds(self.answered) if self.answered else {})
-        assert self.books.resources().get('server', {}) == expected
+        assert self.placement.resources().get('server', {}) == expected
 
 
 @pytest.mark.usefixtures('no_cleanup_thread')
@@ -805,9 +807,9 @@ def test_a_lost_claim_beside_that_of_another_scheduler(kind):
         kind, [None, 'late 500'] if kind != 'build' else ['late 500']
     )
     site.ask(0, ONE)
-    site.books.catch_up()
+    site.placement.catch_up()
     site.ask(1, TWO)
-    assert site.books.resources() == {
+    assert site.placement.resources() == {
         'server': {**site.held, **holds(ONE), **holds(TWO)}
     }
     site.end(source_returns=True)
@@ -824,10 +826,10 @@ def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
     site.ask(0, ONE)
     assert site.answered == ONE
     site.drop()
-    site.books.catch_up()
-    assert site.books.resources() == {'server': holds(ONE)}
+    site.placement.catch_up()
+    assert site.placement.resources() == {'server': holds(ONE)}
     site.ask(1, TWO)
-    assert site.books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+    assert site.placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
     site.end()
     site.check()
 
@@ -839,9 +841,9 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
     faults = [None, None, None, *['before 500'] * 3]
     site = SeveralSchedulers(kind, faults)
     site.ask(0, ONE, is_given_back=True)
-    site.books.faults.clear()
+    site.placement.faults.clear()
     site.ask(1, TWO)
-    assert site.books.resources() == {
+    assert site.placement.resources() == {
         'server': {**site.held, **holds(ONE), **holds(TWO)}
     }
     site.end()
@@ -872,13 +874,13 @@ def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_r
 @pytest.mark.parametrize(
     'fault', ['before 503', 'after 503', 'before reset', 'before contended']
 )
-def test_a_deletion_is_sent_once(books, claims, fault):
+def test_a_deletion_is_sent_once(placement, claims, fault):
     """The second of two equal deletions might delete a later claim of another
     request."""
     [made] = claims.allocate([claim()])
     held = held_by(claims.api, 'server')
-    before = books.asked.count(PUT)
-    books.faults += [fault]
+    before = placement.asked.count(PUT)
+    placement.faults += [fault]
     with pytest.raises(PlacementUnavailable):
         AllocationDeleter(claims.api, None).delete(made, held)
-    assert books.asked.count(PUT) == before + 1
+    assert placement.asked.count(PUT) == before + 1

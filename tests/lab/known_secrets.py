@@ -13,10 +13,10 @@ _ours: set[str] = set()
 
 def a_secret():
     """One that is found in no text by chance, and means the same in every syntax."""
-    return remembered(secrets.token_hex(16))
+    return registered(secrets.token_hex(16))
 
 
-def remembered(secret):
+def registered(secret):
     """The same, which from now on is one of this run's."""
     _ours.add(secret)
     return secret
@@ -31,7 +31,7 @@ def leaks(directory):
                     yield f'{path}:{number}'
 
 
-def shown_as_such(text, word):
+def lines_showing_secret(text, word):
     """The lines in which a password, which is a word that stands elsewhere, too, is
     shown as one: in a URL, or between quotes, or after the name of what it is."""
     secret = re.escape(word)

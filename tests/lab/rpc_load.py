@@ -32,8 +32,8 @@ class Answer:
     """One request: when it was made (monotonic seconds), how long it took, for which
     server, and the host of this, or what was raised."""
 
-    asked: float
-    taken: float
+    asked_at: float
+    seconds: float
     server: str
     host: str | None = None
     error: str | None = None
@@ -114,7 +114,7 @@ class Load:
     answers: list[Answer] = field(default_factory=list)
 
     def since(self, moment):
-        return [each for each in self.answers if each.asked > moment]
+        return [each for each in self.answers if each.asked_at > moment]
 
     def failures(self):
         return [each for each in self.answers if each.error]
@@ -148,7 +148,7 @@ HUGE = {
 }
 
 
-class Crowd:
+class ConcurrentCallers:
     """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked
     for. ``hosts`` says where each is to go, with None for a refusal; ``answers`` and
     ``heartbeats`` count what came for each. ``waited`` has the seconds until each
@@ -244,7 +244,7 @@ class Crowd:
 
 
 @contextmanager
-def crowd(amqp_url):
+def concurrent_callers(amqp_url):
     """Callers who ask and listen as long as the block lasts."""
     with connect(amqp_url) as connection:
-        yield Crowd(connection)
+        yield ConcurrentCallers(connection)

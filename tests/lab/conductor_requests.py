@@ -5,10 +5,9 @@ recorded to make, and variations of them."""
 import copy
 
 from tests.lab.descriptions import wire
+from tests.lab.known_secrets import a_secret
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import CALLS, MADE, primitive
-
-from .hidden import a_secret
 
 DATA = 'nova_object.data'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')

@@ -25,7 +25,7 @@ def problem(status, detail, code=None):
     return status, {'errors': [error]}
 
 
-class Books:
+class FaultyPlacement:
     """``faults`` are what happens to the next requests, in turn; None is nothing bad.
 
     A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that
