@@ -22,7 +22,7 @@ from novasched.rpc.notifications.sender import (
     register,
 )
 from tests.lab import broker, conductor_requests
-from tests.lab.broker import listening
+from tests.lab.broker import notification_queues
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
 from tests.lab.wire import CALLS, context_of
@@ -129,7 +129,7 @@ def test_the_same(scheduler, cloud, caller, form):
     command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'shadow']
     with (
         conductor(path, form) as refuse,
-        listening(cloud.amqp_url) as others,
+        notification_queues(cloud.amqp_url) as others,
         running([*command, '--config-file', str(path), *options]) as shadow,
     ):
         wait_until(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.lab import conductor_requests
-from tests.lab.broker import Bus, listening
+from tests.lab.broker import NotificationQueues, notification_queues
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
@@ -43,7 +43,7 @@ class Scheduler:
 
     daemon: Daemon
     caller: Caller
-    bus: Bus
+    bus: NotificationQueues
     cloud: NovaCloud
     formats: tuple[str, ...]
 
@@ -95,7 +95,7 @@ def schedulers(cloud, form, *commands):
     }
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
-        bus = stack.enter_context(listening(cloud.amqp_url))
+        bus = stack.enter_context(notification_queues(cloud.amqp_url))
         daemons = [
             stack.enter_context(Daemon(cloud, config, command)) for command in commands
         ]

@@ -85,7 +85,7 @@ def copied(amqp_url, routing_key=TOPIC):
             yield following
 
 
-class Bus:
+class NotificationQueues:
     """The queues of both formats, which schedulers make when they say something."""
 
     def __init__(self, connection):
@@ -110,9 +110,9 @@ class Bus:
 
 
 @contextmanager
-def receiving(amqp_url):
+def notification_queues(amqp_url):
     """The bus at a broker, with nothing old on it."""
     with connect(amqp_url) as connection:
-        bus = Bus(connection)
-        bus.drain()
-        yield bus
+        queues = NotificationQueues(connection)
+        queues.drain()
+        yield queues
