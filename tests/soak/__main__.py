@@ -2,13 +2,13 @@
 """An hour's worth of requests in minutes: ``python -m tests.soak``.
 
 Tenants boot, move and delete servers in a cloud whose hosts fill up, fail and return,
-and the daemon is watched. Exits with 1 where it grows, or where Placement has anything
-else than what was answered.
+and the daemon is watched. Exits with 1 if the daemon grows, or if the allocations in
+Placement differ from the answers.
 
 With ``--beside`` another scheduler takes requests from the same queue, novasched's
-requests to Placement fail now and then, and instances are moved in every way that a
-conductor knows. Exits with 1 where Placement has anything else than what was answered,
-once what was in doubt is undone.
+requests to Placement fail now and then, and instances move in every way that a
+conductor knows. Exits with 1 if the allocations in Placement differ from the answers
+after the time to undo doubtful claims.
 """
 
 import argparse
@@ -31,17 +31,22 @@ from tests.lab.large_cloud_requests import FILTERS
 from tests.lab.processes import Failed
 from tests.lab.rpc_load import Caller
 from tests.lab.tables import add_outputs, publish, teller
-from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
+from tests.soak.allocation_audit import (
+    CHANGED_MEANWHILE,
+    DOUBTFUL,
+    UNDO_S,
+    AllocationAudit,
+)
+from tests.soak.chaos import Chaos
 from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor
-from tests.soak.twins import NOVA, NOVASCHED, Journal, schedulers
+from tests.soak.schedulers import NOVA, NOVASCHED, Journal, schedulers
 from tests.soak.verdict import WARM_UP, Verdict, Watch
-from tests.soak.weather import Weather
 from tests.soak.world import TURNED_AWAY, World
 
-LEAST = 30  # seconds
-PHASE = 30.0
-"""After so many seconds everybody pauses, and what Placement has is compared."""
-STEP = 0.25  # seconds from one step of the weather to the next
+MIN_SECONDS = 30
+PHASE_S = 30.0
+"""Seconds after which all tenants pause, and allocations are compared."""
+STEP_S = 0.25  # seconds from one step of the chaos to the next
 CONFIG = {
     'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
     'filter_scheduler': {
@@ -57,7 +62,7 @@ _ERROR = re.compile(r' (?:ERROR|CRITICAL) |^Traceback', re.MULTILINE)
 def main(arguments=None):
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Of each refusal, which is an exception of nova's, and nova is not here.
+    # oslo.messaging warns of every refusal: it cannot import nova's exception.
     logging.getLogger('oslo_messaging').addHandler(logging.NullHandler())
     print(f'seed {chosen.seed}', file=sys.stderr)
     try:
@@ -71,57 +76,65 @@ def main(arguments=None):
 
 
 def _run(chosen, directory):
-    """A cloud, its schedulers, and all who act, for so long as was chosen."""
+    """Start a cloud and its schedulers, let tenants act for the chosen time, and give
+    the verdict."""
     tell = teller()
     with ExitStack() as stack:
         tell('servers start')
-        made = stack.enter_context(cloud(directory))
-        world = World(made)
+        nova_cloud = stack.enter_context(cloud(directory))
+        world = World(nova_cloud)
         world.fill(chosen.hosts)
-        tell(
-            'novasched starts'
-            + (f', and {chosen.beside} beside it' if chosen.beside else '')
-        )
+
+        if chosen.beside:
+            tell(f'novasched starts, and {chosen.beside} beside it')
+            shares = SHARES_BESIDE
+            undo_s = UNDO_S
+            clients = chosen.callers
+        else:
+            tell('novasched starts')
+            shares = SHARES
+            # No request to Placement fails: there are no claims to undo.
+            undo_s = 0.0
+            # Pools fill up for good during the warm-up of a daemon that runs alone.
+            clients = 4 * chosen.callers
+
         random = Random(f'{chosen.seed} faults')
         journal = Journal(world.host_of)
         config = {**CONFIG, 'scheduler': {'workers': chosen.workers}}
         running = stack.enter_context(
-            schedulers(made, chosen.beside, config, journal, random)
+            schedulers(nova_cloud, chosen.beside, config, journal, random)
         )
-        ours = [each.daemon for each in running if not each.is_novas]
-        # Alone, nothing is done to its requests to Placement: there is nothing to undo.
-        books = Books(world, journal, running, UNDO_S if chosen.beside else 0.0)
-        caller = stack.enter_context(Caller(made.config('conductor')))
+        ours = [scheduler.daemon for scheduler in running if not scheduler.is_novas]
+        audit = AllocationAudit(world, journal, running, undo_s)
+        caller = stack.enter_context(Caller(nova_cloud.config('conductor')))
 
-        def conductor(who):
-            shares = SHARES_BESIDE if chosen.beside else SHARES
-            return Conductor(caller, Random(f'{chosen.seed} {who}'), books, shares)
+        def conductor(name):
+            return Conductor(caller, Random(f'{chosen.seed} {name}'), audit, shares)
 
-        weather = Weather(
-            conductor('weather'), ours, chosen.hosts, is_calm=chosen.beside == NOVA
+        chaos = Chaos(
+            conductor('chaos'), ours, chosen.hosts, is_calm=chosen.beside == NOVA
         )
-        # Pools are fuller while a daemon alone warms up than they will ever be again.
-        crowd = chosen.callers * (1 if chosen.beside else 4)
-        conductors = [conductor(str(number)) for number in range(crowd)]
-        watch = stack.enter_context(Watch(ours[0].pid, made))
+        conductors = [conductor(str(number)) for number in range(clients)]
+        watch = stack.enter_context(Watch(ours[0].pid, nova_cloud))
+
         start = time.monotonic()
         while (passed := time.monotonic() - start) < chosen.seconds:
             if passed > chosen.seconds * WARM_UP:
                 del conductors[chosen.callers :]
-            _act(conductors, weather, min(PHASE, chosen.seconds - passed))
-            books.compare()
-            for each in running:
-                if not each.daemon.alive():
-                    raise Failed(
-                        f'{each.name} has ended:\n{each.daemon.text()[-5000:]}'
-                    )
-            tell(books.story())
+            _act(conductors, chaos, min(PHASE_S, chosen.seconds - passed))
+            audit.compare()
+            for scheduler in running:
+                if not scheduler.daemon.alive():
+                    end = scheduler.daemon.text()[-5000:]
+                    raise Failed(f'{scheduler.name} has ended:\n{end}')
+            tell(audit.summary())
         seconds = time.monotonic() - start
         samples = [*watch.samples]
+
         tell('schedulers undo what they can')
-        books.settle()
-        log = '\n'.join(each.text() for each in ours)
-        more = {
+        audit.settle()
+        log = '\n'.join(daemon.text() for daemon in ours)
+        counters = {
             'events': world.events,
             'claims': journal.claims,
             'faults': journal.faults,
@@ -129,7 +142,8 @@ def _run(chosen, directory):
         if chosen.beside:
             title = f'novasched beside {chosen.beside}, {chosen.callers} clients'
             zeros = {"crashes in novasched's log": len(_CRASH.findall(log))}
-            return Verdict(title, seconds, world.counts, zeros, **more)
+            return Verdict(title, seconds, world.counts, zeros, **counters)
+
         zeros = {
             DOUBTFUL: world.counts[DOUBTFUL],
             CHANGED_MEANWHILE: world.counts[CHANGED_MEANWHILE],
@@ -137,69 +151,70 @@ def _run(chosen, directory):
             'workers that ended': len(watch.workers) - chosen.workers,
         }
         if chosen.workers == 1:
-            # Another worker does not know of what is in flight, and nova-compute
-            # settles it.
+            # Several workers do not know each other's pending claims at once, and
+            # nova-compute resolves conflicts.
             zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
         return Verdict(
-            'Requests and answers', seconds, world.counts, zeros, samples, **more
+            'Requests and answers', seconds, world.counts, zeros, samples, **counters
         )
 
 
-def _act(tenants, weather, seconds):
-    """Let everybody act for a while; at the end nobody does."""
-    over = threading.Event()
+def _act(tenants, chaos, seconds):
+    """Let tenants and chaos act for a while. All actions are over at the end."""
+    is_over = threading.Event()
 
-    def busily(tenant):
-        while not over.is_set():
+    def repeat(tenant):
+        while not is_over.is_set():
             tenant.act()
 
-    def now_and_then():
-        while not over.wait(STEP):
-            weather.act()
+    def disturb():
+        while not is_over.wait(STEP_S):
+            chaos.act()
 
     with ThreadPoolExecutor(len(tenants) + 1) as pool:
-        acting = [
-            pool.submit(now_and_then),
-            *(pool.submit(busily, each) for each in tenants),
-        ]
+        actions = [pool.submit(disturb)]
+        actions += [pool.submit(repeat, tenant) for tenant in tenants]
         try:
-            # Who cannot go on ends the rest.
-            wait(acting, seconds, FIRST_EXCEPTION)
+            # The first error ends all actions.
+            wait(actions, seconds, FIRST_EXCEPTION)
         finally:
-            over.set()
-    for each in acting:
-        each.result()
+            is_over.set()
+    for action in actions:
+        action.result()
 
 
 def _arguments(arguments):
     parser = argparse.ArgumentParser('python -m tests.soak', description=__doc__)
-    parser.add_argument('--seconds', type=float, default=600, help='for how long')
+    parser.add_argument('--seconds', type=float, default=600, help='length of the run')
     parser.add_argument(
         '--seed',
         default=secrets.token_hex(4),
-        help='what everybody does by chance comes of it',
+        help='seed of all random choices',
     )
-    parser.add_argument('--hosts', type=int, default=60, help='about how many')
+    parser.add_argument(
+        '--hosts', type=int, default=60, help='approximate number of hosts'
+    )
     parser.add_argument(
         '--callers',
         '--clients',
         type=int,
-        help='who ask at the same time; 6, or 16 of two',
+        help='tenants at the same time; by default 6, or 16 with two schedulers',
     )
     parser.add_argument(
         '--beside',
         choices=(NOVASCHED, NOVA),
-        help='let this scheduler serve the same queue',
+        help='another scheduler on the same queue',
     )
-    parser.add_argument('--workers', type=int, default=1, help='of the daemon')
-    parser.add_argument(
-        '--directory', type=Path, help='where logs go that shall be kept'
-    )
+    parser.add_argument('--workers', type=int, default=1, help='workers of the daemon')
+    parser.add_argument('--directory', type=Path, help='a directory for logs to keep')
     add_outputs(parser)
     chosen = parser.parse_args(arguments)
-    if chosen.seconds < LEAST:
-        parser.error(f'in less than {LEAST} seconds there is nothing to compare')
-    chosen.callers = chosen.callers or (16 if chosen.beside else 6)
+    if chosen.seconds < MIN_SECONDS:
+        parser.error(f'in less than {MIN_SECONDS} seconds there is nothing to compare')
+    if not chosen.callers and chosen.beside:
+        chosen.callers = 16
+    elif not chosen.callers:
+        chosen.callers = 6
     return chosen
 
 

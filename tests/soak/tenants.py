@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who ask: API and conductor, for tenants who boot, rebuild and delete
-servers."""
+"""Tenants who boot, rebuild and delete servers, and the work of nova-api and
+nova-conductor for tenants."""
 
 import json
 import time
@@ -12,62 +12,71 @@ from tests.lab.compute_rows import now
 from tests.lab.daemon import new_uuids
 from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import PlacementApi
-from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING
-from tests.soak.twins import CONDUCTOR
-from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Server, draw
+from tests.soak.allocation_audit import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING
+from tests.soak.schedulers import CONDUCTOR
+from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Server, draw_template
 
-PATIENCE = 120
-HEARTBEAT = 30  # seconds
-EBBING = {'delete': 9, 'boot': 1}
-"""Shares of what everybody does while there are too many servers."""
-FAILS = 0.02
-"""The share of servers that their computes cannot start."""
+CALL_TIMEOUT_S = 120
+CALL_MONITOR_TIMEOUT_S = 30
+EMPTYING_SHARES = {'delete': 9, 'boot': 1}
+"""Shares of the actions of all tenants while the cloud is full."""
+FAILED_BUILD_SHARE = 0.02
+"""Share of servers that their computes cannot start."""
 
 
 class Tenant:
-    """One of several who act at the same time."""
+    """One of several tenants that act at the same time.
 
-    def __init__(self, caller, random, books, shares):
-        """:param shares: how often it does what, by the names of its methods."""
+    :param shares: the shares of actions, by the names of methods.
+    """
+
+    def __init__(self, caller, random, audit, shares):
         self.caller = caller
         self.random = random
-        self.books = books
+        self.audit = audit
         self.shares = shares
-        self.world = books.world
-        self.journal = books.journal
+        self.world = audit.world
+        self.journal = audit.journal
         self.placement = PlacementApi(self.world.cloud.placement_url)
 
     def act(self):
-        shares = EBBING if self.world.ebbing else self.shares
+        """Do one action by chance."""
+        shares = self.shares
+        if self.world.is_emptying:
+            shares = EMPTYING_SHARES
         [name] = self.random.choices(list(shares), list(shares.values()))
         getattr(self, name)()
 
     def boot(self):
+        """Boot servers by chance, perhaps in a server group that is free."""
         world = self.world
         group = world.take_group()
-        wish = draw(self.random, group, world.some(self.random, 2))
+        template = draw_template(self.random, group, world.some(self.random, 2))
         try:
-            self._boot(wish)
+            self._boot(template)
         finally:
             if group:
                 world.give_group(group)
 
-    def _boot(self, wish):
-        uuids = new_uuids(wish.count)
-        kind = wish.kind()
-        asked = time.monotonic()
-        found = self._ask(kind, uuids)
-        if found is None:
-            if wish.name == 'plain':
+    def _boot(self, template):
+        uuids = new_uuids(template.count)
+        kind = template.kind()
+        asked_at = time.monotonic()
+        placements = self._ask(kind, uuids)
+        if placements is None:
+            if template.name == 'plain':
                 self.world.full()
             return
-        for uuid, (_, held) in zip(uuids, found, strict=True):
-            self.world.expected[uuid] = held
-        machines = [machine for machine, _ in found]
-        self._check(uuids, wish, kind, machines, asked)
+
+        machines = []
+        for uuid, (machine, allocations) in zip(uuids, placements, strict=True):
+            self.world.expected[uuid] = allocations
+            machines.append(machine)
+        self._check(uuids, template, kind, machines, asked_at)
+
         for uuid, machine in zip(uuids, machines, strict=True):
-            server = Server(uuid, wish)
-            if self.random.random() < FAILS:
+            server = Server(uuid, template)
+            if self.random.random() < FAILED_BUILD_SHARE:
                 self._fail(server, machine)
             elif machine.land(server):
                 self.world.cloud.map_server(server.uuid, machine.compute.cell)
@@ -78,57 +87,77 @@ class Tenant:
                 self._release(uuid)
 
     def rebuild(self):
-        """Have it said that a server can be built anew where it is: nothing is
-        claimed."""
+        """Rebuild a server on its host, for which the scheduler claims nothing."""
         server = self.world.take(self.random)
         if server is None:
             return
-        wish = replace(server.wish, count=1, group=None, avoided=())
-        forced = [server.host]
-        hints = {'_nova_check_type': ['rebuild']}
-        kind = wish.kind(scheduler_hints=hints, force_hosts=forced, force_nodes=forced)
-        found = self._ask(kind, [server.uuid])
-        if found and found[0][0].name != server.host:
-            self.world.wrong(WRONG, f'{server.uuid} is rebuilt on {found[0][0].name}')
+
+        template = replace(server.template, count=1, group=None, avoided=())
+        kind = template.kind(
+            scheduler_hints={'_nova_check_type': ['rebuild']},
+            force_hosts=[server.host],
+            force_nodes=[server.host],
+        )
+        placements = self._ask(kind, [server.uuid])
+        if placements:
+            [(machine, _)] = placements
+            if machine.name != server.host:
+                self.world.wrong(WRONG, f'{server.uuid} is rebuilt on {machine.name}')
         self.world.give(server)
 
     def delete(self):
+        """Delete a server by chance."""
         if server := self._take():
-            self.delete_it(server)
+            self.delete_server(server)
 
-    def delete_it(self, server):
+    def delete_server(self, server):
         machine = self._machine(server)
         machine.leave(server)
         self._release(server.uuid)
-        # Before its row: a scheduler that reads the row afterwards may choose the host.
+        # Before the row is changed: a scheduler that reads the row afterwards may
+        # choose the host for another member.
         self.world.left(server)
-        self._gone(machine, server)
-        self._leaves(machine, server)
+        self._mark_deleted(machine, server)
+        self._announce_departure(machine, server)
 
     def _take(self, suits=lambda _: True, is_alone=False):
-        """A server that nobody works at, and whose allocations are right."""
-        server = self.world.take(
-            self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
-        )
-        due = server and self.world.expected.get(server.uuid, {})
-        if server is None or self.books.is_right(server.uuid, due):
+        """Take an idle server whose allocations are right; None without such a server.
+
+        :param is_alone: take no member of a server group.
+        """
+
+        def is_suitable(server):
+            if is_alone and server.template.group:
+                return False
+            return suits(server)
+
+        server = self.world.take(self.random, is_suitable)
+        if server is None:
+            return None
+
+        due = self.world.expected.get(server.uuid, {})
+        if self.audit.is_right(server.uuid, due):
             return server
         self.world.give(server)
         return None
 
-    def _ask(self, kind, uuids, **more):
-        """The host of each server with what it holds there; None if there is none.
+    def _ask(self, kind, uuids, **arguments):
+        """The host and the allocations of each server; None if the request fails.
 
-        :param more: arguments that are not as they are for a build.
+        :param arguments: arguments of the call in which a move differs from a build.
         """
         world = self.world
         world.count('requests')
         for uuid in uuids:
             self._note(uuid, 'asks')
+
         try:
-            arguments = {**kind.arguments(uuids), **more}
-            waits = {'timeout': PATIENCE, 'call_monitor_timeout': HEARTBEAT}
-            found = self.caller.call('select_destinations', arguments, **waits)
+            selections = self.caller.call(
+                'select_destinations',
+                {**kind.arguments(uuids), **arguments},
+                timeout=CALL_TIMEOUT_S,
+                call_monitor_timeout=CALL_MONITOR_TIMEOUT_S,
+            )
         except oslo_messaging.MessagingException as error:
             if getattr(error, 'exc_type', None) == 'NoValidHost':
                 world.count('refused')
@@ -137,85 +166,107 @@ class Tenant:
             for uuid in uuids:
                 self._note(uuid, 'gets no host')
             return None
+
         world.count('answered')
-        world.count('placed', len(found))
-        chosen = [selections[0]['nova_object.data'] for selections in found]
-        for uuid, each in zip(uuids, chosen, strict=False):
-            self._note(uuid, f'gets {each["service_host"]}')
-        return [
-            (world.machines[each['service_host']], _held(each['allocation_request']))
-            for each in chosen
-        ]
+        world.count('placed', len(selections))
+        placements = []
+        for row in selections:
+            selection = row[0]['nova_object.data']
+            machine = world.machines[selection['service_host']]
+            allocations = _allocations_of(selection['allocation_request'])
+            placements.append((machine, allocations))
+        for uuid, (machine, _) in zip(uuids, placements, strict=False):
+            self._note(uuid, f'gets {machine.name}')
+        return placements
 
     def _failed(self, uuids, error):
-        """Note that there is neither a host nor the refusal that a conductor
-        understands."""
+        """Note an error that is not the refusal which a conductor understands."""
         for uuid in uuids:
             self._note(uuid, f'is told {error!r:.300}')
+
         if isinstance(error, oslo_messaging.MessagingTimeout):
-            self.books.told(LOST, uuids[0], repr(error))
+            self.audit.report_wrong(LOST, uuids[0], repr(error))
         elif getattr(error, 'exc_type', None) == 'AllocationUpdateFailed':
             self.world.count(CHANGED_MEANWHILE)
+        elif self._is_novas(error):
+            self.world.wrong(FAILED + BY_NOVA, repr(error))
         else:
-            is_beside_nova = any(each.is_novas for each in self.books.schedulers)
-            is_novas = is_beside_nova and 'novasched' not in str(
-                getattr(error, 'traceback', '')
-            )
-            self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
+            self.world.wrong(FAILED, repr(error))
 
-    def _check(self, uuids, wish, kind, hosts, asked):
-        """See that no host was unfit all the time since it was asked for."""
+    def _is_novas(self, error):
+        """True if the error comes from nova-scheduler."""
+        if not any(scheduler.is_novas for scheduler in self.audit.schedulers):
+            return False
+        return 'novasched' not in str(getattr(error, 'traceback', ''))
+
+    def _check(self, uuids, template, kind, hosts, asked_at):
+        """Report hosts that were unfit during the whole request."""
         for host in hosts:
-            if host.unfit_since < asked:
-                self.books.told(
-                    WRONG, uuids[0], f'{host.name} was down, disabled or gone'
-                )
+            is_outside = template.aggregate not in (None, *host.aggregates)
+            if host.unfit_since < asked_at:
+                text = f'{host.name} was down, disabled or gone'
             elif host.name in kind.more.get('ignore_hosts', ()):
-                self.books.told(WRONG, uuids[0], f'{host.name} was to be ignored')
-            elif (
-                wish.aggregate not in (None, *host.aggregates)
-                and host.aggregates_since < asked
-            ):
-                self.books.told(
-                    WRONG, uuids[0], f'{host.name} was not in {wish.aggregate}'
-                )
-        if kind.group is None:
-            return
+                text = f'{host.name} was to be ignored'
+            elif is_outside and host.aggregates_since < asked_at:
+                text = f'{host.name} was not in {template.aggregate}'
+            else:
+                continue
+            self.audit.report_wrong(WRONG, uuids[0], text)
+
+        if kind.group is not None:
+            self._check_policy(uuids, template, kind.group, hosts)
+
+    def _check_policy(self, uuids, template, group, hosts):
+        """Report hosts that violate the policy of the server group."""
         names = [host.name for host in hosts]
-        before = kind.group['hosts']
-        # Members that were deleted while a host was chosen may be seen or not.
-        staying = self.world.hosts_of_members(wish.group, kind.group['members'])
-        apart = len({*names}) == len(names) and not {*names} & {*staying.values()}
-        together = len({*names, *before}) == 1
-        policy = kind.group['policy']
-        if (policy == 'anti-affinity' and not apart) or (
-            policy == 'affinity' and len(before) < 2 and not together
-        ):
-            text = f'{policy} of {names} with {before}, where {staying} are left'
-            self.books.told(WRONG, uuids[0], text)
+        before = group['hosts']
+        # The scheduler may have seen members that were deleted during the request.
+        staying = self.world.hosts_of_members(template.group, group['members'])
+
+        is_violated = False
+        if group['policy'] == 'anti-affinity':
+            are_distinct = len({*names}) == len(names)
+            is_violated = not are_distinct or bool({*names} & {*staying.values()})
+        elif group['policy'] == 'affinity':
+            is_violated = len(before) < 2 and len({*names, *before}) != 1
+
+        if is_violated:
+            text = (
+                f'{group["policy"]} of {names} with {before}, where {staying} are left'
+            )
+            self.audit.report_wrong(WRONG, uuids[0], text)
 
     def _fail(self, server, machine):
-        """A compute cannot start a server: it remains without a host, until it is
-        deleted."""
+        """Let the build of a server fail on its compute. The server stays without a host
+        until the server is deleted."""
         self.world.count('failed builds')
         row = {
-            'created_at': now(), 'updated_at': now(), 'deleted': 0, 'uuid': server.uuid,
-            'project_id': PROJECT, 'user_id': USER, 'vm_state': 'error', 'host': None,
-        }  # fmt: skip
+            'created_at': now(),
+            'updated_at': now(),
+            'deleted': 0,
+            'uuid': server.uuid,
+            'project_id': PROJECT,
+            'user_id': USER,
+            'vm_state': 'error',
+            'host': None,
+        }
         machine.database.insert('instances', [row])
         self._release(server.uuid)
 
     def _release(self, uuid):
+        """Delete the allocations of a server."""
         self._note(uuid, 'releases everything')
         if self.world.expected.pop(uuid, None):
             try:
                 self.placement.release(uuid)
             except AssertionError as error:
-                self.books.told(MISSING, uuid, f'has nothing to release: {error}')
+                self.audit.report_wrong(
+                    MISSING, uuid, f'has nothing to release: {error}'
+                )
 
-    def _gone(self, machine, server):
-        """Let a server without a host be deleted."""
-        self._note(server, 'deleted')
+    def _mark_deleted(self, machine, server):
+        """Mark the row of a server as deleted."""
+        self._note(server.uuid, 'deleted')
         instances = machine.database.table('instances')
         self._set(
             machine,
@@ -231,21 +282,22 @@ class Tenant:
             'instances', {'updated_at': now(), **columns}, uuid=server.uuid
         )
 
-    def _leaves(self, machine, server):
-        """A compute tells schedulers that a server is no longer there."""
-        told = {'host_name': machine.name, 'instance_uuid': server.uuid}
-        self.caller.cast('delete_instance_info', told)
+    def _announce_departure(self, machine, server):
+        """Announce to schedulers, as nova-compute does, that a server left its host."""
+        arguments = {'host_name': machine.name, 'instance_uuid': server.uuid}
+        self.caller.cast('delete_instance_info', arguments)
 
     def _machine(self, server):
         return self.world.machines[str(server.host)]
 
-    def _note(self, server, what):
-        consumer = server if isinstance(server, str) else server.uuid
-        self.journal.note(consumer, CONDUCTOR, what)
+    def _note(self, uuid, event):
+        self.journal.note(uuid, CONDUCTOR, event)
 
 
-def _held(allocation_request):
-    """What a server holds that was placed; nothing where nothing was claimed."""
+def _allocations_of(allocation_request):
+    """The allocations of a placed server; none if the scheduler claimed nothing."""
     request = json.loads(allocation_request)
-    allocations = request['allocations'] if request else {}
-    return {provider: each['resources'] for provider, each in allocations.items()}
+    if not request:
+        return {}
+    allocations = request['allocations']
+    return {provider: part['resources'] for provider, part in allocations.items()}

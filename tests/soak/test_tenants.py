@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.lab.daemon import Group
-from tests.soak.books import Books
+from tests.soak.allocation_audit import AllocationAudit
+from tests.soak.schedulers import Journal
 from tests.soak.tenants import Tenant
-from tests.soak.twins import Journal
-from tests.soak.world import FLAVORS, WRONG, Server, Wish, World
+from tests.soak.world import FLAVORS, WRONG, InstanceTemplate, Server, World
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,18 @@ def test_anti_affinity_counts_the_members_that_stay(deleted, counted):
         cloud=SimpleNamespace(placement_url=''),
         _lock=threading.Lock(),
     )
-    tenant = Tenant(None, None, Books(world, Journal(str), []), {})
-    wish = Wish('group', FLAVORS[0], group=Group('anti-affinity'))
+    tenant = Tenant(None, None, AllocationAudit(world, Journal(str), []), {})
+    template = InstanceTemplate('group', FLAVORS[0], group=Group('anti-affinity'))
     servers = {}
     for name in ('here', 'there'):
-        servers[name] = Server(name, wish, host=f'host-{name}')
+        servers[name] = Server(name, template, host=f'host-{name}')
         world.joined(servers[name])
 
-    kind, asked = wish.kind(), time.monotonic()
+    kind = template.kind()
+    asked_at = time.monotonic()
     for name in deleted:
         world.left(servers[name])
     host = SimpleNamespace(name='host-here', unfit_since=math.inf, aggregates=())
-    tenant._check(['new'], wish, kind, [host], asked)
+    tenant._check(['new'], template, kind, [host], asked_at)
 
     assert world.counts == counted

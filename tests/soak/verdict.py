@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a daemon has grown, at which one looks every few seconds while it works, and
-whether answers were right."""
+"""The verdict on a run: growth of the daemon, which is sampled every few seconds, and
+wrong answers."""
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median_low
@@ -14,44 +13,48 @@ import psutil
 
 from tests.lab.results import Bound, resident
 from tests.lab.tables import Sheet
-from tests.soak.books import ZEROS
+from tests.soak.allocation_audit import ZEROS
 
-EVERY = 2.0  # seconds between two samples
+SAMPLE_INTERVAL_S = 2.0
 PARTS = 6
-WARM = 2
-SETTLED = 3
-"""The time is cut into so many parts. After so many of them the pools of the daemon are
-warm; after so many its memory, and the next part is compared with the last. Memory
-takes longer since pages that the worker shares with the master are copied one by one,
-when it first writes to them."""
-WARM_UP = WARM / PARTS
+"""Number of parts into which the duration of the run is divided."""
+WARM_PARTS = 2
+"""Number of parts after which the pools of the daemon are full."""
+SETTLED_PARTS = 3
+"""Number of parts after which the memory of the daemon is compared with the end. Memory
+takes longer than pools: pages that the worker shares with the master are copied one by
+one, when the worker first writes to a page."""
+WARM_UP = WARM_PARTS / PARTS
 
-TELLING = 300.0
-"""Seconds from which on memory tells something. A server counts as in flight for a
-minute, and the daemon is not warm before there are as many of them as there will ever
-be."""
+MIN_MEMORY_RUN_S = 300.0
+"""Seconds from which on the memory of a run is judged. Claims are pending for a minute,
+and the daemon is warm as soon as the number of pending claims no longer grows."""
 
-MIB_MORE = 3.0
-SHARE_MORE = 0.02
-"""What the least memory may differ by chance: so much, or that share."""
+MAX_GROWTH_MIB = 3.0
+MAX_GROWTH_SHARE = 0.02
+"""Growth of the least memory that may come by chance, in MiB or as a share."""
 
-MORE = 3
-"""A pool may get one more by chance, when more ask at the same time than ever before.
-What leaks does so with each of hundreds of requests, and of some ten failures of each
-kind."""
+MAX_MORE = 3
+"""Growth of a pool that may come by chance, when more callers ask at the same time than
+ever before. A leak grows with each of hundreds of requests, and of some ten failures of
+each kind."""
 
 MEMORY = 'resident memory, MiB'
 THREADS = 'threads'
 DESCRIPTORS = 'file descriptors'
-DATABASES, BROKER, PLACEMENT = (
-    f'connections to {each}' for each in ('the databases', 'the broker', 'Placement')
-)
+DATABASES = 'connections to the databases'
+BROKER = 'connections to the broker'
+PLACEMENT = 'connections to Placement'
 
 
 class Watch:
-    """Takes samples, from ``with`` to its end: seconds, and figures of all processes of
-    the daemon together. ``workers`` is every process that there ever was beside the
-    first."""
+    """Samples the daemon in the background, as a context manager.
+
+    :param pid: the process ID of the master.
+    :ivar samples: seconds since the start, with the figures of all processes of the
+        daemon together.
+    :ivar workers: the process IDs of all workers that the daemon ever had.
+    """
 
     def __init__(self, pid, cloud):
         self.pid = pid
@@ -77,36 +80,40 @@ class Watch:
         self._thread.join()
 
     def _watch(self):
-        while not self._over.wait(EVERY):
+        while not self._over.wait(SAMPLE_INTERVAL_S):
             try:
                 self.samples.append(self._sample())
             except psutil.NoSuchProcess:
-                continue  # who waits for its answers hears of its end
+                # The thread that waits for answers reports the end of the daemon.
+                continue
 
     def _sample(self):
         master = psutil.Process(self.pid)
         workers = master.children()
-        self.workers.update(each.pid for each in workers)
-        every = [master, *workers]
-        found = Counter(
-            self._ports[connection.raddr.port]
-            for process in every
-            for connection in process.net_connections('tcp')
-            if connection.status == psutil.CONN_ESTABLISHED
-            and connection.raddr.port in self._ports
-        )
-        return time.monotonic() - self._begun, {
-            MEMORY: resident(self.pid) / 2**20,
-            THREADS: sum(each.num_threads() for each in every),
-            DESCRIPTORS: sum(each.num_fds() for each in every),
-            **{name: found[name] for name in self._ports.values()},
-        }
+        self.workers.update(worker.pid for worker in workers)
+
+        figures = dict.fromkeys((THREADS, DESCRIPTORS, *self._ports.values()), 0)
+        figures[MEMORY] = resident(self.pid) / 2**20
+        for process in (master, *workers):
+            figures[THREADS] += process.num_threads()
+            figures[DESCRIPTORS] += process.num_fds()
+            for connection in process.net_connections('tcp'):
+                if connection.status != psutil.CONN_ESTABLISHED:
+                    continue
+                if connection.raddr.port in self._ports:
+                    figures[self._ports[connection.raddr.port]] += 1
+        return time.monotonic() - self._begun, figures
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Something that must not grow: as it was at first, when the daemon was warm, and
-    in the end."""
+    """A resource of the daemon that must not grow.
+
+    :ivar start: the value before the first request.
+    :ivar warm: the value of the warm daemon.
+    :ivar end: the value at the end.
+    :ivar bound: None if the run is too short for a judgement.
+    """
 
     what: str
     start: float
@@ -115,48 +122,56 @@ class Figure:
     bound: Bound | None
 
     def texts(self):
-        figures = (
-            f'{each:,.1f}'.removesuffix('.0')
-            for each in (self.start, self.warm, self.end)
-        )
-        return [self.what, *figures, str(self.bound or 'too short to tell')]
+        """The cells of a row in a table."""
+        texts = [self.what]
+        for value in (self.start, self.warm, self.end):
+            texts.append(f'{value:,.1f}'.removesuffix('.0'))
+        texts.append(str(self.bound or 'too short to tell'))
+        return texts
 
 
 def memory(samples):
-    """The least of memory in a part: what is there when garbage has just been
-    collected, which is seldom done, so that memory goes up and down."""
+    """The growth of memory. The least memory of a part counts: the interpreter collects
+    garbage seldom, so that memory goes up and down."""
     start, *parts = _parts(samples, MEMORY, min)
-    warm = parts[SETTLED]
+    warm = parts[SETTLED_PARTS]
     end = parts[-1]
-    bound = Bound(end - warm, '≤', max(MIB_MORE, SHARE_MORE * warm), 'MiB more')
-    is_telling = samples[-1][0] >= TELLING
-    return Figure(MEMORY, start, warm, end, bound if is_telling else None)
+    bound = None
+    if samples[-1][0] >= MIN_MEMORY_RUN_S:
+        max_growth = max(MAX_GROWTH_MIB, MAX_GROWTH_SHARE * warm)
+        bound = Bound(end - warm, '≤', max_growth, 'MiB more')
+    return Figure(MEMORY, start, warm, end, bound)
 
 
-def counted(what, samples):
-    """The most that there was at any time of the first half, in which pools fill up for
-    good; and what there is most of the time in the end, since there may be one more for
-    a moment."""
-    start, *most = _parts(samples, what, max)
-    warm = max(most[: WARM + 1])
-    end = _parts(samples, what, median_low)[-1]
-    return Figure(what, start, warm, end, Bound(end - warm, '≤', MORE, 'more'))
+def counted(name, samples):
+    """The growth of a resource that can be counted. Pools fill up for good in the first
+    half, whose maximum counts. At the end the median counts, since the pool may have
+    one member more for a moment."""
+    start, *maxima = _parts(samples, name, max)
+    warm = max(maxima[: WARM_PARTS + 1])
+    end = _parts(samples, name, median_low)[-1]
+    return Figure(name, start, warm, end, Bound(end - warm, '≤', MAX_MORE, 'more'))
 
 
-def _parts(samples, what, one):
-    """The first sample, before any request, and what stands for each part of the
-    time."""
+def _parts(samples, name, statistic):
+    """The value of the first sample, before any request, and a statistic of the values
+    in each part of the run."""
     length = samples[-1][0] / PARTS
     parts: list[list[float]] = [[] for _ in range(PARTS)]
     for seconds, figures in samples:
-        parts[min(PARTS - 1, int(seconds / length))].append(figures[what])
-    return [samples[0][1][what], *map(one, parts)]
+        parts[min(PARTS - 1, int(seconds / length))].append(figures[name])
+    return [samples[0][1][name], *map(statistic, parts)]
 
 
 @dataclass
 class Verdict:
-    """What came of a run; of ``zeros``, and of what is counted there, there must be
-    none. What a daemon takes of the machine is looked at where it runs alone."""
+    """The result of a run.
+
+    :ivar counts: numbers of requests, answers and failures.
+    :ivar zeros: numbers that must be 0, beside the failures in ``counts``.
+    :ivar samples: samples of a daemon that runs alone.
+    :ivar figures: the growth of the daemon.
+    """
 
     title: str
     seconds: float
@@ -169,38 +184,36 @@ class Verdict:
     figures: Sequence[Figure] = ()
 
     def __post_init__(self):
-        self.zeros = {
-            **{name: self.counts.get(name, 0) for name in ZEROS},
-            **self.zeros,
-        }
+        failures = {name: self.counts.get(name, 0) for name in ZEROS}
+        self.zeros = {**failures, **self.zeros}
         if self.samples:
             pools = (THREADS, DESCRIPTORS, DATABASES, BROKER, PLACEMENT)
-            self.figures = [
-                memory(self.samples),
-                *(counted(each, self.samples) for each in pools),
-            ]
+            self.figures = [memory(self.samples)]
+            self.figures += [counted(pool, self.samples) for pool in pools]
 
     @property
     def met(self):
-        bounds = [each.bound for each in self.figures if each.bound]
+        bounds = [figure.bound for figure in self.figures if figure.bound]
         return all(bound.met for bound in bounds) and not any(self.zeros.values())
 
     def sheets(self):
+        """The tables of the verdict."""
         minutes = f'{self.seconds / 60:.3g} minutes'
-        counts = [
-            *sorted(
-                (name, n) for name, n in self.counts.items() if name not in self.zeros
-            ),
-            *((f'claims of {who}', n) for who, n in sorted(self.claims.items())),
-        ]
+
+        rows = []
+        for name, number in sorted(self.counts.items()):
+            if name not in self.zeros:
+                rows.append([name, f'{number:,}', ''])
+        for name, number in sorted(self.claims.items()):
+            rows.append([f'claims of {name}', f'{number:,}', ''])
         if self.faults:
-            failed = sum(self.faults.values())
-            counts.append(("novasched's requests to Placement that failed", failed))
-        rows = [[what, f'{n:,}', ''] for what, n in counts]
-        rows += [
-            [name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()
-        ]
+            number = sum(self.faults.values())
+            title = "novasched's requests to Placement that failed"
+            rows.append([title, f'{number:,}', ''])
+        for name, number in self.zeros.items():
+            rows.append([name, f'{number:,}', str(Bound(number, '≤', 0))])
         sheets = [Sheet(f'{self.title}, {minutes}', ('', 'number', 'bound'), rows)]
+
         if self.figures:
             columns = ('', 'at the start', 'after warm-up', 'at the end', 'bound')
             texts = [figure.texts() for figure in self.figures]
@@ -208,4 +221,5 @@ class Verdict:
         return sheets
 
     def report(self):
+        """All figures of the verdict, for JSON."""
         return {**asdict(self), 'met': self.met}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cloud: what tenants ask for, computes with the servers that each has
-and what it reports of them, what was answered, and what went wrong."""
+"""The simulated cloud: the requests of tenants, the compute hosts with their servers and
+reports, the answers of schedulers, and the failures."""
 
+import itertools
 import math
 import sys
 import threading
@@ -35,12 +36,18 @@ RAM = 32768
 DEVICES = 4
 
 Core = tuple[int, int]
-"""The number of a NUMA cell, and that of a core in it."""
+"""The number of a NUMA cell, and the number of a core in the cell."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """So many servers of a flavor, and what their hosts must have."""
+class InstanceTemplate:
+    """Servers of a flavor, and the requirements on their hosts.
+
+    :ivar count: number of servers.
+    :ivar aggregate: the name of the aggregate of the hosts.
+    :ivar devices: number of PCI devices of each server.
+    :ivar avoided: UUIDs of servers with which no host may be shared.
+    """
 
     name: str
     flavor: Flavor
@@ -51,79 +58,98 @@ class Wish:
     group: Group | None = None
     avoided: Sequence[str] = ()
 
-    def kind(self, **more):
-        """As a conductor asks for it; ``more`` are fields of the request."""
-        flavor = self.flavor
-        specs = dict(flavor.extra_specs)
-        fields: Case = {}
+    def kind(self, **fields):
+        """The request of a conductor for these servers.
+
+        :param fields: additional fields of the request spec.
+        """
+        flavor: Case = {
+            'vcpus': self.flavor.vcpus,
+            'memory_mb': self.flavor.ram_mb,
+            'root_gb': self.flavor.disk_gb,
+            'extra_specs': dict(self.flavor.extra_specs),
+        }
+        required: Case = {}
         if self.aggregate == FAST:
-            specs[f'aggregate_instance_extra_specs:{FAST}'] = 'true'
+            flavor['extra_specs'][f'aggregate_instance_extra_specs:{FAST}'] = 'true'
         elif self.aggregate:
-            fields['availability_zone'] = self.aggregate
+            required['availability_zone'] = self.aggregate
         if self.devices:
-            one = {
+            request = {
                 'request_id': a_uuid('device'),
                 'count': self.devices,
                 'spec': [DEVICE],
+                'alias_name': 'nic',
             }
-            fields['pci_requests'] = {'requests': [{**one, 'alias_name': 'nic'}]}
+            required['pci_requests'] = {'requests': [request]}
         if self.avoided:
-            fields['scheduler_hints'] = {'different_host': [*self.avoided]}
-        size = {
-            'vcpus': flavor.vcpus,
-            'memory_mb': flavor.ram_mb,
-            'root_gb': flavor.disk_gb,
-        }
-        cell: Case = {
-            'id': 0,
-            'pcpuset': list(range(flavor.vcpus)),
-            'memory': flavor.ram_mb,
-        }
-        group = self.group and {
-            'uuid': self.group.uuid, 'policy': self.group.policy, '_rules': {},
-            'policies': [self.group.policy], 'members': [*self.group.members],
-            'hosts': sorted(set(self.group.hosts)),
-        }  # fmt: skip
+            required['scheduler_hints'] = {'different_host': [*self.avoided]}
+
+        guest: list[Case] = []
+        if self.pinned:
+            guest_cell = {
+                'id': 0,
+                'pcpuset': list(range(self.flavor.vcpus)),
+                'memory': self.flavor.ram_mb,
+                'cpu_policy': 'dedicated',
+            }
+            guest.append(guest_cell)
+
         return Kind(
-            {**size, 'extra_specs': specs},
-            guest=[{**cell, 'cpu_policy': 'dedicated'}] if self.pinned else (),
-            group=group,
+            flavor,
+            guest=guest,
+            group=self._group_fields(),
             count=self.count,
-            more={**fields, **more},
+            more={**required, **fields},
         )
 
+    def _group_fields(self):
+        """The server group as in a request spec; None without a group."""
+        if not self.group:
+            return None
+        return {
+            'uuid': self.group.uuid,
+            'policy': self.group.policy,
+            '_rules': {},
+            'policies': [self.group.policy],
+            'members': [*self.group.members],
+            'hosts': sorted(set(self.group.hosts)),
+        }
 
-def draw(random, group, servers):
-    """What somebody wants now.
 
-    :param group: one that nobody else asks for meanwhile.
-    :param servers: some that run.
+def draw_template(random, group, servers):
+    """The next request of a tenant, by chance.
+
+    :param group: a server group that no other request uses meanwhile, or None.
+    :param servers: the UUIDs of some running servers.
     """
     flavor = random.choice(FLAVORS)
-    wishes: dict[Callable[[], Wish], int] = {
-        lambda: Wish('plain', flavor): 40,
-        lambda: Wish('several', flavor, count=random.randint(2, 5)): 12,
-        lambda: Wish(
+    # Functions, so that chance decides the details of the drawn template alone.
+    templates: dict[Callable[[], InstanceTemplate], int] = {
+        lambda: InstanceTemplate('plain', flavor): 40,
+        lambda: InstanceTemplate('several', flavor, count=random.randint(2, 5)): 12,
+        lambda: InstanceTemplate(
             'zone', flavor, random.randint(1, 2), aggregate=random.choice(ZONES)
         ): 10,
-        lambda: Wish('fast', flavor, aggregate=FAST): 8,
-        lambda: Wish('pinned', PINNED, random.randint(1, 3), pinned=True): 12,
-        lambda: Wish('devices', flavor, devices=random.randint(1, 2)): 8,
-        lambda: Wish('group', flavor, random.randint(1, 2), group=group): 10
-        if group
-        else 0,
-        lambda: Wish('apart', flavor, avoided=servers): 4 if servers else 0,
-        lambda: Wish('impossible', IMPOSSIBLE): 2,
+        lambda: InstanceTemplate('fast', flavor, aggregate=FAST): 8,
+        lambda: InstanceTemplate(
+            'pinned', PINNED, random.randint(1, 3), pinned=True
+        ): 12,
+        lambda: InstanceTemplate('devices', flavor, devices=random.randint(1, 2)): 8,
+        lambda: InstanceTemplate('group', flavor, random.randint(1, 2), group=group): 10
+        * bool(group),
+        lambda: InstanceTemplate('apart', flavor, avoided=servers): 4 * bool(servers),
+        lambda: InstanceTemplate('impossible', IMPOSSIBLE): 2,
     }
-    return random.choices(list(wishes), list(wishes.values()))[0]()
+    return random.choices(list(templates), list(templates.values()))[0]()
 
 
 @dataclass(eq=False)
 class Server:
-    """One that runs. A pinned one has a core for itself."""
+    """A running server. A pinned server has a core of its own."""
 
     uuid: str
-    wish: Wish
+    template: InstanceTemplate
     host: str | None = None
     core: Core | None = None
 
@@ -136,8 +162,14 @@ def a_compute(name, cell):
 
 
 class Machine:
-    """A compute host. What it is fit for is known with the moment since when (monotonic
-    seconds): infinity while that changes."""
+    """A compute host with its servers.
+
+    Moments are monotonic seconds, and infinite while a state changes.
+
+    :ivar aggregates: the names of the aggregates of the host.
+    :ivar aggregates_since: when the host came into these aggregates.
+    :ivar unfit_since: when the host became down, disabled or gone.
+    """
 
     def __init__(self, compute, database):
         self.compute = compute
@@ -153,24 +185,34 @@ class Machine:
         self._launched = 0
 
     def land(self, server, **states):
-        """Let a server run here, unless there is no room for it.
+        """Run a server on the host, unless the host lacks a core or devices.
 
-        :param states: other columns of its row, of a server that has one already.
+        :param states: additional columns of the row of a server that has a row already.
+        :returns: False if the host does not take the server.
         """
+        template = server.template
         with self._lock:
-            core = self._core() if server.wish.pinned else None
-            if (
-                server.wish.pinned and not core
-            ) or server.wish.devices > self._devices_left():
+            core = None
+            if template.pinned:
+                core = self._free_core()
+                if core is None:
+                    return False
+            if template.devices > self._free_devices():
                 return False
+
             self.servers[server.uuid] = server
             server.core = core
-            # The host's own account comes first, as nova-compute has it.
+            # Like nova-compute, which updates the node before the instance.
             self._report()
             self._launched += 1
-            flavor = server.wish.flavor
+
             row = instance_row(
-                server.uuid, self.compute, flavor, PROJECT, USER, self._launched
+                server.uuid,
+                self.compute,
+                template.flavor,
+                PROJECT,
+                USER,
+                self._launched,
             )
             if server.host is None and not states:
                 self.database.insert('instances', [row])
@@ -181,55 +223,66 @@ class Machine:
             return True
 
     def leave(self, server):
+        """Remove a server from the host."""
         with self._lock:
             del self.servers[server.uuid]
             self._report()
 
-    def report(self, **wrong):
-        """Write what there is, or columns that nobody can read."""
-        with self._lock:
-            self._report(**wrong)
+    def report(self, **unreadable):
+        """Write the row of the compute node.
 
-    def _report(self, **wrong):
-        self.database.update(
-            'compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid
-        )
+        :param unreadable: columns whose values cannot be read.
+        """
+        with self._lock:
+            self._report(**unreadable)
+
+    def _report(self, **unreadable):
+        row = {**self._usage(), **unreadable}
+        self.database.update('compute_nodes', row, uuid=self.compute.uuid)
 
     def _usage(self):
         row = self.compute.node_row()
-        for each in self.servers.values():
-            row |= used_by(each.wish.flavor, row)
-        numa = _topology([each for each in self.servers.values() if each.core])
-        return {
-            **row,
-            'numa_topology': numa,
-            'pci_stats': some_devices(self._devices_left(), None),
-        }
+        for server in self.servers.values():
+            row |= used_by(server.template.flavor, row)
+        row['numa_topology'] = _topology(self.servers.values())
+        row['pci_stats'] = some_devices(self._free_devices(), None)
+        return row
 
-    def _core(self):
-        taken = {each.core for each in self.servers.values()}
-        every = ((cell, core) for cell in range(NUMA_CELLS) for core in range(CORES))
-        return next((each for each in every if each not in taken), None)
+    def _free_core(self):
+        taken = {server.core for server in self.servers.values()}
+        for core in itertools.product(range(NUMA_CELLS), range(CORES)):
+            if core not in taken:
+                return core
+        return None
 
-    def _devices_left(self):
-        return DEVICES - sum(each.wish.devices for each in self.servers.values())
+    def _free_devices(self):
+        servers = self.servers.values()
+        return DEVICES - sum(server.template.devices for server in servers)
 
 
-def _topology(pinned):
+def _topology(servers):
+    """The NUMA topology of a host, with the cores of pinned servers in use."""
     cells = []
-    for cell in range(NUMA_CELLS):
-        here = [each for each in pinned if each.core and each.core[0] == cell]
-        cores = [each.core[1] for each in here if each.core]
-        cpus = [
-            (cell * CORES + core) * THREADS + i
-            for core in cores
-            for i in range(THREADS)
-        ]
-        used = sum(each.wish.flavor.ram_mb for each in here)
-        usage = {'cpu_usage': len(cpus), 'memory_usage': used}
-        cells.append(
-            a_numa_cell(cell, CORES, THREADS, RAM // NUMA_CELLS, cpus, **usage)
+    for number in range(NUMA_CELLS):
+        pinned_cpus: list[int] = []
+        used_mb = 0
+        for server in servers:
+            if not server.core or server.core[0] != number:
+                continue
+            first = (number * CORES + server.core[1]) * THREADS
+            pinned_cpus += range(first, first + THREADS)
+            used_mb += server.template.flavor.ram_mb
+
+        cell = a_numa_cell(
+            number,
+            CORES,
+            THREADS,
+            RAM // NUMA_CELLS,
+            pinned_cpus,
+            cpu_usage=len(pinned_cpus),
+            memory_usage=used_mb,
         )
+        cells.append(cell)
     return a_numa_topology(*cells)
 
 
@@ -237,28 +290,35 @@ MISMATCHES = 'mismatches'
 WRONG = 'wrong hosts'
 FAILED = 'failed'
 TURNED_AWAY = 'turned away by computes'
-SHOWN = 20  # of what went wrong, in words
+SHOWN = 20  # failures of each kind that are printed
 GROUPS = 8
-persistently = tenacity.Retrying(
+retrying_conflicts = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(Conflict),
     stop=tenacity.stop_after_attempt(20),
     wait=tenacity.wait_random(0, 0.1),
 )
-"""Changes in Placement, made until claims of others do not come between."""
+"""Repeats a change in Placement that conflicts with the claim of a scheduler."""
 
-CROWD = 4  # servers of a host, from which on there may be no room
-TURN = 8
-"""After so many servers that there is no room for, tenants delete half of all."""
+FULL_HOST_SERVERS = 4
+"""Servers on the average host from which on a cloud may have no room."""
+MAX_REFUSALS = 8
+"""Number of refusals for lack of room after which tenants delete half of all servers."""
 
 
 class World:
-    """What all who act in it share. Whoever works at a server or a group takes it, so
-    that nobody else does."""
+    """The state that all tenants share. A tenant takes a server or a server group before
+    working with it, and gives it back afterwards.
+
+    :ivar machines: hosts by name.
+    :ivar expected: the allocations due to each consumer, by provider UUID.
+    :ivar counts: requests, answers and failures.
+    :ivar events: events of :class:`tests.soak.chaos.Chaos` by name.
+    """
 
     def __init__(self, cloud):
         self.cloud = cloud
         for database in (cloud.api, *cloud.cells.values()):
-            # Many write here: one locks no more than the rows that it writes.
+            # Many threads write: a statement shall lock no more than its rows.
             database.engine = database.engine.execution_options(
                 isolation_level='READ COMMITTED'
             )
@@ -276,17 +336,17 @@ class World:
         self._lock = threading.Lock()
         self._named = 0
         self._refusals = 0
-        self._ebb: int | None = None
+        self._max_servers: int | None = None
 
     def fill(self, count):
-        """Put the first hosts into a cloud that has none."""
+        """Put the first hosts into an empty cloud."""
         computes = [self._compute() for _ in range(count)]
         self.cloud.grow(computes)
         for number, compute in enumerate(computes):
             self._machine(compute).aggregates = frozenset(aggregates_of(number))
 
     def add_host(self):
-        """One host more, in a zone."""
+        """Add a host to the cloud and to a zone."""
         compute = self._compute()
         self.cloud.add_hosts([compute])
         self.change_members(self._machine(compute), frozenset({ZONES[self._named % 2]}))
@@ -302,59 +362,59 @@ class World:
         return machine
 
     def host_of(self, provider):
-        """The name of the host, also of one that is gone, with this resource
-        provider."""
+        """The name of the present or former host of a resource provider."""
         return self._names.get(provider, provider)
 
     def change_members(self, machine, names):
-        """Put a host into the aggregates of these names, and take it out of others."""
-        chosen = [self.aggregates[name] for name in sorted(names)]
+        """Make a host a member of the named aggregates, and of no other aggregate."""
+        aggregates = [self.aggregates[name] for name in sorted(names)]
         machine.aggregates_since = math.inf
         self.cloud.api.delete('aggregate_hosts', host=machine.name)
-        for each in chosen:
-            self.cloud.join_aggregate(each['id'], [machine.name])
-        uuids = [each['uuid'] for each in chosen]
-        persistently(self.placement.put, machine.compute.uuid, aggregates=uuids)
+        for aggregate in aggregates:
+            self.cloud.join_aggregate(aggregate['id'], [machine.name])
+
+        uuids = [aggregate['uuid'] for aggregate in aggregates]
+        retrying_conflicts(self.placement.put, machine.compute.uuid, aggregates=uuids)
         machine.aggregates = names
         machine.aggregates_since = time.monotonic()
 
-    def count(self, what, number=1):
+    def count(self, name, number=1):
         with self._lock:
-            self.counts[what] += number
+            self.counts[name] += number
 
-    def wrong(self, what, text):
-        """Note that something must not have happened."""
+    def wrong(self, failure, text):
+        """Count a failure, and print the first failures of each kind."""
         with self._lock:
-            self.counts[what] += 1
-            if self.counts[what] <= SHOWN:
-                print(f'{what}: {text}', file=sys.stderr, flush=True)
+            self.counts[failure] += 1
+            if self.counts[failure] <= SHOWN:
+                print(f'{failure}: {text}', file=sys.stderr, flush=True)
 
     def full(self):
-        """Note that a request was refused that fits almost anywhere: there is no room,
-        if there are many servers."""
-        if len(self.expected) <= CROWD * len(self.machines):
+        """Note the refusal of a request that fits almost anywhere. If there are many
+        servers, the cloud has no room."""
+        if len(self.expected) <= FULL_HOST_SERVERS * len(self.machines):
             return
         with self._lock:
             self._refusals += 1
-            if self._refusals >= TURN and self._ebb is None:
-                self._ebb = len(self._idle) // 2
+            if self._refusals >= MAX_REFUSALS and self._max_servers is None:
+                self._max_servers = len(self._idle) // 2
                 self.counts['times full'] += 1
 
     @property
-    def ebbing(self):
-        """Whether there are still too many servers."""
+    def is_emptying(self):
+        """True while tenants delete servers, since the cloud was full."""
         with self._lock:
-            if self._ebb is not None and len(self._idle) <= self._ebb:
-                self._ebb = None
+            if self._max_servers is not None and len(self._idle) <= self._max_servers:
+                self._max_servers = None
                 self._refusals = 0
-            return self._ebb is not None
+            return self._max_servers is not None
 
     def take(self, random, suits=lambda server: True):
-        """A server that nobody works at, if there is any that suits."""
+        """An idle server that suits; None without such a server."""
         with self._lock:
-            found = [uuid for uuid, each in self._idle.items() if suits(each)]
-            if found:
-                return self._idle.pop(random.choice(found))
+            suitable = [uuid for uuid, server in self._idle.items() if suits(server)]
+            if suitable:
+                return self._idle.pop(random.choice(suitable))
             return None
 
     def give(self, server):
@@ -362,7 +422,7 @@ class World:
             self._idle[server.uuid] = server
 
     def withhold(self, uuid):
-        """A server that nobody works at, so that nobody does until it is given back."""
+        """Take an idle server by UUID; None if the server is not idle."""
         with self._lock:
             return self._idle.pop(uuid, None)
 
@@ -377,39 +437,44 @@ class World:
             self._groups.append(group)
 
     def joined(self, server):
-        """Note that a server is its group's on its host."""
-        if (group := server.wish.group) and server.host:
+        """Note that a server is a member of its group on its host."""
+        if (group := server.template.group) and server.host:
             with self._lock:
                 group.members.append(server.uuid)
                 group.hosts.append(server.host)
 
     def left(self, server):
-        """Note that it is so no more."""
-        if group := server.wish.group:
+        """Note that a server is no longer a member of its group."""
+        if group := server.template.group:
             with self._lock:
-                at = group.members.index(server.uuid)
-                del group.members[at], group.hosts[at]
+                index = group.members.index(server.uuid)
+                del group.members[index]
+                del group.hosts[index]
 
     def hosts_of_members(self, group, uuids):
-        """The hosts of these instances, by UUID, without instances that have left the
-        group."""
+        """The hosts of instances by UUID, without instances that left the group."""
         with self._lock:
             members = zip(group.members, group.hosts, strict=True)
             return {uuid: host for uuid, host in members if uuid in uuids}
 
-    def compare_room(self, held):
-        """See that no provider gives more than it has."""
-        taken: dict[str, Counter[str]] = defaultdict(Counter)
-        for allocations in held.values():
-            for provider, amounts in allocations.items():
-                taken[provider].update(amounts)
+    def compare_capacity(self, allocations):
+        """Report hosts whose allocations exceed their capacity.
+
+        :param allocations: consumer to provider to resource class to amount.
+        """
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        for by_provider in allocations.values():
+            for provider, amounts in by_provider.items():
+                used[provider].update(amounts)
+
         for machine in self.machines.values():
-            for name, room in machine.compute.inventories().items():
-                used = taken[machine.compute.uuid][name]
-                if used > room['total'] * room['allocation_ratio']:
-                    self.wrong(MISMATCHES, f'{machine.name} gives {used} {name}')
+            for name, inventory in machine.compute.inventories().items():
+                amount = used[machine.compute.uuid][name]
+                if amount > inventory['total'] * inventory['allocation_ratio']:
+                    self.wrong(MISMATCHES, f'{machine.name} gives {amount} {name}')
 
     def some(self, random, count):
+        """The UUIDs of at most ``count`` idle servers."""
         with self._lock:
             uuids = list(self._idle)
         return random.sample(uuids, min(count, len(uuids)))

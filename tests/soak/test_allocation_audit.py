@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as growth of a daemon that is watched for long, and as wrong of two
-schedulers."""
+"""Verdicts on the growth of a daemon, and on the allocations of two schedulers."""
 
 import threading
 from collections import Counter
@@ -8,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.soak.books import DOUBTFUL, LEFT_OVER, MISSING, Books
-from tests.soak.twins import Journal
+from tests.soak.allocation_audit import DOUBTFUL, LEFT_OVER, MISSING, AllocationAudit
+from tests.soak.schedulers import Journal
 from tests.soak.verdict import (
     BROKER,
     DATABASES,
@@ -60,10 +59,11 @@ FLAT = {
     ],
 )
 def test_growth(at, met):
-    """Of memory the least counts; what can be counted is in the end as before, but for
-    a few, and for a moment."""
-    moments = [second / 60 for second in range(0, MINUTES * 60 + 1, 2)]
-    samples = [(60 * m, FLAT | at(m)) for m in moments]
+    """The least memory counts. Pools may grow by a few members, or for a moment."""
+    samples = []
+    for second in range(0, MINUTES * 60 + 1, 2):
+        samples.append((second, FLAT | at(second / 60)))
+
     assert Verdict('', MINUTES * 60, {}, {}, samples).met is met
 
 
@@ -84,8 +84,8 @@ THERE = {'there': {'VCPU': 1}}
     ],
 )
 def test_comparison(held, counted):
-    """Each difference counts once, what is too much after the time to undo it, and
-    fails the run."""
+    """A difference counts once, and fails the run. A surplus counts after the time to
+    undo it."""
     world = World.__new__(World)
     vars(world).update(
         placement=SimpleNamespace(all_allocations=lambda: held),
@@ -96,9 +96,11 @@ def test_comparison(held, counted):
         _names={},
         _lock=threading.Lock(),
     )
-    compared = Books(world, Journal(str), [], undo_s=-1.0)
+    audit = AllocationAudit(world, Journal(str), [], undo_s=-1.0)
+
     for _ in range(3):
-        compared.compare()
+        audit.compare()
+
     del world.counts['allocations compared']
     assert world.counts == counted
     assert Verdict('', 60, world.counts, {}).met is not bool(counted)
