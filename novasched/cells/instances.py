@@ -29,7 +29,7 @@ from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
-from novasched.scheduler.ports import InstanceState
+from novasched.scheduler.model.instance import InstanceState
 
 READING_THREADS = 64
 
@@ -434,12 +434,12 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
     """Reads the state of an instance before the allocations of the instance are deleted
-    in Placement. Implements :class:`novasched.scheduler.ports.Instances`."""
+    in Placement. Implements :class:`novasched.placement.cleanup.Instances`."""
 
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """See :class:`novasched.scheduler.ports.Instances`.
+        """See :class:`novasched.placement.cleanup.Instances`.
 
         :raises DatabaseUnavailable: a database does not answer, or the cell to which
             the instance is mapped has no row of the instance.

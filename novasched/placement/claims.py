@@ -32,10 +32,10 @@ from novasched.placement.cleanup import (
     AllocationCleanup,
     AllocationDeleter,
     CleanupTask,
+    Instances,
 )
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
-from novasched.scheduler.ports import Instances
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')

@@ -21,14 +21,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
-from novasched.scheduler.ports import Instances, InstanceState
+from novasched.scheduler.model.instance import InstanceState
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
@@ -68,6 +68,17 @@ Delete = Callable[[Claim, bool], Doubt | None]
 """Deletes the allocations of a claim if they exist, or returns why they are left. The
 flag is True if the current request is about the instance. Raises PlacementUnavailable
 if the allocations cannot be read or deleted."""
+
+
+class Instances(Protocol):
+    """Reads the state of instances (``cells/instances.py``)."""
+
+    def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
+        """The present state of an instance; None if nova does not know the instance.
+
+        :param providers: UUIDs of compute nodes, whose hosts the state includes.
+        :raises DatabaseUnavailable: a database does not answer.
+        """
 
 
 class AllocationDeleter:

@@ -26,6 +26,7 @@ from novasched.placement.api import (
 from novasched.placement.batching import BatchWindow
 from novasched.placement.candidates import AskedCandidates
 from novasched.placement.claims import Claims
+from novasched.placement.cleanup import Instances
 from novasched.placement.remembered import RememberedAnswers, Taken
 from novasched.placement.wire import (
     AllocationCandidates,
@@ -38,7 +39,6 @@ from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import nothing_taken
-from novasched.scheduler.ports import Instances
 
 # Operators search for the lines of these loggers of nova's.
 LOG = logging.getLogger('nova.scheduler.client.report')

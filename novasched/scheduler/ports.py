@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of the cycle to the outside."""
+"""The services that the cycle needs, as protocols."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,20 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
 
 MAX_CLAIMS_PER_HOST = 3
-"""Claims for one instance on one host, with other providers each, before the next host
-is tried: a full cloud is asked so many times as often as nova-scheduler would, not
-more."""
+"""Maximum number of claims for an instance on a host, each of a different candidate,
+before the next host is tried. In a full cloud, Placement gets at most so many times the
+claims of nova-scheduler."""
 
 
 class Placement(Protocol):
     """Placement, as far as the cycle needs it (``placement/client.py``)."""
 
     def announce_arrival(self, moment: float) -> None:
-        """Tell that the request of a try that began at a moment (monotonic seconds)
-        will soon ask for candidates. Requests with the same query may wait a little
-        for the new request, so that one answer serves all of them."""
+        """Announce that a request will soon ask for candidates. Requests with the same
+        query may wait a little for the new request, so that one answer serves them all.
+
+        :param moment: when the try of the request began, in monotonic seconds.
+        """
 
     def candidates(self, request: Request, basis: Basis) -> Candidates:
         """The allocation candidates of the request, by the UUID of each provider."""
@@ -46,31 +48,7 @@ class Placement(Protocol):
         """
 
     def delete_allocations(self, claim: Any) -> None:
-        """Undo what a claim returned; never raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceState:
-    """An instance in nova's databases: ``building`` until its build has ended, ``gone``
-    once it is deleted, or buried in cell0 since its build was refused; ``task`` is a
-    task or a migration in progress. ``hosts`` are those of the resource providers that
-    were asked about."""
-
-    building: bool = False
-    gone: bool = False
-    host: str | None = None
-    task: str | None = None
-    hosts: frozenset[str] = frozenset()
-
-
-class Instances(Protocol):
-    """Instances, each read by itself (``cells/instances.py``)."""
-
-    def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """The instance as it is now; None if nova does not know it.
-
-        :raises DatabaseUnavailable: that cannot be told.
-        """
+        """Delete the allocations of a claim; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +57,8 @@ class Needs:
 
     :ivar instances: all instances on each host.
     :ivar images: the image properties of these instances, too.
-    :ivar named: UUIDs of instances: those that are on hosts, at least.
-    :ivar located: UUIDs of instances whose hosts are needed, in whatever cell.
+    :ivar named: UUIDs of instances that are needed if they are on a host.
+    :ivar located: UUIDs of instances whose hosts are needed, in any cell.
     :ivar flavors: at least one instance of each flavor on each host.
     """
 
@@ -102,14 +80,17 @@ class Hosts(Protocol):
         is asked."""
 
     def minimum_version(self, since: float) -> int:
-        """The lowest version that a nova-compute of any cell has reported; 0 if none
-        has. The first call waits for a reading from ``since`` (monotonic seconds) or
-        later; later calls answer from the last reading."""
+        """The lowest version that a nova-compute of any cell has reported; 0 without a
+        version. The first call waits for a reading; later calls answer from the last
+        reading.
+
+        :param since: the earliest moment of the first reading, in monotonic seconds.
+        """
 
     def with_requested_destination(self, request: Request) -> Request:
-        """The request with the host or node that it names looked up.
+        """The request with the compute node of the requested host or node.
 
-        :raises NoValidHost: there is no such host.
+        :raises NoValidHost: the host or node does not exist.
         """
 
     def read(
@@ -129,14 +110,18 @@ class Hosts(Protocol):
 
 
 class Notifier(Protocol):
-    """Tells others what the cycle does (``rpc/notifications``); nothing here raises, or
-    takes time."""
+    """Sends the notifications of nova (``rpc/notifications``). No member raises, and
+    all members return at once."""
 
     def started(self, request: Request) -> None:
-        """Hosts are going to be chosen: Placement has offered some, or is not asked."""
+        """Note that the search for hosts begins: Placement has offered candidates, or
+        need not be asked."""
 
     def ended(self, request: Request, claims: Sequence[PendingClaim]) -> None:
-        """Every instance has its host; one claim for each, in their order."""
+        """Note that every instance has a host.
+
+        :param claims: a claim for each instance, in the order of the instances.
+        """
 
 
 class Peers(Protocol):

@@ -129,7 +129,7 @@ class RecordFile:
             self._writer.write(record, rejections, text)
         except WRITE_ERRORS as error:
             if self._is_writable:
-                LOG.warning('Decision records are kept in memory alone: %s', error)
+                LOG.warning('Decision records are kept in memory only: %s', error)
             self._is_writable = False
         else:
             if not self._is_writable:

@@ -64,7 +64,7 @@ def check_database(group: str, nova_conf: NovaConf) -> Findings:
     name = f'[{group}] connection'
     url = nova_conf.conf[group].connection
     if not url:
-        yield Finding(Level.ERROR, name, 'not set; the URL of a database is needed')
+        yield Finding(Level.ERROR, name, 'not set; a database URL is required')
     elif group == 'database':
         yield _connect(nova_conf, group, url, name, _check_own_tables)
     else:

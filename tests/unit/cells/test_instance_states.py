@@ -3,7 +3,7 @@ import pytest
 
 from novasched.cells.instances import InstanceStates
 from novasched.scheduler.errors import DatabaseUnavailable
-from novasched.scheduler.ports import InstanceState
+from novasched.scheduler.model.instance import InstanceState
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_uuid
 

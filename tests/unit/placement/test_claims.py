@@ -26,7 +26,7 @@ from novasched.scheduler.errors import (
     PlacementUnavailable,
 )
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.ports import InstanceState
+from novasched.scheduler.model.instance import InstanceState
 from tests.lab.builders import a_candidate, a_request, a_uuid
 from tests.lab.faulty_placement import FAULTS, FaultyPlacement, Nova
 

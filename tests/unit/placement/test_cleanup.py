@@ -21,7 +21,7 @@ from novasched.placement.cleanup import (
     why_in_doubt,
 )
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.ports import InstanceState
+from novasched.scheduler.model.instance import InstanceState
 from tests.lab.builders import a_candidate, a_uuid
 from tests.lab.memory_schedulers import ManualClock
 

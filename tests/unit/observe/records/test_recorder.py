@@ -439,7 +439,7 @@ def test_what_the_start_has_told(tmp_path, caplog, is_told):
     if is_told:
         assert recorder.open()
     decide(recorder, *named('a', 'b'))
-    assert caplog.text.count('Decision records are kept in memory alone') == (
+    assert caplog.text.count('Decision records are kept in memory only') == (
         not is_told
     )
     path.rmdir()
@@ -455,7 +455,7 @@ def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     DAMAGES[damage](path)
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 1000, 10))
     assert len(decide(recorder, *named('x', 'y')).newest()) == 2
-    assert caplog.text.count('Decision records are kept in memory alone') == 1
+    assert caplog.text.count('Decision records are kept in memory only') == 1
 
 
 def test_why_placement_offers_nothing(tmp_path):
