@@ -94,7 +94,7 @@ class TrackedConnections:
             self._operation.began = None
 
     def abort(self) -> None:
-        """Shut every connection down, whichever thread waits on it."""
+        """Shut down every connection, also while a thread waits for an answer."""
         with self._lock:
             sockets: list[socket.socket | None] = list(self._sockets.values())
             for connection in self._connections:

@@ -220,8 +220,7 @@ def _supported(row: Any) -> Triples:
 
 
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
-    """Statistics with all values as texts, as in nova, whichever statistics a
-    nova-compute reports."""
+    """All statistics of a nova-compute with their values as texts, as in nova."""
     texts: dict[str, str | None] = {}
     for name, value in stats.items():
         text = None

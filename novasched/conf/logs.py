@@ -161,7 +161,7 @@ def _safe_error(
 def _current_error_line(record: logging.LogRecord) -> str:
     """Return the first line of the error being handled, empty without an error.
 
-    oslo.log adds this line to whatever is logged meanwhile.
+    oslo.log adds this line to all records that are logged meanwhile.
     """
     error = sys.exc_info()[1]
     if error is None or record.exc_info or isinstance(error, NovaschedError):

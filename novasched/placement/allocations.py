@@ -111,8 +111,8 @@ class Claim:
         return {**self.candidate.resources(), **(self.before or {})}
 
     def equals(self, held: ConsumerAllocations) -> bool:
-        """True if an instance has the amounts of a successful claim, by whichever
-        request."""
+        """True if an instance has the amounts of a successful claim. Another request
+        may have made the claim."""
         return held.resources == self.wanted()
 
     def added(self) -> Resources:

@@ -198,7 +198,7 @@ class PlacementApi:
 
         :param retry_s: seconds for which the request is repeated, if fewer than the
             limit.
-        :param once: send the request once, whatever nova.conf says.
+        :param once: send the request once, regardless of nova.conf.
         :raises PlacementUnauthorized: Placement does not accept the credentials.
         :raises OutcomeUnknown: without an answer, Placement may have carried out the
             request.

@@ -265,8 +265,8 @@ class SchedulingState:
         """The members of an affinity group that stay where they are.
 
         Claimed members stay, and the first instances of the request itself beside them.
-        Without such members, the member that was announced first stays. The others will
-        be released if they are not on the same host.
+        Without such members, the member that was announced first stays. Members on
+        other hosts will be released.
         """
         claims = self.pending_claims
         staying = [

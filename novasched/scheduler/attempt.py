@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries: what came of one try to decide a request, and what the next try rests on.
+"""The outcome of a try to decide a request, and the basis of the next try.
 
     basis -> try -> outcome -> basis of the next try, or the answer
 
@@ -8,8 +8,8 @@ outcome                 condition                             next
 ======================  ====================================  ==========================
 placed                                                        the answer
 failed                                                        the error
-refused                 no other request released anything    the refusal
-refused                 others have released what they chose  a try on fresh data
+refused                 no other request released a claim     the refusal
+refused                 another request has released a claim  a try on fresh data
 stale                                                         a try on fresh data
 unavailable             the request may wait                  a try on fresh data; an
                                                               earlier answer of
@@ -29,7 +29,7 @@ class End(Enum):
     """The ways in which a try ends.
 
     PLACED: every instance has a host. REFUSED: no host fits, by fresh data. STALE: the
-    data that the try rested on is out of date, or no host fits by data that may be.
+    data of the try is out of date, or no host fits and the data may be out of date.
     UNAVAILABLE: a service that the request needs does not answer. FAILED: any other
     error.
     """

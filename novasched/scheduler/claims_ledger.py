@@ -240,8 +240,8 @@ class ClaimsLedger:
         )
 
     def changes_since(self, number: int) -> Sequence[Change] | None:
-        """The changes after that of a number, the last first; None if some of them are
-        not kept."""
+        """The changes after the change with a number, the last first; None if some of
+        the changes are no longer kept."""
         count = self.number - number
         if count > len(self._changes):
             return None
@@ -250,12 +250,11 @@ class ClaimsLedger:
     def amounts_since(
         self, number: int | None, moment: float
     ) -> tuple[bool, Mapping[str, Mapping[str, int]]]:
-        """The amounts of claims that Placement did not have at a moment, so that an
-        answer to a question from then on may leave them out.
+        """The amounts of claims that Placement did not have at a moment. An answer to a
+        query of that moment does not include these amounts.
 
-        :param number: the changes after that of this number alone, if they are kept;
-            None for all claims.
-        :returns: True if the amounts are those of all claims; and provider UUID to
+        :param number: the last change that the caller knows; None for all claims.
+        :returns: True if the amounts are of all claims; and provider UUID to
             resource class to amount, negative where more was given back than taken.
         """
         changes = None if number is None else self.changes_since(number)

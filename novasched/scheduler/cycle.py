@@ -462,7 +462,7 @@ class Cycle:
 
         The UUIDs of the hosts are collected once for a request: to collect them for
         each instance takes a tenth of the time of a decision. The hosts of an instance
-        are those of the instance before, less the rejected hosts.
+        are the hosts of the instance before, less the rejected hosts.
         """
         if not pending:
             return 0

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision as a value: what came of a request, and why.
+"""A decision as a value: the outcome of a request, and the reasons.
 
 A cycle returns the :class:`Decision` of each try, also of a try that an error ends.
 Records, metrics, traces and the refusals that are explained to the caller are functions
 of decisions.
 
-Decisions wait for the thread that records them, so a decision refers to few large
-objects: the chosen candidates without the others, each rejected host, and the ranked
-hosts of the first instance. The hosts that fit a later instance are the hosts of the
+Decisions wait in memory for the thread that records them, so a decision refers to few
+large objects: the chosen candidates, each rejected host, and the ranked hosts of the
+first instance. The hosts that fit a later instance are the hosts of the
 first instance's ranking, less the rejected hosts.
 """
 
@@ -31,16 +31,17 @@ CLAIM = 'claim'
 ALTERNATES = 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
 NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
-"""A claim that is refused is followed by one on the next host."""
+"""The step after each step. After a refused claim comes a claim on the next host."""
 
 ALL_TOGETHER = 'all together'
-"""Stands for the host where Placement refuses a claim for all instances at once."""
+"""In place of a host, if Placement refuses a claim for all instances at once."""
 
 PLACED = 'placed'
 REFUSED = 'refused'
 FAILED = 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
-"""Every instance has a host; there was none; an operator must mend something."""
+"""In turn: every instance has a host; an instance has no valid host; a failure that an
+operator must mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The part of a host's weight that comes from one weigher."""
+    """The part of a host's weight that a weigher adds."""
 
     weigher: str
     raw: float
@@ -75,7 +76,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class HostWeight:
-    """A host with its weight, and the parts of this."""
+    """A host with its weight, and the contribution of each weigher."""
 
     host: str
     node: str
@@ -85,15 +86,15 @@ class HostWeight:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The hosts that can take an instance, the one to try first in front.
+    """The hosts that can take an instance, best first.
 
-    :ivar filters: the verdicts of each filter that judged, in order.
-    :ivar weighers: the names of the weighers that ran, with the seconds of each.
+    :ivar filters: the verdicts of each filter, in the order of the filters.
+    :ivar weighers: name and duration (seconds) of each weigher.
     :ivar best: the first hosts with their weights.
-    :ivar refusal: the reason for the caller where no host is left, if it is a special
-        one.
-    :ivar candidates: those of Placement's that the filters left. No decision keeps
-        them.
+    :ivar refusal: the reason for the caller if no host remains; None for the usual
+        reason.
+    :ivar candidates: the allocation candidates that the filters left; None in a
+        decision.
     """
 
     hosts: Sequence[Host]
@@ -104,18 +105,27 @@ class Ranking:
     candidates: Candidates | None = None
 
     def explained(self, with_hosts: bool) -> 'Ranking':
-        """The part of the ranking that explains an attempt: without the candidates,
-        which would keep Placement's answer in memory, and perhaps without the hosts."""
-        hosts = self.hosts if with_hosts else ()
+        """The part of the ranking that explains an attempt.
+
+        The candidates are left out, since they keep Placement's answer in memory.
+        """
+        hosts: Sequence[Host] = ()
+        if with_hosts:
+            hosts = self.hosts
         return replace(self, hosts=hosts, candidates=None)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateCounts:
-    """The size of Placement's offer. ``hosts`` are those of its providers that are
-    hosts of ours, ``elsewhere`` the candidates on none of them. ``total`` hosts are
-    known in all cells; 0 where they were not counted. ``age`` is the seconds since
-    Placement was asked, if it was not asked for this request."""
+    """The size of Placement's offer.
+
+    :ivar hosts: the number of providers that are hosts of the cells.
+    :ivar elsewhere: the number of candidates without a host of the cells.
+    :ivar total: the number of hosts in all cells; 0 if unknown.
+    :ivar asked: False for a request that does not need Placement.
+    :ivar age: seconds since the query, if the candidates are remembered; otherwise
+        None.
+    """
 
     candidates: int = 0
     providers: int = 0
@@ -140,29 +150,27 @@ class CandidateCounts:
         elsewhere = 0
         if candidates is not None and hosts < self.providers:
             strangers = candidates.keys() - snapshot.hosts.keys()
-            elsewhere = len(
-                {
-                    id(candidate)
-                    for provider in strangers
-                    for candidate in candidates[provider]
-                    if snapshot.hosts.keys().isdisjoint(candidate.allocations)
-                }
-            )
+            # A candidate with several providers is counted once.
+            ids = set()
+            for provider in strangers:
+                for candidate in candidates[provider]:
+                    if snapshot.hosts.keys().isdisjoint(candidate.allocations):
+                        ids.add(id(candidate))
+            elsewhere = len(ids)
         total = max(snapshot.total, hosts)
         return replace(self, hosts=hosts, elsewhere=elsewhere, total=total)
 
 
 @dataclass(slots=True)
 class PlacementAttempt:
-    """The search of a host for one instance of a request. The cycle that makes the
-    attempt fills it in; nobody changes it afterwards.
+    """The search of a host for one instance of a request. Only the cycle that makes the
+    attempt changes the attempt.
 
-    :ivar start: the number of hosts to choose from: those left by the instance before.
-    :ivar pending: the number of them from which pending claims were subtracted.
-    :ivar ranking: the verdicts and weights; the hosts only for the first instance.
-    :ivar refused: names of hosts and nodes on which Placement refused a claim, once for
-        each.
-    :ivar unfit: hosts that did not fit any more when it was their turn.
+    :ivar start: the number of hosts before the filters.
+    :ivar pending: the number of these hosts with pending claims.
+    :ivar ranking: verdicts and weights; hosts only for the first instance.
+    :ivar refused: host and node of each claim that Placement refused.
+    :ivar unfit: hosts that no longer fitted beside later claims.
     :ivar passed: the number of hosts that fit the instance.
     """
 
@@ -178,9 +186,9 @@ class PlacementAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The end of a step, which began when the one before it ended.
+    """The end of a step. A step begins at the end of the step before.
 
-    :ivar attempt: as far as it had come, where the step is for one instance.
+    :ivar attempt: the attempt, for a step that is for one instance.
     :ivar refused: the host on which Placement refused a claim.
     """
 
@@ -192,21 +200,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Outcome of a request.
+    """The outcome of a request.
 
-    Attempts and ``together_refused`` are of the last try, where the request was decided
-    in several; steps are of all tries. ``began``, ``ended`` and the moments of steps
+    A request may take several tries. Steps are of all tries, attempts and
+    ``together_refused`` of the last try. ``began``, ``ended`` and the moments of steps
     are seconds of one clock.
 
-    :ivar basis: the freshness of the data that the last try rests on.
-    :ivar prefiltered: the request as the prefilters left it, once Placement is asked.
+    :ivar basis: the freshness of the data in the last try.
+    :ivar prefiltered: the request after the prefilters; None before Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
-    :ivar outdated: why the candidates that were remembered did not do; then Placement
-        was asked.
-    :ivar refusal: the reason given to the caller where there is no valid host.
-    :ivar failure: what an operator must mend; of foreign errors, which may hold
-        secrets, the name alone.
+    :ivar outdated: the reason why Placement was asked although candidates were
+        remembered.
+    :ivar refusal: the reason for the caller if there is no valid host.
+    :ivar failure: the failure that an operator must mend. For foreign errors, which may
+        quote secrets, only the name of their type.
     """
 
     request: Request
@@ -225,10 +233,12 @@ class Decision:
     failure: str | None = None
 
     def after(self, earlier: 'Decision | None') -> 'Decision':
-        """The decision of the last try of a request, with the steps of the tries before
-        it. The pause between two tries counts to the step that ended the earlier."""
+        """The decision of a later try of the same request, with the steps of the
+        earlier tries. The pause between two tries belongs to the last step of the
+        earlier try."""
         if earlier is None:
             return self
+
         *steps, last_step = earlier.steps
         last_step = replace(last_step, ended=self.began)
         return replace(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of requests, by who must act; those of the configuration are in conf.
+"""Errors of requests. Each docstring begins with the person who must act.
 
-A refused claim or an empty list of candidates is an answer, not an error; these are
-for the cases in which somebody has to do something.
+Errors of the configuration are in ``conf/errors.py``. A refused claim or an empty list
+of candidates is an answer, not an error.
 """
 
 from collections.abc import Callable
@@ -29,12 +29,12 @@ class NoValidHost(NovaschedError):
 
 
 class StaleData(NovaschedError):
-    """For the driver: data that a try rests on is out of date. The request is decided
-    anew on fresh data; no caller gets this error."""
+    """For the driver: the data of a try is out of date. The request is decided again
+    with fresh data; no caller gets this error."""
 
 
 class BadRequest(NovaschedError):
-    """For the caller: the message is not a request that can be understood."""
+    """For the caller: the message is no valid request."""
 
     def __init__(self, text: str) -> None:
         super().__init__(cut(text, MAX_TEXT_CHARACTERS))
@@ -57,11 +57,10 @@ class MetricMissing(NovaschedError):
 
 
 class Unavailable(NovaschedError):
-    """For the operator: something fails that requests cannot do without; it may be over
-    soon.
+    """For the operator: a service that requests need fails, perhaps for a short time.
 
-    ``is_over(seconds)`` waits until it is worth while to ask again, for so many seconds
-    at the most, and tells whether it is.
+    ``is_over(seconds)`` waits for the end of the failure, for ``seconds`` at most, and
+    returns True if the service may be asked again.
     """
 
     def __init__(
@@ -85,8 +84,8 @@ class NetworkUnavailable(NovaschedError):
 
 
 class ClaimFailed(NovaschedError):
-    """For the caller: a consumer is changed by another process during its claim, so
-    that no further host may be tried for it. The text is that of nova's
+    """For the caller: another process has changed the consumer during the claim, so
+    that no further host may be tried. The text is the text of nova's
     AllocationUpdateFailed."""
 
     def __init__(self, consumer_uuid: str, error: str) -> None:

@@ -168,8 +168,8 @@ class HostsLeft:
         return left
 
     def of(self, host: Host, claims: ClaimsOfHost) -> Host:
-        """A host less the claims on it. If the claims begin with those that were
-        subtracted last, the others alone are subtracted.
+        """A host less claims. If the claims begin with the claims that were subtracted
+        last, only the new claims are subtracted.
 
         :raises Exception: a claim of this process cannot be subtracted.
         """
@@ -366,9 +366,11 @@ class PendingClaims:
             return ledger.was_released(since, own)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
-        """The amounts of claims that Placement did not have at a moment, so that an
-        answer to a question from then on may leave them out: provider UUID to resource
-        class to amount."""
+        """The amounts of claims that Placement did not have at a moment, by provider
+        UUID and resource class.
+
+        An answer to a query of that moment does not include these amounts.
+        """
         return self.taken(moment)[2]
 
     def taken(self, moment: float, since: int | None = None) -> TakenAmounts:

@@ -240,7 +240,7 @@ def preflight(
 ) -> None:
     """Check, before any worker starts, everything that an operator may have to fix.
 
-    :raises NovaschedError: the text says what an operator must fix.
+    :raises NovaschedError: the text names the defect that an operator must fix.
     """
     application = compose(conf, settings, service)
     try:

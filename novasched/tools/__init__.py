@@ -17,7 +17,7 @@ MAX_AMOUNT = 2**31 - 1
 def imported(module: str, extra: str) -> Any:
     """A module that needs the optional packages of ``novasched[extra]``.
 
-    :raises NovaschedError: one of them is not installed.
+    :raises NovaschedError: a package is not installed.
     """
     try:
         return import_module(module)

@@ -20,6 +20,16 @@ BEGINNING = re.compile(
 )
 """Docstrings that begin so cannot be understood without the code."""
 
+RIDDLE = re.compile(
+    r"""\b(
+    whoever|whatever|whichever|whose\ it\ is|the\ ones?\ that|those\ (that|which|who|of)|
+    so\ (many|much|long)|the\ others|nobody|somebody|somewhere|one\ of\ them|
+    what\ (it|they|was|has|have|the|a|an|others|nova)
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Pronouns whose subject a reader has to guess."""
+
 SERVER = re.compile(r'\bservers?\b', re.IGNORECASE)
 SERVER_GROUPS = re.compile(r'server groups?', re.IGNORECASE)
 INSTANCES_ALONE = ('scheduler/', 'placement/', 'plugins/')
@@ -53,6 +63,8 @@ def offences(path):
                     line,
                     f'begin with a verb or a noun phrase: {docstring.splitlines()[0]}',
                 )
+            if match := RIDDLE.search(docstring):
+                yield line, f'name the subject in place of {match[0]!r}'
             if instances_alone and SERVER.search(SERVER_GROUPS.sub('', docstring)):
                 yield line, 'say instance, not server'
         name = node.id if isinstance(node, ast.Name) else getattr(node, 'name', None)

@@ -200,7 +200,7 @@ def _remove_stale_socket(path: str) -> None:
 class HealthApp:
     """Answers ``/health``, ``/ready`` and ``/status``, and feeds systemd's watchdog.
 
-    :ivar state: what the processes have reported.
+    :ivar state: the reports of the processes.
     """
 
     def __init__(self, service: HealthService) -> None:

@@ -39,7 +39,7 @@ MAX_CELLS = 500
 class Vitals:
     """The reports of one process.
 
-    :param channel: receives the reports. While nobody reads, reports are lost.
+    :param channel: receives the reports. Without a reader, reports are lost.
     :param name: name of the process.
     """
 

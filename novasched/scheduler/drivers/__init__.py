@@ -41,19 +41,18 @@ class SchedulerDeps:
 
 
 class Driver(Protocol):
-    """Answers requests; called by many threads at once.
+    """Answers requests, in many threads at once.
 
-    A driver may also have a method ``periodic()``, which is called when a worker starts
-    and then every ``[scheduler] periodic_task_interval`` seconds; what it raises is
-    logged. A method ``stop(seconds)`` is told how many seconds the requests in progress
-    still have. A method ``make_room()`` is called repeatedly while no further message
-    can be taken from the broker.
+    A driver may have further methods. ``periodic()`` is called when a worker starts,
+    and then every ``[scheduler] periodic_task_interval`` seconds; its errors are
+    logged. ``stop(seconds)`` gets the time that requests in progress still have.
+    ``make_room()`` is called repeatedly while all threads are busy and messages wait.
     """
 
     def __init__(self, deps: SchedulerDeps) -> None: ...
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
-        """A host for each instance, with alternates behind it.
+        """A host for each instance, followed by alternates.
 
-        :raises NoValidHost: not every instance found a host; nothing stays claimed.
+        :raises NoValidHost: an instance has no valid host; nothing stays claimed.
         """

@@ -63,8 +63,8 @@ class RandomPipeline(Pipeline):
     def weigh(
         self, ranking: Ranking, request: Request, index: int, random: Random
     ) -> Ranking:
-        """The hosts in random order, behind the others those that another instance of
-        the request was placed on; the same for all that ask with the same seed."""
+        """The hosts in random order. Hosts with another instance of the request come
+        last. The order follows from the seed."""
         drawn = random.sample(ranking.hosts, len(ranking.hosts))
         siblings = frozenset(request.instance_uuids or ())
         drawn.sort(key=lambda host: not siblings.isdisjoint(host.instances))

@@ -13,10 +13,10 @@ from novasched.scheduler.model.request import Request, ServerGroup
 
 
 class Stage(str, Enum):
-    """The stages of a claim; ``scheduler/claims_ledger.py`` draws them.
+    """The stages of a claim; ``scheduler/claims_ledger.py`` draws the stages.
 
-    Other schedulers are told of CHOSEN, CLAIMED and RELEASED. What the databases show
-    they see for themselves.
+    CHOSEN, CLAIMED and RELEASED are announced to other schedulers, which read SHOWN
+    from the databases.
     """
 
     CHOSEN = 'chosen'
@@ -69,17 +69,23 @@ ClaimsOfHost = tuple[PendingClaim, ...]
 
 
 def is_pending(row: Any, key: tuple[str, str]) -> bool:
-    """True if an instance with this row of the table ``instances`` may still be on its
-    way to a host (its name and its node's), which does not show it yet.
+    """True if an instance may still be on the way to a host that does not show the
+    instance yet.
 
-    nova-compute writes what it has claimed for an instance to its compute node before
-    it goes on to the next ``task_state``; nova sets the first one of a move before it
-    asks for a host. So every ``task_state`` but those named here says that the instance
-    has arrived, or that it never will: it goes elsewhere, or the move is over.
+    nova-compute reports the resources of an instance in ``compute_nodes`` before it
+    sets the next ``task_state``. nova sets the first ``task_state`` of a move before it
+    asks for a host. With any other ``task_state`` than below, the instance has
+    arrived, or will never arrive, since the move has ended or has another destination.
+
+    :param row: the row of the table ``instances``.
+    :param key: the names of host and node.
     """
     if row.deleted:
         return False
-    host = None if row.host is None else (row.host, row.node)
+
+    host = None
+    if row.host is not None:
+        host = (row.host, row.node)
     if row.vm_state == 'building':
         return row.task_state in (None, 'scheduling') and host in (None, key)
     if row.vm_state == 'shelved_offloaded':
@@ -87,5 +93,7 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
         # runs.
         return row.task_state in ('unshelving', 'spawning')
     if row.task_state in ('migrating', 'rebuilding'):
-        return host != key  # where it is already, it came by an earlier request
-    return bool(row.task_state == 'resize_prep')  # perhaps on its own host
+        # On the host itself, the instance has arrived by an earlier request.
+        return host != key
+    # A resize may go to the present host.
+    return bool(row.task_state == 'resize_prep')

@@ -117,7 +117,7 @@ class IsolatedAggregatesPrefilter(Prefilter):
     """Keep requests off the aggregates reserved for traits.
 
     The metadata ``trait:<name> = required`` reserves an aggregate for requests that
-    require the trait, on whichever provider, by flavor, image or port. ``[scheduler]
+    require the trait, on any provider, by flavor, image or port. ``[scheduler]
     enable_isolated_aggregate_filtering`` enables the prefilter.
     """
 
