@@ -3,6 +3,7 @@
 the page of it, asked as a server would and looked at as a strict browser would."""
 
 import itertools
+import time
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from random import Random
@@ -77,7 +78,12 @@ def cloud(count, seed=1):
 def decided(path, hosts, count, seed=2):
     """Decide so many requests over hosts, and write_records the records in a file."""
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
-    driver = RecordedScheduler(hosts, full, settings=Settings(enabled_filters=FILTERS))
+    driver = RecordedScheduler(
+        hosts,
+        full,
+        settings=Settings(enabled_filters=FILTERS),
+        clock=time.perf_counter,
+    )
     random = Random(seed)
     ticks = itertools.count(NOVEMBER, 37)
     write_records(

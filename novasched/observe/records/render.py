@@ -209,11 +209,11 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
     if offer and offer.asked:
         yield 'Placement', _offered(offer)
     if record.outdated is not None:
-        yield 'asked anew', f'what was offered before did not do: {record.outdated}'
+        yield 'remembered', f'candidates were out of date: {record.outdated}'
     if record.diagnosis is not None and record.diagnosis.queries:
         yield (
-            'asked why',
-            f'{record.diagnosis.queries} questions to Placement about'
+            'diagnosis',
+            f'{record.diagnosis.queries} queries to Placement about'
             f' {record.diagnosis.constraints} constraints',
         )
         if record.diagnosis.nearest:
@@ -295,7 +295,7 @@ def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
     """The hosts lost to other requests and to Placement, as rows of name and text."""
     if attempt.pending:
-        yield 'in flight', f'to {attempt.pending:,} hosts, taken off'
+        yield 'pending', f'claims on {attempt.pending:,} hosts, subtracted'
     if attempt.refused:
         yield 'claims', f'refused on {first_names(attempt.refused)}'
     if attempt.unfit:
