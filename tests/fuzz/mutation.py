@@ -229,14 +229,25 @@ WAYS = (
 Path = tuple[Any, ...]
 
 
-def dumped(document):
-    """JSON, be it deeper than a decoder takes."""
+@contextmanager
+def deep_recursion():
+    """Allow the recursion that deep documents need, at any depth of the stack.
+
+    A RecursionError that depends on the depth of the stack would make Hypothesis see
+    other data when it repeats a test.
+    """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100 * limit)
     try:
-        return json.dumps(document)
+        yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+def dumped(document):
+    """The JSON of a document, which may be deeper than a decoder allows."""
+    with deep_recursion():
+        return json.dumps(document)
 
 
 def places(document, path=()):
@@ -252,14 +263,15 @@ def places(document, path=()):
 
 @st.composite
 def mutated(draw, document, most=3):
-    """The document with a few of its values changed."""
-    document = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, most))):
-        paths = list(places(document))
-        if not paths:
-            return unwrapped(draw(value))
-        _change(draw, document, draw(st.sampled_from(paths)), paths)
-    return unwrapped(document)
+    """The document with a few changed values."""
+    with deep_recursion():
+        document = copy.deepcopy(document)
+        for _ in range(draw(st.integers(1, most))):
+            paths = list(places(document))
+            if not paths:
+                return unwrapped(draw(value))
+            _change(draw, document, draw(st.sampled_from(paths)), paths)
+        return unwrapped(document)
 
 
 def unwrapped(document):

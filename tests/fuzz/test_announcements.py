@@ -2,7 +2,6 @@
 """Random, damaged and hostile announcements among real announcements. A request at the
 same time gets hosts, every claim ends by the timeout, and the memory stays bounded."""
 
-import sys
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -128,12 +127,8 @@ def listener():
 
 def packed(document):
     """MessagePack of a document. MessagePack has no long integers and no surrogates."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(100 * limit)
-    try:
+    with mutation.deep_recursion():
         return msgspec.msgpack.encode(_packable(document))
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _packable(value):

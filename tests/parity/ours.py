@@ -21,7 +21,7 @@ from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
 from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor
 from novasched.scheduler.model.host import Aggregate, Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
@@ -78,12 +78,13 @@ def _verdict(
         host = host_of(description, pipeline.settings)
         if host is None:
             return {'passes': False, 'limits': {}, 'candidates': []}
-        offered = {host.uuid: [_candidate(each) for each in description['candidates']]}
+        candidates = list(map(_candidate, description['candidates']))
+        offered: Candidates = CandidateIndex().narrowed({host.uuid: candidates})
         line = pipeline.for_request()
         host = _as_read(host, line, request)
         ranking = line.filter([host], request, case['index'], offered)
         passed = bool(ranking.hosts)
-        offered = ranking.candidates or {}
+        offered = ranking.candidates or CandidateIndex()
         limits = line.limits(host, request) if passed else {}
     except Exception as error:
         return error_of(error, 'verdict')
