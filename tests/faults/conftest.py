@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One data centre for all faults, and the table of what became of requests."""
+"""The data centre of all faults, and the table of outcomes."""
 
 from pathlib import Path
 
@@ -34,15 +34,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick`` leaves out what is marked as long."""
+    """Leave out long tests with ``--quick``, and all tests with nova-scheduler."""
     if config.getoption('--quick'):
-        long = [each for each in items if each.get_closest_marker('long')]
+        long = [item for item in items if item.get_closest_marker('long')]
         config.hook.pytest_deselected(items=long)
-        items[:] = [each for each in items if each not in long]
+        items[:] = [item for item in items if item not in long]
+
     if is_reference():
-        for each in items:
-            if Path(__file__).parent in each.path.parents:
-                each.add_marker(pytest.mark.skip(reason='nova-scheduler promises less'))
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason='nova-scheduler promises less'))
 
 
 def pytest_terminal_summary(config):
@@ -61,6 +62,6 @@ def results(pytestconfig):
 
 @pytest.fixture(scope='session')
 def site(nova, directory):
-    """Servers, a cloud with hosts, and no scheduler."""
-    with Site(nova, directory) as made:
-        yield made
+    """Servers and a cloud with hosts, without a scheduler."""
+    with Site(nova, directory) as running:
+        yield running

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fault is, and what becomes of requests under it.
+"""Faults, and the outcome of requests during a fault.
 
-Each request that is sent ends in one of four ways:
+A request ends in one of four ways:
 
 answered
-    its caller has a host;
+    The caller has a host.
 refused
-    its caller was told why not: by a scheduler, or by its own library that nobody got it;
+    The caller has an error: from a scheduler, or from oslo.messaging, which could not
+    deliver the request.
 gone
-    its caller waited its whole time in vain, and the broker ended meanwhile, or no scheduler
-    had its queue there again. It forgets the messages in it, since the queues of RPC are not
-    durable, and drops those for which it has no queue: no scheduler can answer what it never
-    got, or over a reply queue that is no more;
+    The caller timed out, and the broker ended meanwhile, or no scheduler had declared the
+    queue at the broker again. The queues of RPC are not durable: a broker that ends
+    forgets the messages, and drops messages for queues that do not exist. No scheduler
+    can answer a request that never arrived, or over a reply queue that is gone.
 lost
-    its caller waited its whole time in vain, although the broker lived. That is a
-    scheduler's fault: it took the request and did not answer, or it did not take it.
+    The caller timed out although the broker lived. A scheduler took the request without
+    an answer, or did not take the request.
 
 An allocation is left over if no answer names its server and host, half a minute after
-the load. One that is there for a request that is gone is the caller's to remove, as for
-any other RPC that timed out: nova does so when the server, which is in error, is
-deleted.
+the load. The caller of a request that is gone removes the allocation, as after any other
+RPC timeout: nova deletes the allocation with the server, which is in error.
 """
 
 import re
@@ -39,12 +39,13 @@ from tests.lab.tables import Sheet
 from .site import Site
 
 CALLERS = 4
-PAUSE = 0.05  # seconds that a caller rests before each request
-PATIENCE = 20  # seconds that a caller waits
-IN_A_ROW = 10  # answers without a refusal between them: then all is well again
-RECOVERY = 90  # seconds until then, at the most
-SETTLED = 30  # seconds until what is to be given back is
-WORDS = 200  # characters of a refusal that are shown with a test that fails
+PAUSE = 0.05  # seconds between an answer and the next request of a caller
+PATIENCE = 20  # seconds until a caller times out
+GOOD_ANSWERS = 10
+"""Consecutive answers without a refusal that end the recovery."""
+RECOVERY = 90  # seconds that the recovery may take
+SETTLED = 30  # seconds until schedulers have deleted surplus allocations
+MAX_REFUSAL_LENGTH = 200  # characters of a refusal in the output of a failed test
 BEFORE = 10  # answers before the fault
 REMOTE = re.compile(r'RemoteError\(.Remote error: (\w+) ')
 COLUMNS = (
@@ -66,19 +67,26 @@ Happens = Callable[[Site], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens in data centres: it begins, lasts for some seconds, and
-    ends."""
+    """A fault as data centres have them. A fault begins, lasts, and ends.
+
+    :ivar happens: a context manager in whose block the fault lasts.
+    :ivar seconds: the duration.
+    :ivar quick: the fault belongs to the faults that run often.
+    :ivar short: the duration in a quick run, if different.
+    :ivar refuses: requests may be refused, since the fault may outlast their patience.
+    :ivar varied: the fault also runs with more workers, and with more schedulers.
+    :ivar forgets: the broker loses its messages.
+    :ivar patience: seconds until a caller times out.
+    """
 
     name: str
     happens: Happens
     seconds: float = 3
-    quick: bool = True  # part of the half that runs often
-    short: float | None = None  # seconds in that half, if others
-    refuses: bool = (
-        False  # requests may be refused, since nobody could wait for its end
-    )
-    varied: bool = False  # also with more workers, and with more schedulers
-    forgets: bool = False  # messages that are in the broker
+    quick: bool = True
+    short: float | None = None
+    refuses: bool = False
+    varied: bool = False
+    forgets: bool = False
     patience: int = PATIENCE
     config: Callable[[Site], Config] = lambda _site: {}
     environment: Callable[[Site], Mapping[str, str]] = lambda _site: {}
@@ -87,43 +95,52 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name, **how):
-    """Decorator of a generator that lets a fault begin, yields, and ends it."""
+def fault(name, **fields):
+    """Decorator of a generator that lets a fault begin, yields, and ends the fault."""
 
-    def made(happens):
+    def register(happens):
         assert name not in FAULTS
-        FAULTS[name] = Fault(name, contextmanager(happens), **how)  # type: ignore[arg-type]
+        FAULTS[name] = Fault(name, contextmanager(happens), **fields)  # type: ignore[arg-type]
         return FAULTS[name]
 
-    return made
+    return register
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """The numbers of requests by their end, and of allocations that are wrong.
+
+    :ivar left_over: allocations that no answer names.
+    :ivar of_gone: allocations among ``left_over`` for requests that are gone.
+    :ivar missing: answers without an allocation.
+    :ivar recovery: seconds from the end of the fault to the first of the good answers.
+    :ivar longest: seconds of the longest request.
+    :ivar why: numbers of refusals by their first words.
+    :ivar unknown: errors of a scheduler that conductors do not know.
+    """
+
     sent: int
     answered: int
     refused: int
     gone: int
     lost: int
-    left_over: int  # allocations that no answer names, ...
-    of_gone: int  # ... and how many of them are for requests that are gone
-    missing: int  # answers without an allocation
-    recovery: (
-        float | None
-    )  # seconds from the fault's end to the first of the good answers
-    longest: float  # seconds that one of them waited
-    why: Mapping[str, int]  # refusals by their first words
-    unknown: tuple[str, ...]  # errors of a scheduler that no conductor knows
+    left_over: int
+    of_gone: int
+    missing: int
+    recovery: float | None
+    longest: float
+    why: Mapping[str, int]
+    unknown: tuple[str, ...]
 
     @property
     def unexcused(self):
-        """Allocations left over for which there is no excuse."""
+        """Number of allocations left over for requests that are not gone."""
         return self.left_over - self.of_gone
 
 
 def is_unknown(answer):
-    """Whether a scheduler raised what a conductor does not know; this caller has no
-    exceptions of nova's, so that it calls them remote errors, too."""
+    """True if a scheduler raised an error that conductors do not know. The caller here
+    cannot import nova's exceptions, and turns all errors into remote errors."""
     remote = REMOTE.match(str(answer.error))
     return remote is not None and remote[1] not in KNOWN
 
@@ -133,118 +150,160 @@ def is_timeout(answer):
 
 
 def run(site, fault):
+    """The outcome of a load of requests during a fault."""
     recovery = None
-    with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as found:
+    with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as requests:
         wait_until(
-            lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before'
+            lambda: _good_since(requests, BEFORE) is not None,
+            RECOVERY,
+            'answers before',
         )
-        begun = time.monotonic()
+
+        begin = time.monotonic()
         with fault.happens(site):
-            time.sleep(fault.seconds)  # the time that has to pass
-        ended = back = time.monotonic()
+            time.sleep(fault.seconds)  # the duration of the fault
+        end = time.monotonic()
+
+        broker_outage = None
         if fault.forgets:
             wait_until(
                 lambda: broker.consumers(site.rabbitmq.url, TOPIC) > 0,
                 RECOVERY,
                 'consumer',
             )
-            back = time.monotonic()
+            broker_outage = (begin, time.monotonic())
+
         try:
             wait_until(
-                lambda: _in_a_row(found, IN_A_ROW, ended) is not None,
+                lambda: _good_since(requests, GOOD_ANSWERS, end) is not None,
                 RECOVERY,
                 'good answers',
             )
         except Failed as error:
             print(error)
         else:
-            recovery = (_in_a_row(found, IN_A_ROW, ended) or ended) - ended
+            recovery = (_good_since(requests, GOOD_ANSWERS, end) or end) - end
+
     site.cloud.disconnect()
-    forgot = (begun, back) if fault.forgets else None
-    # Schedulers give back what was left to them, once Placement lets them.
+    # Schedulers delete surplus allocations as soon as Placement works.
     with suppress(Failed):
         wait_until(
-            lambda: not judge(site, found, forgot, recovery).unexcused,
+            lambda: not judge(site, requests, broker_outage, recovery).unexcused,
             SETTLED,
             'order',
             pause=0.5,
         )
-    return judge(site, found, forgot, recovery)
+    return judge(site, requests, broker_outage, recovery)
 
 
-def judge(site, found, forgot, recovery):
-    """Count what became of requests.
+def judge(site, requests, broker_outage, recovery):
+    """The outcome of requests.
 
-    :param forgot: when the broker ended, if it did, and when a scheduler had its queue
-        there again.
+    :param requests: a :class:`tests.lab.rpc_load.Load`.
+    :param broker_outage: when the broker ended, and when a scheduler had its queue at
+        the broker again; None if the broker lived.
     """
-    answered = {each.server: each.host for each in found.answers if not each.error}
-    waited = [each for each in found.answers if is_timeout(each)]
-    gone = {
-        each.server
-        for each in waited
-        if forgot
-        and each.asked_at < forgot[1]
-        and each.asked_at + each.seconds > forgot[0]
-    }
-    sent = {each.server for each in found.answers}
-    held = {
-        (server, host)
-        for server, hosts in site.cloud.all_allocations().items()
-        for host in hosts
-        if server in sent
-    }
-    over = held - set(answered.items())
-    failures = found.failures()
+    answers = requests.answers
+    placed = {(answer.server, answer.host) for answer in answers if not answer.error}
+    timeouts = [answer for answer in answers if is_timeout(answer)]
+
+    gone = set()
+    if broker_outage:
+        begin, end = broker_outage
+        for answer in timeouts:
+            timed_out_at = answer.asked_at + answer.seconds
+            if answer.asked_at < end and timed_out_at > begin:
+                gone.add(answer.server)
+
+    allocated = allocations_of(site, {answer.server for answer in answers})
+    left_over = allocated - placed
+    failures = requests.failures()
+    reasons = [str(failure.error).partition('\\n')[0] for failure in failures]
     return Outcome(
-        sent=len(found.answers),
-        answered=len(answered),
-        refused=len(found.answers) - len(answered) - len(waited),
+        sent=len(answers),
+        answered=len(placed),
+        refused=len(answers) - len(placed) - len(timeouts),
         gone=len(gone),
-        lost=len(waited) - len(gone),
-        left_over=len(over),
-        of_gone=len([server for server, _ in over if server in gone]),
-        missing=len(set(answered.items()) - held),
+        lost=len(timeouts) - len(gone),
+        left_over=len(left_over),
+        of_gone=len([server for server, _ in left_over if server in gone]),
+        missing=len(placed - allocated),
         recovery=recovery,
-        longest=max((each.seconds for each in found.answers), default=0.0),
-        why=Counter(str(each.error).partition('\\n')[0][:WORDS] for each in failures),
-        unknown=tuple(str(each.error) for each in failures if is_unknown(each)),
+        longest=max((answer.seconds for answer in answers), default=0.0),
+        why=Counter(reason[:MAX_REFUSAL_LENGTH] for reason in reasons),
+        unknown=tuple(
+            str(failure.error) for failure in failures if is_unknown(failure)
+        ),
     )
 
 
-def _in_a_row(found, count, since=0.0):
-    """When the first of so many answers came of which none between is a refusal, among
-    those that came after a moment; None if there are not so many yet."""
+def allocations_of(site, servers):
+    """The pairs of server and host for which there are allocations.
+
+    :param servers: the UUIDs of the servers.
+    """
+    pairs = set()
+    for server, hosts in site.cloud.all_allocations().items():
+        if server in servers:
+            pairs |= {(server, host) for host in hosts}
+    return pairs
+
+
+def _good_since(requests, count, since=0.0):
+    """When the first of ``count`` answers came without a refusal between the answers;
+    None if there are too few answers.
+
+    :param since: leave out answers that came earlier.
+    """
     row: list[float] = []
-    for each in sorted(found.answers, key=lambda x: x.asked_at + x.seconds):
-        came = each.asked_at + each.seconds
-        if came < since:
+    for answer in sorted(requests.answers, key=_arrival):
+        arrival = _arrival(answer)
+        if arrival < since:
             continue
-        # Who waited in vain had its trouble earlier.
-        if each.error and not is_timeout(each):
+        # A timeout tells nothing of now: the trouble of the request was earlier.
+        if answer.error and not is_timeout(answer):
             row.clear()
-        elif not each.error:
-            row.append(came)
+        elif not answer.error:
+            row.append(arrival)
         if len(row) == count:
             return row[0]
     return None
 
 
+def _arrival(answer):
+    return answer.asked_at + answer.seconds
+
+
 @dataclass(frozen=True)
 class Result:
+    """A row of the table of faults."""
+
     fault: str
     schedulers: str
     outcome: Outcome
 
     def texts(self):
-        of = self.outcome
-        counts = (of.sent, of.answered, of.refused, of.gone, of.lost, of.left_over)
-        recovery = 'never' if of.recovery is None else f'{of.recovery:.1f}'
+        outcome = self.outcome
+        counts = (
+            outcome.sent,
+            outcome.answered,
+            outcome.refused,
+            outcome.gone,
+            outcome.lost,
+            outcome.left_over,
+        )
+        recovery = 'never'
+        if outcome.recovery is not None:
+            recovery = f'{outcome.recovery:.1f}'
         return [
-            self.fault, self.schedulers, *(f'{each:,}' for each in counts),
-            f'{of.longest:.1f}', recovery,
-        ]  # fmt: skip
+            self.fault,
+            self.schedulers,
+            *[f'{count:,}' for count in counts],
+            f'{outcome.longest:.1f}',
+            recovery,
+        ]
 
 
 def sheet(results):
-    return Sheet('Faults', COLUMNS, [each.texts() for each in results], words=2)
+    """The table of faults."""
+    return Sheet('Faults', COLUMNS, [result.texts() for result in results], words=2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to RabbitMQ, to MariaDB, to the one with nearly everything and to a
-cell's own, and to Placement; and to the machine that a scheduler runs on."""
+"""Faults of RabbitMQ, of MariaDB with the API database, of the MariaDB of a cell, of
+Placement, and of the machine of a scheduler."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.lab import proxy
 
 from .fault import fault
 
-TOO_MANY = 1040  # the server's error for one connection more than it allows
+TOO_MANY_CONNECTIONS = 1040  # an error of MariaDB
 ATTEMPTS = 1000
 MEMORY = '512MiB'
 HOUR = 3600
@@ -42,7 +42,7 @@ CONFLICTS = {
 
 @contextmanager
 def control(url):
-    """A cursor of a connection that no fault cuts."""
+    """A cursor whose connection survives :func:`cut`."""
     parsed = sa.make_url(url)
     connection = _connect(parsed)
     with closing(connection), connection.cursor() as cursor:
@@ -59,35 +59,34 @@ def _connect(url):
 
 
 def cut(cursor):
-    """End every connection but this, in mid-query or not."""
+    """End all connections except the connection of the cursor, even during a query."""
     cursor.execute(
         'SELECT id FROM information_schema.processlist WHERE id != connection_id()'
     )
     for (number,) in cursor.fetchall():
-        with suppress(
-            pymysql.err.Error
-        ):  # it has gone by itself, or is the server's own
+        # A connection may have ended, or may belong to the server.
+        with suppress(pymysql.err.Error):
             cursor.execute(f'KILL {number}')
 
 
 def stopped(server):
-    """An upgrade."""
+    """A server that is upgraded."""
     server.stop()
     yield
     server.start()
 
 
 def killed(server):
-    """A crash, out of memory for instance: connections end in the middle of whatever
-    they are used for."""
+    """A server that crashes, for instance out of memory. Connections end in the middle
+    of their work."""
     server.kill()
     yield
     server.start()
 
 
 def crashed(server):
-    """A crash of a database. What it has committed stays, as in production: the tests'
-    own servers are faster than that."""
+    """A database that crashes. Committed transactions stay, as in production: the
+    servers of tests would lose transactions for the sake of speed."""
     with control(server.url) as cursor:
         cursor.execute('SET GLOBAL innodb_flush_log_at_trx_commit = 2')
         cursor.execute('FLUSH ENGINE LOGS')
@@ -95,8 +94,8 @@ def crashed(server):
 
 
 def frozen(server):
-    """It takes connections and says nothing: a disk that hangs, a virtual machine that
-    is moved, or a partition that heals."""
+    """A server that accepts connections without an answer: a disk that hangs, a virtual
+    machine that is moved, or a partition that heals."""
     server.freeze()
     yield
     server.thaw()
@@ -117,15 +116,15 @@ def connections_closed(rabbitmq):
 
 
 def out_of_memory(rabbitmq):
-    """It takes no messages from anybody who sends."""
+    """A broker that takes no messages from publishers."""
     rabbitmq.control('set_vm_memory_high_watermark', '0')
     yield
     rabbitmq.control('set_vm_memory_high_watermark', 'absolute', MEMORY)
 
 
 def read_only(mariadb):
-    """A replica that is not the primary yet. Who may do everything may write all the
-    same, so the privilege goes away, too."""
+    """A replica that is not the primary yet. A user with all privileges could write all
+    the same, and loses some privileges."""
     with control(mariadb.url) as cursor:
         cursor.execute('SET GLOBAL read_only = 1')
         cursor.execute("REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM nova@'%'")
@@ -137,20 +136,22 @@ def read_only(mariadb):
 
 
 def out_of_connections(mariadb):
-    """Somebody else has all that it allows."""
+    """A database whose connections are all taken by another client."""
     url = sa.make_url(mariadb.url)
-    with control(mariadb.url) as cursor, ExitStack() as held:
+    with control(mariadb.url) as cursor, ExitStack() as connections:
         cursor.execute('SELECT @@max_connections')
         [[before]] = cursor.fetchall()
         cursor.execute('SET GLOBAL max_connections = 10')
         cut(cursor)
+
         for _ in range(ATTEMPTS):
             try:
-                held.enter_context(closing(_connect(url)))
+                connections.enter_context(closing(_connect(url)))
             except pymysql.err.OperationalError as error:
-                if error.args[0] != TOO_MANY:
+                if error.args[0] != TOO_MANY_CONNECTIONS:
                     raise
                 break
+
         yield
         cursor.execute(f'SET GLOBAL max_connections = {before}')
 
@@ -206,15 +207,16 @@ TABLE: tuple[tuple[str, str, Happens, dict[str, Any]], ...] = (
     ),
     ('Placement killed', 'placement', killed, {'seconds': OUTAGE_S, 'quick': False}),
 )
-"""The name of each fault, whose it is, what happens, and how."""
+"""The name of each fault, the server, the generator of the fault, and other fields of
+:class:`tests.faults.fault.Fault`."""
 
 
 def _of(server, happens):
     return lambda site: happens(getattr(site, server))
 
 
-for name, server, happens, how in TABLE:
-    fault(name, **how)(_of(server, happens))
+for name, server, happens, fields in TABLE:
+    fault(name, **fields)(_of(server, happens))
 
 
 @fault(
@@ -223,13 +225,13 @@ for name, server, happens, how in TABLE:
     config=lambda _site: {'DEFAULT': {'log_file': '/dev/full'}},
 )
 def log_full(_site):
-    """Each write of a line fails, from the first to the last."""
+    """A disk without room for a single line of the log."""
     yield
 
 
 @fault('clock jumps by an hour', environment=lambda site: site.clock.environment())
 def clock_jumps(site):
-    """Forward, and back again."""
+    """A clock that jumps forward, and back again."""
     site.clock.jump(HOUR)
     yield
     site.clock.jump(0)
@@ -237,14 +239,14 @@ def clock_jumps(site):
 
 @fault('scheduler frozen', quick=False, varied=True)
 def workers_frozen(site):
-    """A virtual machine that is moved."""
+    """A virtual machine with a scheduler that is moved."""
     with site.frozen_workers():
         yield
 
 
 @fault('scheduler reloads', seconds=0, quick=False)
 def reloads(site):
-    """SIGHUP, ten times."""
+    """Schedulers that receive SIGHUP ten times."""
     for _ in range(10):
         for daemon in site.daemons:
             os.kill(daemon.pid, signal.SIGHUP)
@@ -259,6 +261,7 @@ def conflict(kind):
 
 @contextmanager
 def following(site, rule):
+    """Let the proxy of Placement follow a rule in a block."""
     site.proxy.faults = rule
     try:
         yield
@@ -269,24 +272,24 @@ def following(site, rule):
 
 @fault('Placement stopped', seconds=OUTAGE_S, short=3, varied=True)
 def placement_stopped(site):
-    """An upgrade: connections are refused."""
+    """An upgrade of Placement, which refuses connections meanwhile."""
     with site.proxy.down():
         yield from stopped(site.placement)
 
 
 def _by_keystone(site):
-    """Credentials that are not for ever."""
-    where = {'endpoint_override': site.proxy.url}
-    return {'placement': {**where, **site.keystone.options()}}
+    """Options with credentials that can expire."""
+    endpoint = {'endpoint_override': site.proxy.url}
+    return {'placement': {**endpoint, **site.keystone.options()}}
 
 
 @fault('token expired', seconds=1, config=_by_keystone)
 def token_expired(site):
-    """Placement refuses the token until keystone has issued another."""
-    before = site.keystone.given
+    """A Placement that refuses the token until keystone has issued a new token."""
+    before = site.keystone.tokens_issued
 
     def rule(_method, _path, _body):
-        if site.keystone.given == before:
+        if site.keystone.tokens_issued == before:
             return proxy.answer(401)
         return None
 
@@ -337,7 +340,7 @@ ANSWERS: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
         {**LONG, **GIVES_UP},
     ),
 )
-"""What each answer of Placement is like, and how long."""
+"""Faulty answers of Placement to all requests."""
 CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
     (
         'answers 409: a concurrent update',
@@ -357,14 +360,16 @@ CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
         {},
     ),
 )
-"""The same of answers to changes, for two seconds."""
+"""Faulty answers of Placement to changes, for two seconds."""
 
 
-def _answering(what, methods):
+def _answering(make_fault, methods):
+    """A fault of the answers to some methods."""
+
     def happens(site):
         def rule(method, _path, _body):
             if method in methods:
-                return what()
+                return make_fault()
             return None
 
         with following(site, rule):
@@ -373,7 +378,9 @@ def _answering(what, methods):
     return happens
 
 
-for name, what, how in ANSWERS:
-    fault(f'Placement {name}', **how)(_answering(what, ('GET', 'DELETE', *CHANGES)))
-for name, what, how in CHANGES_ONLY:
-    fault(f'Placement {name}', seconds=2, **how)(_answering(what, CHANGES))
+for name, make_fault, fields in ANSWERS:
+    register = fault(f'Placement {name}', **fields)
+    register(_answering(make_fault, ('GET', 'DELETE', *CHANGES)))
+for name, make_fault, fields in CHANGES_ONLY:
+    register = fault(f'Placement {name}', seconds=2, **fields)
+    register(_answering(make_fault, CHANGES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data centre: each server of its own, so that each can fail alone."""
+"""A data centre whose servers are separate, so that each server can fail alone."""
 
 import json
 import os
@@ -27,36 +27,33 @@ PASSWORD = 'a-word-that-nobody-may-read'
 
 
 class Keystone(HttpStub):
-    """The v3 API, as far as keystoneauth1 looks at it.
+    """The parts of keystone's v3 API that keystoneauth1 uses. The token is the one that
+    Placement accepts.
 
-    The token is the one that Placement takes. ``given`` is how often it was given, and
-    ``expired`` is true until it is given anew.
+    :ivar tokens_issued: number of times that the token was issued.
     """
 
     def __init__(self):
         super().__init__()
-        self.given = 0
-        self.expired = False
+        self.tokens_issued = 0
         self.url = f'http://{self.address}/v3'
 
     def reply(self, method, path, headers, body):
         if method == 'GET':
             version = {'id': 'v3.14', 'status': 'stable', 'links': []}
             return 200, JSON, json.dumps({'version': version}).encode()
+
         user = json.loads(body)['auth']['identity']['password']['user']
         if user['password'] != PASSWORD:
             error = {'code': 401, 'message': 'who are you?'}
             return 401, JSON, json.dumps({'error': error}).encode()
-        self.given += 1
-        self.expired = False
-        return (
-            201,
-            {**JSON, 'X-Subject-Token': TOKEN},
-            json.dumps({'token': _token()}).encode(),
-        )
+
+        self.tokens_issued += 1
+        headers = {**JSON, 'X-Subject-Token': TOKEN}
+        return 201, headers, json.dumps({'token': _token()}).encode()
 
     def options(self):
-        """What a group of nova.conf says to use it."""
+        """The options of a group of nova.conf that uses this keystone."""
         return {
             'auth_type': 'v3password',
             'auth_url': self.url,
@@ -97,10 +94,10 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 
 
 class Replies:
-    """The replies to the calls of this process, also to calls that nobody waits for.
+    """The replies to the calls of this process, also to calls that have timed out.
 
-    A broker that ends before it confirms a reply makes oslo.messaging send the same
-    message again. Such a message counts as one reply: its unique id is the same.
+    If a broker ends before the confirmation of a reply, oslo.messaging sends the same
+    message again. The two messages have the same unique id, and count as one reply.
 
     :ivar by_call: the unique ids of the replies to each call.
     """
@@ -129,7 +126,10 @@ class Replies:
 
 
 class Clock:
-    """The system's, and so many seconds more."""
+    """A clock that differs from the system clock by a number of seconds.
+
+    :param directory: a new directory for the files of the clock.
+    """
 
     def __init__(self, directory):
         directory.mkdir()
@@ -139,16 +139,16 @@ class Clock:
         self.jump(0)
 
     def jump(self, seconds):
-        """Be so far ahead of the system's from now on."""
-        # Renamed into place: nobody reads half of it.
+        """Set the difference from the system clock, in seconds."""
+        # A file that is renamed is never read half-written.
         new = self._path.with_suffix('.new')
         new.write_text(f'{seconds:+d}\n')
         new.rename(self._path)
 
     def environment(self):
-        """What makes a process see it; the test is skipped where the library is not to
-        be had. As when NTP steps a clock, the one that only measures goes on as it
-        is."""
+        """The environment in which a process has this clock. The test is skipped if
+        libfaketime cannot be installed. The monotonic clock stays as it is, as after a
+        step of NTP."""
         path = [str(self._directory), os.environ.get('PYTHONPATH', '')]
         return {
             'PYTHONPATH': os.pathsep.join(filter(None, path)),
@@ -160,25 +160,31 @@ class Clock:
 
 
 def _library():
-    if not (found := [*Path('/usr/lib').glob(LIBRARY)]):
+    """The path of libfaketime, which is installed if it is missing."""
+    paths = [*Path('/usr/lib').glob(LIBRARY)]
+    if not paths:
         try:
             processes.install(PACKAGE)
         except pytest.exit.Exception as error:
             pytest.skip(str(error))
-        found = [*Path('/usr/lib').glob(LIBRARY)]
-    return found[0]
+        paths = [*Path('/usr/lib').glob(LIBRARY)]
+    return paths[0]
 
 
 class Site(ExitStack):
-    """What faults happen to. The second cell has a database server of its own; all else
-    is on the first. Schedulers reach Placement through the proxy."""
+    """The servers to which faults happen, and the cloud on these servers.
+
+    :ivar mariadb: the database server of the API and of the first cell.
+    :ivar second: the database server of the second cell.
+    :ivar proxy: the proxy between schedulers and Placement.
+    :ivar daemons: the running schedulers.
+    """
 
     def __init__(self, nova, directory):
         super().__init__()
         self.daemons: Sequence[Daemon] = ()
-        with (
-            ExitStack() as stack
-        ):  # which ends what runs if something else does not start
+        # If a server does not start, the stack ends the servers that run.
+        with ExitStack() as stack:
             enter = stack.enter_context
             self.rabbitmq = enter(servers.RabbitMQ())
             self.mariadb = enter(servers.MariaDB())
@@ -202,9 +208,9 @@ class Site(ExitStack):
             self.push(stack.pop_all())
 
     def config(self, overrides=None):
-        """What schedulers have in nova.conf here; overrides win."""
+        """The options of schedulers at this site, with overrides."""
         base: dict[str, dict[str, object]] = {
-            # Nobody reports for the computes, which shall be up all the time.
+            # The computes are up, although no nova-compute reports.
             'DEFAULT': {'service_down_time': 1_000_000},
             'placement': {'endpoint': self.proxy.url},
             'novasched': {'cell_timeout': CELL_TIMEOUT},
@@ -213,70 +219,79 @@ class Site(ExitStack):
 
     @contextmanager
     def running(self, daemons=1, overrides=None, environment=None):
-        """So many schedulers share the queue, until the end of the block."""
+        """Run a number of schedulers on the same queue in a block."""
         config = self.config(overrides)
         with ExitStack() as stack:
-            self.daemons = [
-                stack.enter_context(Daemon(self.cloud, config, environment=environment))
-                for _ in range(daemons)
-            ]
+            running = []
+            for _ in range(daemons):
+                daemon = Daemon(self.cloud, config, environment=environment)
+                running.append(stack.enter_context(daemon))
+            self.daemons = running
             try:
                 yield self
             finally:
                 self.daemons = ()
 
     def workers(self):
-        return [
-            worker
-            for daemon in self.daemons
-            for worker in psutil.Process(daemon.pid).children()
-        ]
+        """The worker processes of all schedulers."""
+        workers = []
+        for daemon in self.daemons:
+            workers += psutil.Process(daemon.pid).children()
+        return workers
 
     @contextmanager
     def frozen_workers(self):
+        """Suspend the worker processes in a block."""
         frozen = self.workers()
-        for each in frozen:
-            each.suspend()
+        for worker in frozen:
+            worker.suspend()
         try:
             yield
         finally:
-            for each in frozen:
-                each.resume()
+            for worker in frozen:
+                worker.resume()
 
 
-class Crew:
-    """Schedulers that stay from one fault to the next, as they do in data centres:
-    while the same ones are wanted, and no test fails."""
+class SchedulerPool:
+    """Schedulers that stay from one fault to the next, as they do in data centres, while
+    tests want the same schedulers and no test fails."""
 
     def __init__(self, site):
         self._site = site
         self._stack = ExitStack()
-        self._wanted: object = None
+        self._arguments: object = None
 
     @contextmanager
-    def of(self, *wanted):
-        """Those that :meth:`Site.running` starts; they stay after the block."""
-        if wanted != self._wanted:
-            self.dismiss()
-            self._stack.enter_context(self._site.running(*wanted))
-            self._wanted = wanted
+    def running(self, *arguments):
+        """Start schedulers unless the same schedulers run. They run on after the block.
+
+        :param arguments: the arguments of :meth:`Site.running`.
+        """
+        if arguments != self._arguments:
+            self.stop()
+            self._stack.enter_context(self._site.running(*arguments))
+            self._arguments = arguments
         try:
             yield
         except BaseException:
-            self.dismiss()
+            self.stop()
             raise
 
-    def dismiss(self):
-        self._wanted = None
+    def stop(self):
+        self._arguments = None
         self._stack.close()
 
 
 def hosts():
-    """Hosts without end in both cells."""
-    return [
-        Compute(
-            f'host-{number}', ('cell1', 'cell2')[number % 2],
-            vcpus=1_000_000, ram_mb=500_000_000, disk_gb=10_000_000,
+    """Hosts in both cells that are large enough for all requests."""
+    computes = []
+    for number in range(HOSTS):
+        compute = Compute(
+            f'host-{number}',
+            ('cell1', 'cell2')[number % 2],
+            vcpus=1_000_000,
+            ram_mb=500_000_000,
+            disk_gb=10_000_000,
         )
-        for number in range(HOSTS)
-    ]  # fmt: skip
+        computes.append(compute)
+    return computes

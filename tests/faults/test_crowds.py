@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More requests than can be answered at once, requests that nobody waits for any more,
-and one query of Placement that takes a minute beside many that are answered at once."""
+"""More requests than can be answered at once, expired requests, and a query of Placement
+that takes a minute beside many quick queries."""
 
 import statistics
 import time
@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.faults.fault import BEFORE, RECOVERY, SETTLED, Fault, Result, judge, run
+from tests.faults.fault import (
+    BEFORE,
+    RECOVERY,
+    SETTLED,
+    Fault,
+    Result,
+    allocations_of,
+    judge,
+    run,
+)
 from tests.faults.server_faults import following
 from tests.lab import proxy
 from tests.lab.daemon import new_uuids
@@ -24,77 +33,73 @@ GIVEN_UP = 500
 EXPIRATION = 1.0
 
 
-def held(site, servers):
-    every = site.cloud.all_allocations()
-    return {(server, host) for server in servers for host in every.get(server, ())}
-
-
-def counted(site, callers, seconds):
-    """What became of a crowd's requests, as if each had waited to the end."""
-
-    def answer(server):
+def outcome_of(site, callers, seconds):
+    """The outcome of the requests of concurrent callers. A request without an answer
+    counts as a timeout."""
+    answers = []
+    for server in callers.asked:
         host = callers.hosts.get(server)
-        if host:
-            error = None
-        elif server in callers.hosts:
-            error = 'refused'
-        else:
+        error = None
+        if server not in callers.hosts:
             error = 'MessagingTimeout'
-        return Answer(0.0, seconds, server, host, error)
-
-    return judge(
-        site, Load([answer(server) for server in callers.asked]), None, seconds
-    )
+        elif host is None:
+            error = 'refused'
+        answers.append(Answer(0.0, seconds, server, host, error))
+    return judge(site, Load(answers), None, seconds)
 
 
 @pytest.mark.long
 def test_all_at_once(site, results, pytestconfig):
-    """Each request of a great many is answered once, before its caller gives up."""
+    """Thousands of requests at once are answered once each, before the callers time
+    out."""
     count = pytestconfig.getoption('--at-once')
     with site.running(), concurrent_callers(site.rabbitmq.url) as callers:
-        begun = time.monotonic()
+        begin = time.monotonic()
         servers = callers.ask(count)
-        with suppress(Failed):  # the outcome says how many are lost
+        with suppress(Failed):  # the outcome has the number of lost requests
             callers.listen(
                 lambda: callers.answered(servers), PATIENCE, 'answer to each'
             )
-        outcome = counted(site, callers, time.monotonic() - begun)
+
+        outcome = outcome_of(site, callers, time.monotonic() - begin)
         results.append(Result(f'{count:,} requests at once', 'one', outcome))
-        assert [outcome.lost, outcome.refused, outcome.left_over, outcome.missing] == [
-            0
-        ] * 4
+        assert [outcome.lost, outcome.refused] == [0, 0]
+        assert [outcome.left_over, outcome.missing] == [0, 0]
         assert set(callers.answers.values()) == {1}
 
 
 def test_given_up(site, results):
-    """A scheduler that was held up finds a queue full of calls that have expired: those
-    who call now are answered, and for those who have given up nothing is claimed."""
+    """A suspended scheduler finds a queue full of expired calls. The scheduler answers
+    new calls, and claims nothing for expired calls."""
+    name = 'queue full of expired calls'
     expired: list[str] = []
 
     with site.running(), concurrent_callers(site.rabbitmq.url) as callers:
 
         @contextmanager
-        def held_up(_site):
+        def suspended(_site):
             with site.frozen_workers():
                 expired.extend(callers.ask(GIVEN_UP, lifetime=EXPIRATION))
                 yield
 
-        outcome = run(site, Fault('queue full of expired calls', held_up, seconds=3))
-        outcome = replace(
-            outcome, left_over=outcome.left_over + len(held(site, expired))
-        )
-        results.append(Result('queue full of expired calls', 'one', outcome))
+        outcome = run(site, Fault(name, suspended, seconds=3))
+
+        left_over = outcome.left_over + len(allocations_of(site, expired))
+        outcome = replace(outcome, left_over=left_over)
+        results.append(Result(name, 'one', outcome))
         assert outcome.recovery is not None
         assert [outcome.lost, outcome.missing, outcome.left_over] == [0, 0, 0]
 
 
 @dataclass(frozen=True)
 class Outage:
-    """Placement is away while requests come in a steady stream. Times are in seconds.
+    """An outage of Placement while requests come at a constant rate. Times are in
+    seconds.
 
-    :ivar patience: for which a request waits for Placement.
-    :ivar silence: without a heartbeat, after which a caller gives up.
-    :ivar prefetched: the number of messages that wait for a thread, at the most.
+    :ivar patience: how long a request waits for Placement.
+    :ivar silence: how long a caller waits for a heartbeat.
+    :ivar threads: number of threads of the scheduler.
+    :ivar prefetched: maximum number of messages that wait for a thread.
     """
 
     seconds: float
@@ -112,7 +117,7 @@ class Outage:
 
 
 PER_SECOND = 10
-LATER_S = 5  # beyond the patience, until everybody is told
+LATE_S = 5  # seconds after the patience until which refusals arrive
 OUTAGES = {
     '12 s, little is prefetched': Outage(12, 3, 6, threads=8, prefetched=4),
     '12 s': Outage(12, 3, 6, threads=8, prefetched=1000),
@@ -130,99 +135,103 @@ QUICK, *LONG = OUTAGES
     'name', [QUICK, *[pytest.param(name, marks=pytest.mark.long) for name in LONG]]
 )
 def test_placement_away_for_long(name, site, results):
-    """More requests come than threads can wait with, and in some cases more than may be
-    taken from the broker. Each caller is told in time, none gives up before, and once
-    Placement is back nothing is claimed for callers that have given up."""
+    """More requests come than threads can wait, and in some cases more than the
+    scheduler may take from the broker. Every caller has an answer in time, and no caller
+    gives up earlier. After the outage nothing is claimed for callers that gave up."""
     outage = OUTAGES[name]
     with (
         site.running(1, outage.config()),
         concurrent_callers(site.rabbitmq.url) as callers,
     ):
 
-        def ask(until, what):
-            """Send a steady stream of requests until something holds."""
-            begun = time.monotonic()
+        def ask(until, description):
+            """Send requests at a constant rate until a condition holds."""
+            begin = time.monotonic()
             asked = 0
             while not until():
-                assert time.monotonic() < begun + outage.seconds + RECOVERY, what
+                is_in_time = time.monotonic() < begin + outage.seconds + RECOVERY
+                assert is_in_time, description
                 asked += 1
                 callers.ask(1, patience=outage.silence)
-                due = begun + asked / PER_SECOND
+                due = begin + asked / PER_SECOND
                 callers.listen(
                     lambda due=due: time.monotonic() >= due, SETTLED, 'next request'
                 )
 
+        # Requests before, during and after the outage.
         ask(lambda: len(callers.hosts) >= BEFORE, 'answers before')
         first = len(callers.asked)
         with site.proxy.down():
             end = time.monotonic() + outage.seconds
             ask(lambda: time.monotonic() >= end, 'end of the outage')
-        ended = time.monotonic()
+        end = time.monotonic()
         last = len(callers.asked)
-        ask(
-            lambda: (
-                sum(callers.hosts.get(x) is not None for x in callers.asked[last:])
-                >= BEFORE
-            ),
-            'recovery',
-        )
-        recovery = time.monotonic() - ended
+
+        def has_recovered():
+            hosts = [callers.hosts.get(server) for server in callers.asked[last:]]
+            return len(hosts) - hosts.count(None) >= BEFORE
+
+        ask(has_recovered, 'recovery')
+        recovery = time.monotonic() - end
         callers.listen(
             lambda: callers.answered(callers.asked),
             outage.patience + SETTLED,
             'answer to each',
         )
-        # A claim that was on its way when Placement went away may have been made.
+
+        # A claim that was on its way when the outage began may have been made.
         with suppress(Failed):
             wait_until(
-                lambda: not counted(site, callers, recovery).left_over,
+                lambda: not outcome_of(site, callers, recovery).left_over,
                 SETTLED,
                 'order',
                 pause=0.5,
             )
-        outcome = replace(
-            counted(site, callers, recovery), longest=max(callers.waited.values())
-        )
-        results.append(
-            Result(f'Placement away for {name}, 10 requests a second', 'one', outcome)
-        )
+        longest = max(callers.waited.values())
+        outcome = replace(outcome_of(site, callers, recovery), longest=longest)
+        title = f'Placement away for {name}, 10 requests a second'
+        results.append(Result(title, 'one', outcome))
+
         during = callers.asked[first:last]
-        late = [x for x in during if callers.waited[x] > outage.patience + LATER_S]
+        max_wait = outage.patience + LATE_S
+        late = [server for server in during if callers.waited[server] > max_wait]
         print(
-            f'{len(during)} during the outage, {len(late)} told late, {len(callers.gave_up)} gave up'
+            f'{len(during)} during the outage, {len(late)} told late,'
+            f' {len(callers.gave_up)} gave up'
         )
         print(outcome)
         assert [outcome.lost, outcome.left_over, outcome.missing] == [0, 0, 0]
-        assert held(site, callers.gave_up) == set()
+        assert allocations_of(site, callers.gave_up) == set()
         assert callers.gave_up == set()
         assert late == []
         assert set(callers.answers.values()) == {1}
 
 
-LARGE = 4096  # MB of memory, which no other request wants
+LARGE = 4096  # MB of memory, an amount of the slow request alone
 SLOW_S = 60
-QUICK_ONES = 200
-# between quick ones, which come one after the other and not in each other's way
+QUICK_REQUESTS = 200
 PAUSE_S = 0.15
-AFTER = 20  # quick ones that are answered after the slow one has ended
+"""Seconds between quick requests, so that quick requests do not delay each other."""
+AFTER = 20  # quick requests after the end of the slow request
 
 
 def place_large(caller):
-    """Ask for a server that nobody else asks for; the seconds that it takes."""
+    """Ask for a server of the large flavor; the seconds until the answer."""
     [server] = new_uuids()
-    asked = arguments_for(server)
+    arguments = arguments_for(server)
     sizes = {'vcpus': 2, 'memory_mb': LARGE, 'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0}
     flavor = primitive('Flavor', '1.2', **sizes, extra_specs={})
-    asked['spec_obj']['nova_object.data']['flavor'] = flavor
-    began = time.monotonic()
-    caller.call('select_destinations', asked, timeout=3 * SLOW_S)
-    return time.monotonic() - began
+    arguments['spec_obj']['nova_object.data']['flavor'] = flavor
+
+    begin = time.monotonic()
+    caller.call('select_destinations', arguments, timeout=3 * SLOW_S)
+    return time.monotonic() - begin
 
 
 @pytest.mark.long
 def test_one_slow_query(site):
-    """None of the quick ones is refused, neither meanwhile nor when its time is
-    over."""
+    """No quick request is refused, neither during the slow query nor when the slow query
+    times out."""
 
     def rule(_method, path, _body):
         if f'MEMORY_MB%3A{LARGE}' in path:
@@ -230,29 +239,27 @@ def test_one_slow_query(site):
         return None
 
     with site.running(), following(site, rule), ThreadPoolExecutor(1) as pool:
-        with load(site.caller, 1, pause=PAUSE_S, timeout=20) as alone:
-            wait_until(lambda: len(alone.answers) > QUICK_ONES, 120, 'quick ones')
+        with load(site.caller, 1, pause=PAUSE_S, timeout=20) as before:
+            wait_until(
+                lambda: len(before.answers) > QUICK_REQUESTS, 120, 'quick requests'
+            )
+
         slow = pool.submit(place_large, site.caller)
         wait_until(
-            lambda: any(str(LARGE) in each for each in site.proxy.asked),
+            lambda: any(str(LARGE) in request for request in site.proxy.asked),
             60,
             'slow query',
         )
-        with load(site.caller, 1, pause=PAUSE_S, timeout=20) as found:
-            wait_until(slow.done, 3 * SLOW_S, 'end of the slow one')
-            count = len(found.answers) + AFTER
-            wait_until(lambda: len(found.answers) > count, 60, 'quick ones')
+        with load(site.caller, 1, pause=PAUSE_S, timeout=20) as beside:
+            wait_until(slow.done, 3 * SLOW_S, 'end of the slow request')
+            count = len(beside.answers) + AFTER
+            wait_until(lambda: len(beside.answers) > count, 60, 'quick requests')
         site.proxy.faults = None
-    rows = []
-    for name, load_of in (('before the slow query', alone), ('beside it', found)):
-        taken = [each.seconds for each in load_of.answers]
-        middle = statistics.median(taken)
-        longest = max(taken)
-        numbers = (middle, longest, longest / middle)
-        refused = str(len(load_of.failures()))
-        rows.append(
-            [name, str(len(taken)), refused, *(f'{each:.3g}' for each in numbers)]
-        )
+
+    rows = [
+        quick_requests_row('before the slow query', before),
+        quick_requests_row('beside it', beside),
+    ]
     columns = (
         'quick ones',
         'number',
@@ -263,5 +270,21 @@ def test_one_slow_query(site):
     )
     show([Sheet('One slow query', columns, rows)])
     assert slow.exception() is not None
-    assert len(found.answers) > QUICK_ONES
-    assert found.failures() == []
+    assert len(beside.answers) > QUICK_REQUESTS
+    assert beside.failures() == []
+
+
+def quick_requests_row(name, requests):
+    """A row of the table of quick requests."""
+    seconds = [answer.seconds for answer in requests.answers]
+    median = statistics.median(seconds)
+    longest = max(seconds)
+    refused = len(requests.failures())
+    return [
+        name,
+        str(len(seconds)),
+        str(refused),
+        f'{median:.3g}',
+        f'{longest:.3g}',
+        f'{longest / median:.3g}',
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler that is killed, in every step of a claim."""
+"""A scheduler that is killed in a step of a claim."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,21 +15,22 @@ PATIENCE = 4  # seconds that the caller waits for an answer that cannot come
 IN_QUERY = proxy.every('GET', '/allocation_candidates', proxy.hang_after())
 BEFORE_CLAIM = proxy.every('PUT', '/allocations', proxy.hang(work=False))
 AFTER_CLAIM = proxy.every('PUT', '/allocations', proxy.hang_after())
-"""Where a scheduler hangs when it is killed."""
+"""Rules of a proxy that let a scheduler hang in a step."""
 
 
 def killed(site, step):
-    """Let the first scheduler die in a step; the server that was asked for."""
+    """Kill the first scheduler in a step; the UUID of the requested server."""
     site.proxy.faults = step
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(
+        placing = pool.submit(
             site.caller.place, server=site.daemons[0].host, timeout=PATIENCE
         )
         site.proxy.wait_for_hanging()
         site.daemons[0].kill()
         site.proxy.faults = None
         site.proxy.release()
-        answer = asked.result()
+        answer = placing.result()
+
     assert is_timeout(answer)
     return answer.server
 
@@ -47,41 +48,44 @@ def killed(site, step):
     ],
 )
 def test_killed_in(step, left, site):
-    """At the most the allocation of the one server in hand is left. Its caller asks
-    again, and another scheduler answers: then the server has what was answered, and
-    that."""
+    """At most the allocation of the current server is left over. After an answer of
+    another scheduler, the server has the host of the answer beside the allocation that
+    was left over."""
     with site.running(2):
         server = killed(site, step)
         before = site.cloud.allocations(server).keys()
         assert len(before) == left
-        again = site.caller.place(server, server=site.daemons[1].host)
-        assert again.error is None
-        assert site.cloud.allocations(server).keys() == {again.host, *before}
+
+        answer = site.caller.place(server, server=site.daemons[1].host)
+
+        assert answer.error is None
+        assert site.cloud.allocations(server).keys() == {answer.host, *before}
 
 
 @pytest.mark.long
 def test_another_host_is_better_by_then(site):
-    """What is left stays beside what is answered then, as if the server were
-    evacuated."""
+    """The allocation that is left over stays beside the allocation of the next answer,
+    as if the server were evacuated."""
     with site.running(2):
         server = killed(site, AFTER_CLAIM)
-        [left] = site.cloud.allocations(server)
-        cell = site.cloud.cells[site.cloud.computes[left].cell]
-        [before] = cell.rows('compute_nodes', host=left)
-        cell.update('compute_nodes', {'free_ram_mb': 1024}, host=left)
+        [first_host] = site.cloud.allocations(server)
+        cell = site.cloud.cells[site.cloud.computes[first_host].cell]
+        [row] = cell.rows('compute_nodes', host=first_host)
+        free_ram_mb = row['free_ram_mb']
+
+        cell.update('compute_nodes', {'free_ram_mb': 1024}, host=first_host)
         try:
-            again = site.caller.place(server, server=site.daemons[1].host)
+            answer = site.caller.place(server, server=site.daemons[1].host)
         finally:
-            cell.update(
-                'compute_nodes', {'free_ram_mb': before['free_ram_mb']}, host=left
-            )
-        assert again.host not in (None, left)
-        assert site.cloud.allocations(server).keys() == {left, again.host}
+            cell.update('compute_nodes', {'free_ram_mb': free_ram_mb}, host=first_host)
+
+        assert answer.host not in (None, first_host)
+        assert site.cloud.allocations(server).keys() == {first_host, answer.host}
 
 
 @pytest.mark.long
 def test_killed_after(site):
-    """What was answered stays."""
+    """The allocation of an answered request stays."""
     with site.running() as running:
         answer = site.caller.place()
         running.daemons[0].kill()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three schedulers that tell each other of their pending claims, while something
-happens to one of them or to what they tell it by: pinned guests of which each host
-holds two, though Placement would let a third onto it."""
+"""Three schedulers that announce their pending claims to each other, while a fault
+happens to a scheduler or to the broker. The guests are pinned: a host has CPUs for two
+guests, and Placement would accept a third."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from tests.lab.processes import wait_until
 from tests.lab.reports import a_numa_cell, a_numa_topology
 
 HOSTS = 40
-EACH = 2
+GUESTS_PER_HOST = 2
 CLIENTS = 32
 NAMES = [f'pinned-{i:02}' for i in range(HOSTS)]
 PATIENCE = 20  # seconds
@@ -47,19 +47,19 @@ def kill(site):
 
 
 def nothing(site):
-    """The clocks are apart all the time."""
+    """Do nothing: the clocks differ all the time."""
 
 
 @pytest.fixture
 def many_hosts(site):
-    """Pinned guests' hosts alone, for a while."""
+    """A cloud with the hosts for pinned guests alone."""
+    computes = []
+    for i, name in enumerate(NAMES):
+        cell = f'cell{i % 2 + 1}'
+        computes.append(Compute(name, cell, pcpus=16, columns=COLUMNS))
+
     site.cloud.reset()
-    site.cloud.add_hosts(
-        [
-            Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=COLUMNS)
-            for i, x in enumerate(NAMES)
-        ]
-    )
+    site.cloud.add_hosts(computes)
     yield
     site.cloud.reset()
     site.cloud.add_hosts(hosts())
@@ -69,39 +69,42 @@ def many_hosts(site):
 @pytest.mark.parametrize('fault', [restart, close_connections, kill, nothing])
 @pytest.mark.usefixtures('many_hosts')
 def test_no_host_gets_more_than_it_holds(site, fault):
-    """Nor is anybody refused for whom there is room. Requests whose scheduler, or whose
-    answer, is lost are tried again, as users do; what they have claimed is theirs, and
-    freed at the end."""
-    config = site.cloud.config(
-        'client', {'DEFAULT': {'rpc_response_timeout': PATIENCE}}
-    )
+    """No request is refused for which there is room either. A request without an answer
+    is repeated, as users do, unless the lost scheduler has made its claim."""
+    options = {'DEFAULT': {'rpc_response_timeout': PATIENCE}}
+    config = site.cloud.config('client', options)
+    environment = None
+    jump_s = 0
+    if fault is nothing:
+        environment = site.clock.environment()
+        jump_s = 3600
+    servers = new_uuids(HOSTS * GUESTS_PER_HOST)
+    calls = [a_call([uuid], FIVE) for uuid in servers]
+
     with (
-        site.running(
-            1, OPTIONS, site.clock.environment() if fault is nothing else None
-        ),
+        site.running(1, OPTIONS, environment),
         site.running(2, OPTIONS),
         closing(NovaClient(site.cloud.nova, config)) as client,
         ThreadPoolExecutor(1) as pool,
     ):
-        site.clock.jump(3600 if fault is nothing else 0)
-        servers = [uuid for [uuid] in (new_uuids() for _ in range(HOSTS * EACH))]
-        asked = [a_call([uuid], FIVE) for uuid in servers]
-        answers = pool.submit(client.select_at_once, asked, CLIENTS)
+        site.clock.jump(jump_s)
+        selecting = pool.submit(client.select_at_once, calls, CLIENTS)
         wait_until(lambda: len(site.cloud.all_allocations()) > HOSTS / 2, 60, 'claims')
         fault(site)
+
         lost = []
-        answers = answers.result()
-        for uuid, answer in zip(servers, answers, strict=True):
-            assert not (isinstance(answer, Refused) and answer.no_valid_host), answer
-            lost += [uuid] if isinstance(answer, Refused) else []
+        for uuid, answer in zip(servers, selecting.result(), strict=True):
+            if isinstance(answer, Refused):
+                assert not answer.no_valid_host, answer
+                lost.append(uuid)
         missing = [uuid for uuid in lost if uuid not in site.cloud.all_allocations()]
         for uuid in missing:
             client.select_destinations([uuid], FIVE)
-        placed = Counter(
-            host for each in site.cloud.all_allocations().values() for host in each
-        )
-        print(
-            f'{len(lost)} answers lost; hosts by their number: {Counter(placed.values())}'
-        )
+
+        guests = Counter()
+        for hosts_of_guest in site.cloud.all_allocations().values():
+            guests.update(hosts_of_guest.keys())
+        numbers = Counter(guests.values())
+        print(f'{len(lost)} answers lost; hosts by their number: {numbers}')
         assert site.cloud.all_allocations().keys() == {*servers}
-        assert placed == dict.fromkeys(NAMES, EACH)
+        assert guests == dict.fromkeys(NAMES, GUESTS_PER_HOST)
