@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of which notifications are compared: those that nova's conductor was
-recorded to make, and variations of them."""
+"""Requests that nova's conductor was recorded to make, and variations of these
+requests."""
 
 import copy
 
@@ -11,7 +11,7 @@ from tests.lab.wire import CALLS, MADE, primitive
 
 DATA = 'nova_object.data'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
-"""The names that the recorded requests know."""
+"""The names of hosts in the recorded requests."""
 FILTERS = (
     'ComputeFilter',
     'ComputeCapabilitiesFilter',
@@ -24,7 +24,7 @@ TOKEN = a_secret()
 
 
 def furnish(cloud):
-    """Four hosts in one cell, ranked by their memory."""
+    """Put four hosts of different memory into one cell."""
     cloud.reset()
     columns = {
         'hypervisor_type': 'fake',
@@ -34,33 +34,48 @@ def furnish(cloud):
         'pci_stats': some_devices(4, 1),
     }
     for number, name in enumerate(HOSTS, 1):
-        traits = ('CUSTOM_E2E',) if number < 3 else ()
+        traits = []
+        if number < 3:
+            traits.append('CUSTOM_E2E')
         cloud.add_host(
-            name, ram_mb=65536 * number, pcpus=16, columns=columns, traits=traits
+            name,
+            ram_mb=65536 * number,
+            pcpus=16,
+            columns=columns,
+            traits=tuple(traits),
         )
     cloud.add_aggregate('e2e-az', HOSTS[:2], zone='e2e-az')
     cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
 
 
 def cases(uuid, connection):
-    """Arguments of select_destinations by what they are about; moves stay in a cell, of
-    which the UUID and the database are given: nova opens the one that it is sent."""
-    found = {name: copy.deepcopy(body['args']) for name, body in CALLS.items()}
-    for arguments in found.values():
-        wanted = arguments['spec_obj'][DATA].get('requested_destination')
-        if wanted and wanted[DATA].get('cell'):
-            wanted[DATA]['cell'][DATA].update(uuid=uuid, database_connection=connection)
-    return {**found, **_varied()}
+    """The arguments of calls of select_destinations by the name of the case.
+
+    :param uuid: the UUID of the cell that moves stay in.
+    :param connection: the database URL of this cell, which nova connects to.
+    """
+    recorded = {name: copy.deepcopy(body['args']) for name, body in CALLS.items()}
+    for arguments in recorded.values():
+        destination = arguments['spec_obj'][DATA].get('requested_destination')
+        if destination and destination[DATA].get('cell'):
+            cell = destination[DATA]['cell'][DATA]
+            cell.update(uuid=uuid, database_connection=connection)
+    return {**recorded, **_variations()}
 
 
 def changed(base, fields, **arguments):
-    """A recorded request with other fields, and other arguments."""
+    """The arguments of a recorded request with changes.
+
+    :param base: the name of the recorded request.
+    :param fields: fields of the request spec that differ.
+    :param arguments: arguments that differ.
+    """
     whole = copy.deepcopy(CALLS[base]['args'])
     whole['spec_obj'][DATA].update(copy.deepcopy(dict(fields)))
     return {**whole, **arguments}
 
 
-def _varied():
+def _variations():
     every = MADE['everything']['spec_obj'][DATA]
     host = HOSTS[2]
     other = HOSTS[1]
@@ -175,38 +190,54 @@ def _volume():
 
 
 def _guest(cells, threads=None):
-    """Cells of 512 MB each, and these fields."""
-    names = (
+    """A guest with cells of 512 MB.
+
+    :param cells: the other fields of each cell.
+    :param threads: the policy of emulator threads.
+    """
+    unset = (
         'pagesize',
         'cpuset_reserved',
         'cpu_pinning_raw',
         'cpu_policy',
         'cpu_thread_policy',
     )
-    ordinary = {'memory': 512, 'cpuset': [], 'pcpuset': [], **dict.fromkeys(names)}
-    made = [
-        primitive('InstanceNUMACell', '1.6', **{**ordinary, 'id': number, **cell})
-        for number, cell in enumerate(cells)
-    ]
+    guest_cells = []
+    for number, fields in enumerate(cells):
+        cell = {
+            'memory': 512,
+            'cpuset': [],
+            'pcpuset': [],
+            **dict.fromkeys(unset),
+            'id': number,
+            **fields,
+        }
+        guest_cells.append(primitive('InstanceNUMACell', '1.6', **cell))
     return primitive(
-        'InstanceNUMATopology', '1.3', cells=made, emulator_threads_policy=threads
+        'InstanceNUMATopology',
+        '1.3',
+        cells=guest_cells,
+        emulator_threads_policy=threads,
     )
 
 
 def pinned(threads):
-    """Two cells of two dedicated CPUs."""
+    """The fields of a guest with two cells of two dedicated CPUs.
+
+    :param threads: the policy of emulator threads.
+    """
     specs = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}
     if threads:
         specs['hw:emulator_threads_policy'] = threads
     policies = {'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer'}
-    # As on the host that a guest moves away from.
-    topology = primitive('VirtCPUTopology', '1.0', sockets=1, cores=1, threads=2) | {
-        'nova_object.changes': ['cores']
-    }
-    cells = (([0, 1], topology), ([2, 3], None))
-    guest = _guest(
-        [{'pcpuset': x, 'cpu_topology': y, **policies} for x, y in cells], threads
-    )
+    # A guest that moves brings the topology that its source has given to a cell.
+    topology = primitive('VirtCPUTopology', '1.0', sockets=1, cores=1, threads=2)
+    topology['nova_object.changes'] = ['cores']
+    cells = [
+        {'pcpuset': [0, 1], 'cpu_topology': topology, **policies},
+        {'pcpuset': [2, 3], 'cpu_topology': None, **policies},
+    ]
+    guest = _guest(cells, threads)
     return {'numa_topology': guest, 'flavor': a_flavor(vcpus=4, extra_specs=specs)}
 
 
@@ -232,7 +263,10 @@ def _destination(**fields):
 
 
 def anti_affine(count):
-    """So many servers, none with another."""
+    """The arguments of a request for servers in an anti-affinity group.
+
+    :param count: number of servers.
+    """
     uuids = [f'{number}7b1d2ba-8d2b-4b1c-9f43-7e1d9a64d1c1' for number in range(count)]
     group = copy.deepcopy(
         CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
@@ -252,12 +286,18 @@ def _retry():
 
 
 def _dicts(filters):
-    """The two dicts of 4.0, with objects in them where later releases leave these."""
+    """The arguments of a call of version 4.0: two dicts, with objects where later
+    releases put objects.
+
+    :param filters: the filter properties.
+    """
     dicts = copy.deepcopy(MADE['held back to 4.0'])
     spec = dicts['request_spec']
     spec['image']['properties'] = {'hw_architecture': 'x86_64'}
     spec['instance_type'] = a_flavor()
     spec['instance_properties'] |= {
-        'numa_topology': None, 'pci_requests': None, 'availability_zone': 'e2e-az',
-    }  # fmt: skip
+        'numa_topology': None,
+        'pci_requests': None,
+        'availability_zone': 'e2e-az',
+    }
     return {'request_spec': spec, 'filter_properties': dict(filters)}

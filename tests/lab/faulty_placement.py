@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement that is as simple as can be, of which everything may fail: allocations of
-consumers with their generations, behind the interface of a keystoneauth1 adapter."""
+"""A simple Placement in which any request may fail: allocations of consumers with their
+generations, behind the interface of a keystoneauth1 adapter."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ CONFLICT = 'placement.concurrent_update'
 
 
 def problem(status, detail, code=None):
-    """An answer that says no."""
+    """Status and body of an error."""
     error = {'status': status, 'detail': detail}
     if code:
         error['code'] = code
@@ -26,19 +26,28 @@ def problem(status, detail, code=None):
 
 
 class FaultyPlacement:
-    """``faults`` are what happens to the next requests, in turn; None is nothing bad.
+    """Stands for a keystoneauth1 adapter of Placement.
 
-    A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that
-    matters: whether the work is done, is not, or is done at the next request but one.
-    Each provider has some VCPU, or as many as are asked for where ``room`` does not
-    name it.
+    A fault is a time and a name, separated by a space. The time tells when Placement
+    does the work: ``after``: before the answer; ``before``: never; ``late``: at the next
+    request but one. The name is a key of ``ERRORS`` or ``ANSWERS``, or ``-`` for the
+    ordinary answer.
+
+    :ivar held: consumer to its generation and its allocations, which are provider to
+        resource class to amount.
+    :ivar room: VCPU of each provider. Other providers have no limit.
+    :ivar faults: the faults of the next requests in order; None for no fault.
+    :ivar asked: method and path of all requests in order.
+    :ivar late: work that is not done yet.
     """
 
-    connect_retries = status_code_retries = None
-    connect_retry_delay = status_code_retry_delay = None
+    connect_retries = None
+    connect_retry_delay = None
+    status_code_retries = None
+    status_code_retry_delay = None
 
     def __init__(self, held=None, room=None, faults=()):
-        self.held = held or {}  # consumer: [generation, {provider: {class: amount}}]
+        self.held = held or {}
         self.room = room or {}
         self.faults = deque(faults)
         self.asked = []
@@ -46,91 +55,112 @@ class FaultyPlacement:
         self._lock = threading.Lock()
 
     def resources(self):
-        """What each consumer holds."""
-        return {consumer: what for consumer, (_, what) in self.held.items()}
+        """The allocations of each consumer."""
+        return {consumer: amounts for consumer, (_, amounts) in self.held.items()}
 
     def catch_up(self):
-        """Do what was left undone."""
+        """Do all late work."""
         while self.late:
             self.late.popleft()()
 
     def request(self, path, method, data=None, **_):
-        """As keystoneauth1's adapter does."""
+        """Answer a request, as keystoneauth1's adapter does."""
         with self._lock:
             self.asked.append(f'{method} {path}')
-            when, _, fault = (
-                (self.faults and self.faults.popleft()) or 'after -'
-            ).partition(' ')
-            body = json.loads(data) if data else None
+            fault = None
+            if self.faults:
+                fault = self.faults.popleft()
+            time, _, name = (fault or 'after -').partition(' ')
+
+            body = None
+            if data:
+                body = json.loads(data)
             status = 200
             content = {}
-            if when == 'after':
+            if time == 'after':
                 status, content = self._work(method, path, body)
             elif len(self.late) > 1:
                 self.late.popleft()()
-            if when == 'late':
+            if time == 'late':
                 self.late.append(lambda: self._work(method, path, body))
-            if fault in ERRORS:
+
+            if name in ERRORS:
+                cause, error = ERRORS[name]
+                # An error of keystoneauth1 has the error of requests as its context.
                 try:
-                    raise ERRORS[fault][0]
-                except (
-                    Exception
-                ):  # keystoneauth1's errors keep requests' as their context
-                    raise ERRORS[fault][1] from None
-            if fault in ANSWERS:
-                status, content = ANSWERS[fault]
-        text = content if isinstance(content, bytes) else json.dumps(content).encode()
-        return SimpleNamespace(status_code=status, content=text, reason='because')
+                    raise cause
+                except Exception:
+                    raise error from None
+            if name in ANSWERS:
+                status, content = ANSWERS[name]
+
+        if not isinstance(content, bytes):
+            content = json.dumps(content).encode()
+        return SimpleNamespace(status_code=status, content=content, reason='because')
 
     def _work(self, method, path, body):
+        """Do a request; its status and body."""
         consumer = path.rpartition('/')[2]
         if not path.startswith('/allocations'):
             return 200, {'resource_providers': []}
+
         if method == 'GET':
-            generation, what = self.held.get(consumer, (None, {}))
-            if not what:
+            generation, by_provider = self.held.get(consumer, (None, {}))
+            if not by_provider:
                 return 200, {'allocations': {}}
-            held = {
-                rp: {'resources': amounts, 'generation': 7}
-                for rp, amounts in what.items()
+            allocations = {}
+            for provider, amounts in by_provider.items():
+                allocations[provider] = {'resources': amounts, 'generation': 7}
+            return 200, {
+                'allocations': allocations,
+                'consumer_generation': generation,
             }
-            return 200, {'allocations': held, 'consumer_generation': generation}
-        return self._write({consumer: body} if method == 'PUT' else body)
+
+        if method == 'PUT':
+            return self._write({consumer: body})
+        return self._write(body)
 
     def _write(self, bodies):
+        """Write the allocations of consumers, or of no consumer."""
+        written = {}
         for consumer, body in bodies.items():
             now = self.held.get(consumer, [None])[0]
-            if body['consumer_generation'] != now:
-                text = f'consumer generation conflict - {body["consumer_generation"]}, {now}'
+            sent = body['consumer_generation']
+            if sent != now:
+                text = f'consumer generation conflict - {sent}, {now}'
                 return problem(409, text, CONFLICT)
-        wanted = {
-            consumer: {
-                rp: each['resources'] for rp, each in body['allocations'].items()
-            }
-            for consumer, body in bodies.items()
-        }
-        held = [*{**self.resources(), **wanted}.values()]
+            allocations = body['allocations'].items()
+            written[consumer] = {rp: part['resources'] for rp, part in allocations}
+
+        resources = {**self.resources(), **written}
         for provider, room in self.room.items():
-            if sum(each.get(provider, {}).get('VCPU', 0) for each in held) > room:
+            used = 0
+            for by_provider in resources.values():
+                used += by_provider.get(provider, {}).get('VCPU', 0)
+            if used > room:
                 return ANSWERS['full']
-        for consumer, what in wanted.items():
-            if what:
+
+        for consumer, by_provider in written.items():
+            if by_provider:
                 generation = bodies[consumer]['consumer_generation'] or 0
-                self.held[consumer] = [generation + 1, what]
+                self.held[consumer] = [generation + 1, by_provider]
             else:
                 self.held.pop(consumer, None)
         return 204, b''
 
 
 class Nova:
-    """Instances as nova's databases have them, by UUID; nova does not know others. An
-    error in place of one is raised. Hosts are called what their providers are."""
+    """Instances in nova's databases.
+
+    :ivar instances: the state of each instance by UUID, or an error to raise. The name
+        of a host is the UUID of its provider.
+    """
 
     def __init__(self, instances=None):
         self.instances = instances or {}
 
     def find(self, uuid, providers):
-        """See novasched.scheduler.ports.Instances."""
+        """Implements novasched.scheduler.ports.Instances."""
         state = self.instances.get(uuid)
         if isinstance(state, DatabaseUnavailable):
             raise state
@@ -190,7 +220,7 @@ REFUSALS = (
     'refused',
     'unreachable',
 )
-"""Those that are true only before the work."""
+"""Faults of requests whose work is not done."""
 EITHER = (
     'reset',
     'timeout',
@@ -203,8 +233,10 @@ EITHER = (
     '503',
     '504',
 )
+"""Faults of requests whose work may be done."""
+LATE = ('reset', 'timeout', 'half', '500', '502', '504')
 FAULTS = (
-    *(f'before {each}' for each in (*REFUSALS, *EITHER)),
-    *(f'after {each}' for each in (*EITHER, '-')),
-    *(f'late {each}' for each in ('reset', 'timeout', 'half', '500', '502', '504')),
+    *[f'before {name}' for name in (*REFUSALS, *EITHER)],
+    *[f'after {name}' for name in (*EITHER, '-')],
+    *[f'late {name}' for name in LATE],
 )

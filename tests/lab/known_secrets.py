@@ -1,42 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passwords and tokens of this run, which no file may show but those that hold
-them."""
+"""The passwords and tokens of this run. No log of the run may show a secret."""
 
 import re
 import secrets
 
-SHOWN = ('*.log', '*.jsonl')
-"""What daemons and tools write for people to read."""
+LOG_PATTERNS = ('*.log', '*.jsonl')
+"""Files that daemons and tools write for people to read."""
 
-_ours: set[str] = set()
+_secrets: set[str] = set()
 
 
 def a_secret():
-    """One that is found in no text by chance, and means the same in every syntax."""
+    """A new secret that no text contains by chance, and that needs no quotes in any
+    syntax."""
     return registered(secrets.token_hex(16))
 
 
 def registered(secret):
-    """The same, which from now on is one of this run's."""
-    _ours.add(secret)
+    """Remember a secret of this run, and return the secret."""
+    _secrets.add(secret)
     return secret
 
 
 def leaks(directory):
-    """The lines below a directory that show one: the file and the line's number."""
-    for path in sorted(each for pattern in SHOWN for each in directory.rglob(pattern)):
+    """The lines of logs below a directory that show a secret, as FILE:LINE."""
+    paths = []
+    for pattern in LOG_PATTERNS:
+        paths += directory.rglob(pattern)
+
+    for path in sorted(paths):
         with path.open(errors='replace') as lines:
             for number, line in enumerate(lines, 1):
-                if any(secret in line for secret in _ours):
+                if any(secret in line for secret in _secrets):
                     yield f'{path}:{number}'
 
 
 def lines_showing_secret(text, word):
-    """The lines in which a password, which is a word that stands elsewhere, too, is
-    shown as one: in a URL, or between quotes, or after the name of what it is."""
+    """The lines in which a word stands as a password: in a URL, between quotes, or after
+    ``password``, ``token`` or ``secret``. The word may stand elsewhere, too."""
     secret = re.escape(word)
-    shown = re.compile(
-        rf':{secret}@|[\'"]{secret}[\'"]|(passw\w*|token|secret)\W{{1,4}}{secret}(?![\w.-])',
-        re.IGNORECASE,
-    )
-    return [line for line in text.splitlines() if shown.search(line)]
+    in_url = rf':{secret}@'
+    in_quotes = rf'[\'"]{secret}[\'"]'
+    after_name = rf'(passw\w*|token|secret)\W{{1,4}}{secret}(?![\w.-])'
+    leak = re.compile(f'{in_url}|{in_quotes}|{after_name}', re.IGNORECASE)
+    return [line for line in text.splitlines() if leak.search(line)]

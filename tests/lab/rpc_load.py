@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask for one server after the other, as long as they are let; and callers
-without number who all ask at once."""
+"""Load on schedulers over RPC: clients that ask for one server after the other, and
+thousands of callers at once."""
 
 import json
 import secrets
@@ -29,8 +29,13 @@ PATIENCE = 60
 
 @dataclass(frozen=True)
 class Answer:
-    """One request: when it was made (monotonic seconds), how long it took, for which
-    server, and the host of this, or what was raised."""
+    """The answer to a request.
+
+    :ivar asked_at: when the request was sent (monotonic seconds).
+    :ivar seconds: seconds until the answer.
+    :ivar server: the UUID of the requested server.
+    :ivar host: the host of the server; None after an error.
+    """
 
     asked_at: float
     seconds: float
@@ -40,7 +45,10 @@ class Answer:
 
 
 def arguments_for(server, **fields):
-    """Those of a call for one server of 512 MB; fields of the request may be others."""
+    """The arguments of a call for one server of 512 MB.
+
+    :param fields: fields of the request spec that differ.
+    """
     fields = {'num_instances': 1, 'project_id': PROJECT, **fields}
     return {
         'spec_obj': a_spec(instance_uuid=server, **fields),
@@ -51,8 +59,8 @@ def arguments_for(server, **fields):
 
 
 class Caller:
-    """oslo.messaging's own client, with arguments that go out as they are. Any number
-    of threads may call."""
+    """A client of oslo.messaging that sends arguments as they are. Several threads may
+    call at once."""
 
     def __init__(self, config):
         conf = cfg.ConfigOpts()
@@ -67,21 +75,22 @@ class Caller:
     def __exit__(self, *_exception):
         self._transport.cleanup()
 
-    def call(self, method, /, arguments, context=None, **how):
-        """Call a method; ``how`` is what prepare() of the client takes."""
-        return self._client.prepare(**{'timeout': PATIENCE, **how}).call(
-            context or CONTEXT, method, **arguments
-        )
+    def call(self, method, /, arguments, context=None, **options):
+        """Call a method.
 
-    def cast(self, method, /, arguments, **how):
-        """Tell every scheduler, unless one is named, and wait for none."""
-        self._client.prepare(**(how or {'fanout': True})).cast(
-            CONTEXT, method, **arguments
-        )
+        :param options: options of oslo.messaging's ``prepare()``.
+        """
+        client = self._client.prepare(**{'timeout': PATIENCE, **options})
+        return client.call(context or CONTEXT, method, **arguments)
+
+    def cast(self, method, /, arguments, **options):
+        """Cast a method to all schedulers, unless the options name a server."""
+        client = self._client.prepare(**(options or {'fanout': True}))
+        client.cast(CONTEXT, method, **arguments)
 
     def select(self, host, arguments, context):
-        """What a scheduler answers to the oldest callers' version, or the class of its
-        error."""
+        """The answer of a scheduler to version 4.0, the oldest version of callers, or
+        the class of the error."""
         try:
             return self.call(
                 'select_destinations',
@@ -93,52 +102,67 @@ class Caller:
         except oslo_messaging.RemoteError as error:
             return error.exc_type
 
-    def place(self, uuid=None, fields=None, **how):
-        """Ask for a server of 512 MB, a new one unless it is named; fields of the
-        request may be others."""
+    def place(self, uuid=None, fields=None, **options):
+        """Ask for a server of 512 MB.
+
+        :param uuid: the UUID of the server, by default a new UUID.
+        :param fields: fields of the request spec that differ.
+        :param options: options of oslo.messaging's ``prepare()``.
+        """
         server = uuid or new_uuids()[0]
         arguments = arguments_for(server, **(fields or {}))
-        asked = time.monotonic()
+
+        asked_at = time.monotonic()
+        host = None
+        text = None
         try:
-            [[chosen]] = self.call('select_destinations', arguments, **how)
+            [[selection]] = self.call('select_destinations', arguments, **options)
         except oslo_messaging.MessagingException as error:
-            return Answer(asked, time.monotonic() - asked, server, error=repr(error))
-        host = chosen['nova_object.data']['service_host']
-        return Answer(asked, time.monotonic() - asked, server, host)
+            text = repr(error)
+        else:
+            host = selection['nova_object.data']['service_host']
+        return Answer(asked_at, time.monotonic() - asked_at, server, host, text)
 
 
 @dataclass
 class Load:
-    """What came of the requests up to now."""
+    """The answers so far."""
 
     answers: list[Answer] = field(default_factory=list)
 
     def since(self, moment):
-        return [each for each in self.answers if each.asked_at > moment]
+        """The answers to requests that were sent after a moment."""
+        return [answer for answer in self.answers if answer.asked_at > moment]
 
     def failures(self):
-        return [each for each in self.answers if each.error]
+        """The answers that are errors."""
+        return [answer for answer in self.answers if answer.error]
 
 
 @contextmanager
-def load(caller, clients, *, pause=0, **how):
-    """So many clients at work, which rest so many seconds before each request; at the
-    end of the block all have got their last answers."""
-    found = Load()
-    over = threading.Event()
+def load(caller, clients, *, pause=0, **arguments):
+    """Let clients send requests in a block. At the end of the block all requests are
+    answered.
+
+    :param clients: number of clients at the same time.
+    :param pause: seconds that a client waits before a request.
+    :param arguments: arguments of :meth:`Caller.place`.
+    """
+    requests = Load()
+    is_over = threading.Event()
 
     def ask():
-        while not over.wait(pause):
-            found.answers.append(caller.place(**how))
+        while not is_over.wait(pause):
+            requests.answers.append(caller.place(**arguments))
 
     with ThreadPoolExecutor(clients) as pool:
-        asking = [pool.submit(ask) for _ in range(clients)]
+        threads = [pool.submit(ask) for _ in range(clients)]
         try:
-            yield found
+            yield requests
         finally:
-            over.set()
-    for each in asking:
-        each.result()
+            is_over.set()
+    for thread in threads:
+        thread.result()
 
 
 LIFETIME = 1800
@@ -149,11 +173,16 @@ HUGE = {
 
 
 class ConcurrentCallers:
-    """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked
-    for. ``hosts`` says where each is to go, with None for a refusal; ``answers`` and
-    ``heartbeats`` count what came for each. ``waited`` has the seconds until each
-    answer, and ``gave_up`` the servers whose callers had heard nothing for longer than
-    their patience before it came."""
+    """Callers that share a connection.
+
+    :ivar asked: the UUIDs of the requested servers in order.
+    :ivar hosts: the host of each answered server; None for a refusal.
+    :ivar answers: number of answers for each server.
+    :ivar heartbeats: number of heartbeats for each server.
+    :ivar waited: seconds until the answer for each server.
+    :ivar gave_up: the servers whose callers had no message for longer than their
+        patience.
+    """
 
     def __init__(self, connection):
         self._connection = connection
@@ -174,11 +203,18 @@ class ConcurrentCallers:
         self._patience: dict[str, float] = {}
 
     def ask(self, count, to=TOPIC, flavor=FLAVOR, patience=PATIENCE, lifetime=LIFETIME):
-        """So many more ask for a server each; the UUIDs of these."""
+        """Let more callers ask for a server each.
+
+        :param count: number of callers.
+        :param to: the routing key.
+        :param patience: seconds that a caller waits for the next message.
+        :param lifetime: seconds until the broker drops the request.
+        :returns: the UUIDs of the servers.
+        """
         servers = new_uuids(count)
         for server in servers:
             arguments = arguments_for(server, flavor=flavor)
-            # The servers' UUIDs serve as the messages' as well.
+            # The UUID of the server serves as the ID of the message, too.
             call = {'_msg_id': server, '_reply_q': self._reply_q, '_timeout': patience}
             now = time.monotonic()
             self._asked_at[server] = now
@@ -189,34 +225,44 @@ class ConcurrentCallers:
         return servers
 
     def tell(self, count, method, arguments):
-        """So many cast the same to every scheduler."""
+        """Send a number of equal casts to all schedulers."""
         for _ in range(count):
             self._publish(method, arguments, {}, None, None)
 
-    def listen(self, until, seconds, what):
-        """Read what comes, until something holds."""
+    def listen(self, until, seconds, description):
+        """Receive messages until a condition holds."""
 
-        def holds():
-            if not (found := until()):
-                with suppress(TimeoutError):
-                    self._connection.drain_events(timeout=0.1)
-            return found
+        def is_over():
+            if until():
+                return True
+            with suppress(TimeoutError):
+                self._connection.drain_events(timeout=0.1)
+            return False
 
-        wait_until(holds, seconds, what, pause=0)
+        wait_until(is_over, seconds, description, pause=0)
 
     def answered(self, servers):
+        """True if all requests for these servers are answered."""
         return all(self.answers[server] for server in servers)
 
     def _publish(self, method, arguments, call, to, lifetime):
         context = {f'_context_{key}': value for key, value in CONTEXT.items()}
         body = {
-            'method': method, 'args': arguments, 'version': '4.5', 'namespace': None,
-            '_unique_id': secrets.token_hex(16), **call, **context,
-        }  # fmt: skip
-        exchange = EXCHANGE if to else f'{TOPIC}_fanout'
+            'method': method,
+            'args': arguments,
+            'version': '4.5',
+            'namespace': None,
+            '_unique_id': secrets.token_hex(16),
+            **call,
+            **context,
+        }
+        if to:
+            exchange = Exchange(EXCHANGE, type='topic', passive=True)
+        else:
+            exchange = Exchange(f'{TOPIC}_fanout', type='fanout', passive=True)
         self._producer.publish(
             {'oslo.version': '2.0', 'oslo.message': json.dumps(body)},
-            exchange=Exchange(exchange, type='topic' if to else 'fanout', passive=True),
+            exchange=exchange,
             routing_key=to or '',
             serializer='json',
             expiration=lifetime,
@@ -230,14 +276,16 @@ class ConcurrentCallers:
         if now > self._silent_after[server]:
             self.gave_up.add(server)
         self._silent_after[server] = now + self._patience[server]
+
         if not body['ending']:
             self.heartbeats[server] += 1
             return
+
         self.answers[server] += 1
         self.waited[server] = now - self._asked_at[server]
         if body['failure'] is None:
-            [[chosen]] = body['result']
-            self.hosts[server] = chosen['nova_object.data']['service_host']
+            [[selection]] = body['result']
+            self.hosts[server] = selection['nova_object.data']['service_host']
         else:
             assert json.loads(body['failure'])['class'] == 'NoValidHost', body
             self.hosts[server] = None
@@ -245,6 +293,6 @@ class ConcurrentCallers:
 
 @contextmanager
 def concurrent_callers(amqp_url):
-    """Callers who ask and listen as long as the block lasts."""
+    """Callers on a connection that the block closes."""
     with connect(amqp_url) as connection:
         yield ConcurrentCallers(connection)
