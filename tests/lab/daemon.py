@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler in a process of its own: the daemon's console script, or nova's; its
-check; and nova's own client and other classes in a child process that is asked over a
-pipe."""
+"""Schedulers as processes, ``novaschedctl check``, and nova's client and other classes
+of nova in a child process that takes commands over a pipe."""
 
 import json
 import os
@@ -31,8 +30,8 @@ CHECKED_AREAS = ('databases', 'Placement', 'aggregates', 'RabbitMQ')
 
 
 def command_line():
-    """The scheduler under test: the installed console script, or what the environment
-    names (for instance nova's own nova-scheduler, to prove the tests)."""
+    """The command of the scheduler under test: the installed console script, or the
+    command in the environment (for instance nova-scheduler, to prove the tests)."""
     named = os.environ.get(SCHEDULER_VARIABLE)
     if named:
         return shlex.split(named)
@@ -40,20 +39,25 @@ def command_line():
 
 
 def is_reference():
-    """Whether the scheduler under test is nova's own."""
+    """True if the scheduler under test is nova-scheduler."""
     return Path(command_line()[0]).name == 'nova-scheduler'
 
 
 class Daemon(Service):
-    """A scheduler of this cloud under a host name that no other one ever had."""
+    """A scheduler of a cloud under a new host name.
+
+    :param overrides: options that differ from the options of the cloud.
+    :param command: another command than :func:`command_line`.
+    :param environment: additional environment variables.
+    """
 
     forked: ClassVar[bool] = False
-    """Whether those of no particular command or environment are forks of a process that
-    has imported the program, and not started by the console script."""
+    """Start schedulers as forks of a process that has imported the program, unless a
+    command or an environment is given."""
 
     def __init__(self, cloud, overrides=None, command=(), environment=None):
-        # A name of its own: the consumer that a killed one leaves behind for a while
-        # cannot be taken for this one.
+        # With a new name, the consumer that a killed scheduler leaves behind for a while
+        # is not taken for the consumer of this scheduler.
         self.host = f'sched-{secrets.token_hex(4)}'
         self.config = cloud.config(self.host, overrides)
         self.log = self.config.with_suffix('.log')
@@ -71,8 +75,8 @@ class Daemon(Service):
         return self.log.read_text(errors='replace')
 
     def start(self):
-        """Start it; returns when it consumes the queue of its own host name, which it
-        does after the common one."""
+        """Start the scheduler, and wait until it consumes the queue of its host name.
+        The scheduler consumes the common queue earlier."""
         process = self.launch()
         queue = f'{broker.TOPIC}.{self.host}'
         process.ready(
@@ -82,7 +86,7 @@ class Daemon(Service):
         )
 
     def launch(self):
-        # Captured by pytest, and shown with a test that fails.
+        # pytest prints the line with a test that fails.
         print(f'log of {self.host}: {self.log}')
         if self._by_fork:
             self._process = Forked(
@@ -93,7 +97,7 @@ class Daemon(Service):
         return self._process
 
     def run_to_end(self, seconds=START):
-        """Start it and return the exit status with which it gives up by itself."""
+        """Start a scheduler that gives up by itself; the exit status."""
         process = self.launch()
         try:
             return process.wait(seconds)
@@ -101,24 +105,22 @@ class Daemon(Service):
             process.kill()
 
     def wait(self, seconds=START):
-        """Its exit status, when it ends by itself."""
+        """Wait until the scheduler ends by itself; the exit status."""
         return self.process.wait(seconds)
 
 
 def checked(config):
-    """What ``novaschedctl check`` says of the servers that a nova.conf names, {subject:
-    (level, text)}."""
+    """The findings of ``novaschedctl check`` about the servers in a nova.conf: level and
+    text by subject."""
     command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'check']
-    done = subprocess.run(
-        [*command, '--config-file', str(config), '--format', 'json', '--timeout', '60'],
-        capture_output=True,
-        text=True,
-    )
-    return {
-        each['subject']: (each['level'], each['text'])
-        for each in json.loads(done.stdout)['findings']
-        if each['area'] in CHECKED_AREAS
-    }
+    command += ['--config-file', str(config), '--format', 'json', '--timeout', '60']
+    process = subprocess.run(command, capture_output=True, text=True)
+
+    findings = {}
+    for finding in json.loads(process.stdout)['findings']:
+        if finding['area'] in CHECKED_AREAS:
+            findings[finding['subject']] = (finding['level'], finding['text'])
+    return findings
 
 
 SCRIPT = Path(__file__).with_name('nova_client.py')
@@ -126,8 +128,12 @@ ANSWER = 180.0
 
 
 class Refused(Exception):
-    """The call raised on the client's side. The attributes say what was raised
-    there."""
+    """The error of a call in nova's client.
+
+    :ivar name: the class of the error.
+    :ivar remote_type: the class of the error in the server, of a RemoteError.
+    :ivar remote_value: the text of the error in the server, of a RemoteError.
+    """
 
     def __init__(self, error):
         super().__init__(f'{error["module"]}.{error["error"]}: {error["message"]}')
@@ -136,14 +142,13 @@ class Refused(Exception):
         self.no_valid_host: bool = error['isinstance_NoValidHost']
         self.message: str = error['message']
         self.kwargs: dict[str, Any] | None = error['kwargs']
-        # Of a RemoteError: the class and text of what the server raised.
         self.remote_type: str | None = error['exc_type']
         self.remote_value: str = error['value']
 
 
 @dataclass
 class Group:
-    """A server group, as far as the conductor tells the scheduler of it."""
+    """The fields of a server group that the conductor sends to the scheduler."""
 
     policy: str
     rules: dict[str, str] = field(default_factory=dict)
@@ -176,24 +181,28 @@ CALL: Row = {
     'user_id': USER,
 }
 """A call of select_destinations. ``hints`` have lists; ``group`` is a :class:`Group`,
-``devices`` are fields of InstancePCIRequest, ``destination`` those of Destination, and
-``retry`` those of SchedulerRetries, its hosts as pairs with their nodes."""
+``devices`` have fields of InstancePCIRequest, ``destination`` has fields of Destination,
+and ``retry`` has fields of SchedulerRetries, with pairs of host and node."""
 
 
-def a_call(instance_uuids, flavor, **asked):
-    """A call of select_destinations, and what it has otherwise than :data:`CALL`."""
-    assert asked.keys() <= CALL.keys(), asked
-    said = {name: value for name, value in asked.items() if value is not None}
-    call = {**CALL, 'instance_uuids': instance_uuids, 'flavor': _flavor(flavor), **said}
+def a_call(instance_uuids, flavor, **differences):
+    """A call of select_destinations that differs from :data:`CALL`."""
+    assert differences.keys() <= CALL.keys(), differences
+    call = {**CALL, 'instance_uuids': instance_uuids, 'flavor': _flavor(flavor)}
+    for name, value in differences.items():
+        if value is not None:
+            call[name] = value
+
     if group := call['group']:
-        # The user names the group by a hint; the API resolves it and leaves it there.
+        # The user names the group in a hint, which nova-api resolves and keeps.
         call['hints'] = {'group': [group.uuid], **call['hints']}
         call['group'] = vars(group)
     return call
 
 
 class NovaClient:
-    """nova.scheduler.rpcapi.SchedulerAPI in nova's own Python; one call at a time."""
+    """nova.scheduler.rpcapi.SchedulerAPI in nova's virtualenv, for one call at a
+    time."""
 
     def __init__(self, nova, config, script=SCRIPT):
         self._log = config.with_suffix('.client.log')
@@ -219,83 +228,103 @@ class NovaClient:
         self._child.kill()
         self._child.communicate()
 
-    def select_destinations(self, instance_uuids, flavor, *, timeout=ANSWER, **asked):
-        """What the scheduler answers, objects as dicts; Refused when the call raises.
+    def select_destinations(
+        self, instance_uuids, flavor, *, timeout=ANSWER, **differences
+    ):
+        """The answer of the scheduler, with objects as dicts.
 
-        4.5 gives a list of lists of selections (or of dicts, without return_objects); 4.4,
-        4.3 and 4.0 go out in the form of that version and give a list of dicts. What may be
-        asked for is :func:`a_call`'s.
+        The answer of version 4.5 is a list of lists of selections (or of dicts, without
+        return_objects). The answer of versions 4.4, 4.3 and 4.0 is a list of dicts.
+
+        :param differences: see :func:`a_call`.
+        :raises Refused: the call fails.
         """
-        return self(
-            'select_destinations', timeout, **a_call(instance_uuids, flavor, **asked)
-        )
+        call = a_call(instance_uuids, flavor, **differences)
+        return self('select_destinations', timeout, **call)
 
-    def chosen(self, *uuids, flavor=None, **asked):
-        """The host of each instance: of a new one unless any is named."""
-        found = self.select_destinations(
-            uuids or new_uuids(), flavor or Flavor(), **asked
+    def chosen(self, *uuids, flavor=None, **differences):
+        """The host of each instance, by default of a new instance."""
+        selections = self.select_destinations(
+            uuids or new_uuids(), flavor or Flavor(), **differences
         )
-        return [selections[0]['service_host'] for selections in found]
+        return [row[0]['service_host'] for row in selections]
 
-    def refusal(self, *uuids, flavor=None, **asked):
-        """The text of the NoValidHost that is raised where :meth:`chosen` would have a
-        host."""
+    def refusal(self, *uuids, flavor=None, **differences):
+        """The text of the NoValidHost that :meth:`chosen` raises."""
         with pytest.raises(Refused) as caught:
-            self.chosen(*uuids, flavor=flavor, **asked)
+            self.chosen(*uuids, flavor=flavor, **differences)
         assert caught.value.no_valid_host
         return caught.value.message
 
     def select_at_once(self, calls, threads):
-        """What the scheduler answers to each of the calls (:func:`a_call`), which are
-        made from so many threads; a Refused in the place of those that raise."""
+        """The answers to calls from several threads, with a Refused for a call that
+        fails.
+
+        :param calls: see :func:`a_call`.
+        :param threads: number of threads.
+        """
         requests = [
             {'command': 'select_destinations', 'parameters': call} for call in calls
         ]
-        found = self(
+        replies = self(
             'together', len(calls) * ANSWER, requests=requests, threads=threads
         )
-        return [
-            each['answer'] if 'answer' in each else Refused(each['error'])
-            for each in found
-        ]
+
+        answers = []
+        for reply in replies:
+            if 'answer' in reply:
+                answers.append(reply['answer'])
+            else:
+                answers.append(Refused(reply['error']))
+        return answers
 
     def land(self, numa_topology, flavor, count):
-        """So many servers on a host, one after the other, by the code of nova-compute:
-        the CPUs that each of them pins, and what the host reports then. Refused if one
-        does not fit."""
-        pins, left = self(
+        """Let servers arrive on a host, one after the other, by the code of
+        nova-compute.
+
+        :returns: the pinned CPUs of each server, and the topology that the host reports
+            afterwards.
+        :raises Refused: a server does not fit.
+        """
+        pins, reported = self(
             'land', numa_topology=numa_topology, flavor=_flavor(flavor), count=count
         )
-        return pins, left
+        return pins, reported
 
-    def raw_call(self, method, arguments, *, version='4.5', **how):
-        """Call any method with arguments that are sent as they are; ``how`` are the
-        namespace and the server of the target, and the seconds of the timeout."""
-        how = {'namespace': None, 'server': None, 'timeout': 60, **how}
+    def raw_call(self, method, arguments, *, version='4.5', **options):
+        """Call any method with arguments that are sent as they are.
+
+        :param options: ``namespace`` and ``server`` of the target, and ``timeout``.
+        """
+        options = {'namespace': None, 'server': None, 'timeout': 60, **options}
         return self(
-            'raw_call', method=method, arguments=arguments, version=version, **how
+            'raw_call', method=method, arguments=arguments, version=version, **options
         )
 
     def reached(self):
-        """Every host that a small server may go to now."""
+        """All hosts to which a small server may go now."""
         hosts: set[str] = set()
         while True:
             try:
-                [[found]] = self.select_destinations(
+                [[selection]] = self.select_destinations(
                     new_uuids(), Flavor(), ignore_hosts=sorted(hosts)
                 )
             except Refused as error:
                 if not error.no_valid_host:
                     raise
                 return hosts
-            hosts.add(found['service_host'])
+            hosts.add(selection['service_host'])
 
     def ping(self, argument='hello', timeout=60):
-        """The baseapi ping; the answer names the service and repeats the argument."""
+        """The baseapi ping: the answer names the service and repeats the argument."""
         return self('ping', argument=argument, timeout=timeout)
 
     def __call__(self, command, patience=ANSWER, /, **parameters):
-        """Run a command of the child's; Refused when nova's own code raises there."""
+        """Run a command in the child.
+
+        :param patience: seconds to wait for the answer.
+        :raises Refused: nova's code raises an error.
+        """
         self.send(command, **parameters)
         return self.receive(patience)
 
@@ -307,7 +336,7 @@ class NovaClient:
     def receive(self, seconds):
         deadline = time.monotonic() + seconds
         reply = dict[str, Any]()
-        # An answer that nobody waited for any more is not the next one's answer.
+        # An answer that came too late belongs to an earlier command.
         while reply.get('number') != self._number:
             reply = self._line(deadline)
         if 'error' in reply:
@@ -315,10 +344,11 @@ class NovaClient:
         return reply['answer']
 
     def _line(self, deadline):
-        # One line for one request, read as soon as it is there, so that nothing can
-        # wait unseen in Python's own buffer.
-        left = max(0.0, deadline - time.monotonic())
-        line = self._answers.readline() if self._selector.select(left) else ''
+        # A request has one line for an answer. Python's buffer is empty before a line is
+        # read, so that select() sees every line.
+        line = ''
+        if self._selector.select(max(0.0, deadline - time.monotonic())):
+            line = self._answers.readline()
         if not line:
             last = '\n'.join(self._log.read_text(errors='replace').splitlines()[-25:])
             raise Failed(f"nova's client does not answer in time:\n{last}")
@@ -348,10 +378,11 @@ PATIENCE = 600.0  # seconds
 
 
 class Nova(NovaClient):
-    """A child process, which may be asked while we answer the same question.
+    """A child process that works on cases while the tests work on the same cases.
 
-    :param directory: where its log goes
-    :param script: its commands take a case and return a JSON value, as in tests/parity
+    :param directory: the directory for its log.
+    :param script: a script whose commands take a case and return a JSON value, as in
+        tests/parity.
     """
 
     def __init__(self, release, directory, script):
@@ -363,9 +394,12 @@ class Nova(NovaClient):
         return self.answers(patience)
 
     def put(self, command, cases):
-        """Ask, and do not wait for the answers."""
+        """Send cases without waiting for the answers."""
         self.send('answers', now=NOW.isoformat(), do=command, cases=cases)
 
     def answers(self, patience=PATIENCE):
-        """:raises Failed: they do not come in time."""
+        """The answers to the cases that were sent.
+
+        :raises Failed: the answers do not come in time.
+        """
         return self.receive(patience)

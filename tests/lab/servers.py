@@ -18,7 +18,7 @@ from tests.lab.known_secrets import a_secret
 from .processes import START, Process, Service, free_port, program, run
 
 AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []
-"""As root a server wants to be told that this is meant."""
+"""Servers run as root only with this option."""
 DATABASE_OPTIONS = (
     '--bind-address=127.0.0.1',
     '--skip-name-resolve',
@@ -32,49 +32,49 @@ DATABASE_OPTIONS = (
     '--max-connections=500',
     '--character-set-server=utf8mb3',
 )
-"""The data is worth nothing after a power cut: no waiting for the disk."""
+"""The server does not wait for the disk: the data is worth nothing after a power cut."""
 
 
 class Server(Service):
-    """A server of our own: one process, one port, one directory, and data that
-    stays."""
+    """A private server with a port, and with a directory for data that survives a
+    restart."""
 
     url: str
-    """How clients find it."""
+    """The URL for clients."""
     name = ''
 
     def __init__(self):
-        # Not below pytest's own directories: a Unix socket's path has 107 bytes at
-        # most.
+        # Not below pytest's directories: the path of a Unix socket has at most 107
+        # bytes.
         self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
         self.log = self.directory / 'output.log'
         self.port = free_port()
 
     def close(self):
-        """End it and forget its data: nothing of it is worth an orderly end."""
+        """Kill the server, and remove its data."""
         super().close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class RabbitMQ(Server):
-    """A broker with one user, and an epmd that ends with it.
+    """A broker with one user, and with an epmd that ends with the broker.
 
-    With an identity, which may be another one at the next start, it also speaks TLS on
-    a port of its own, with clients that have a certificate.
+    :ivar identity: with an identity the broker also speaks TLS, on another port, with
+        clients that have a certificate. Tests may change the identity before a start.
     """
 
     name = 'rabbitmq'
 
     def __init__(self, identity=None, options=None):
-        """``options``: further ones of rabbitmq.conf."""
+        """:param options: additional options of rabbitmq.conf."""
         super().__init__()
         self.identity = identity
         self._options = options or {}
         self._tls_port = free_port()
         self._password = a_secret()
-        at = f'rabbit://nova:{self._password}@127.0.0.1'
-        self.url = f'{at}:{self.port}/'
-        self.tls_url = f'{at}:{self._tls_port}/'
+        prefix = f'rabbit://nova:{self._password}@127.0.0.1'
+        self.url = f'{prefix}:{self.port}/'
+        self.tls_url = f'{prefix}:{self._tls_port}/'
         self._command = program('rabbitmq-server', 'rabbitmq-server')
         self._epmd_command = program('erlang-base', 'epmd')
         self._epmd_port = free_port()
@@ -85,18 +85,10 @@ class RabbitMQ(Server):
     def start(self):
         self._configure()
         env = self._environment()
-        # Ours, in the foreground: the one that Erlang starts would outlive the tests.
-        self._epmd = Process(
-            [
-                self._epmd_command,
-                '-port',
-                str(self._epmd_port),
-                '-address',
-                '127.0.0.1',
-            ],
-            self.directory / 'epmd.log',
-            env=env,
-        )
+        # A child of the tests: the epmd that Erlang starts would outlive the tests.
+        command = [self._epmd_command, '-port', str(self._epmd_port)]
+        command += ['-address', '127.0.0.1']
+        self._epmd = Process(command, self.directory / 'epmd.log', env=env)
         self._epmd.ready(lambda: _listens(self._epmd_port), START, 'epmd')
         self._process = Process([self._command], self.log, env=env, cwd=self.directory)
         self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
@@ -112,11 +104,9 @@ class RabbitMQ(Server):
         self._end_epmd()
 
     def control(self, *arguments):
-        """rabbitmqctl."""
-        run(
-            [program('rabbitmq-server', 'rabbitmqctl'), *arguments],
-            env=self._environment(),
-        )
+        """Run rabbitmqctl."""
+        command = [program('rabbitmq-server', 'rabbitmqctl'), *arguments]
+        run(command, env=self._environment())
 
     def _end_epmd(self):
         if self._epmd is not None:
@@ -142,22 +132,23 @@ class RabbitMQ(Server):
                 'ssl_options.verify': 'verify_peer',
                 'ssl_options.fail_if_no_peer_cert': 'true',
             }
+
+        lines = [f'{name} = {value}\n' for name, value in options.items()]
         path = self.directory / 'rabbitmq.conf'
         path.touch(0o600)
-        path.write_text(
-            ''.join(f'{name} = {value}\n' for name, value in options.items())
-        )
+        path.write_text(''.join(lines))
 
     def _environment(self):
+        """The environment of the tests, with other variables of RabbitMQ and Erlang."""
         base = self.directory
-        kept = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(('RABBITMQ_', 'ERL_'))
-        }
+        inherited = dict(os.environ)
+        for name in os.environ:
+            if name.startswith(('RABBITMQ_', 'ERL_')):
+                del inherited[name]
+
         return {
-            **kept,
-            # Erlang's cookie is made in HOME.
+            **inherited,
+            # Erlang writes a cookie into HOME.
             'HOME': str(base),
             'ERL_EPMD_PORT': str(self._epmd_port),
             'ERL_EPMD_ADDRESS': '127.0.0.1',
@@ -184,9 +175,10 @@ class RabbitMQ(Server):
 
 
 class MariaDB(Server):
-    """A database server with one user, nova, who may do everything.
+    """A database server whose only user, nova, has all privileges.
 
-    With an identity, which may be another one at the next start, it also speaks TLS.
+    :ivar identity: with an identity the server also speaks TLS. Tests may change the
+        identity before a start.
     """
 
     name = 'mariadb'
@@ -198,8 +190,8 @@ class MariaDB(Server):
         install = program('mariadb-server', 'mariadb-install-db', 'mysql_install_db')
         self._password = a_secret()
         self.url = f'mysql+pymysql://nova:{self._password}@127.0.0.1:{self.port}'
-        # At its start a server removes the temporary tables that it finds, another's
-        # too.
+        # A server that starts removes all temporary tables from its directory, even the
+        # tables of another server.
         self._temporary = self.directory / 'tmp'
         self._temporary.mkdir()
         self._install(install)
@@ -227,8 +219,8 @@ class MariaDB(Server):
         self._process.ready(self._accepts, START, 'MariaDB')
 
     def _install(self, command):
-        # SQL at each start, read by the server itself: no password on a command line,
-        # and nobody but nova may enter.
+        # The server runs this SQL at each start: no command line shows the password,
+        # and there is no user but nova.
         sql = self.directory / 'init.sql'
         sql.touch(0o600)
         sql.write_text(
@@ -260,7 +252,7 @@ class MariaDB(Server):
 
 
 class Memcached(Server):
-    """A memcached, whose data does not outlive it."""
+    """A memcached, whose data ends with the process."""
 
     name = 'memcached'
 
@@ -270,24 +262,16 @@ class Memcached(Server):
         self.url = f'127.0.0.1:{self.port}'
 
     def start(self):
-        command = [
-            self._command,
-            *AS_ROOT,
-            '-l',
-            '127.0.0.1',
-            '-p',
-            str(self.port),
-            '-m',
-            '16',
-        ]
+        listen = ['-l', '127.0.0.1', '-p', str(self.port)]
+        command = [self._command, *AS_ROOT, *listen, '-m', '16']
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
 def as_user(url, username, password):
-    """A database's URL for that user."""
-    own = sa.make_url(url).set(username=username, password=password)
-    return own.render_as_string(hide_password=False)
+    """The URL of a database with another user."""
+    changed = sa.make_url(url).set(username=username, password=password)
+    return changed.render_as_string(hide_password=False)
 
 
 def create_database(server_url, name):
@@ -304,14 +288,19 @@ def is_postgresql(url):
 
 
 def _execute(server_url, statement, on_postgresql, on_mariadb):
-    """Run a statement that ends otherwise on each kind of server."""
-    is_there = is_postgresql(server_url)
-    url = f'{server_url}/postgres' if is_there else server_url
+    """Run a statement.
+
+    :param on_postgresql: the end of the statement on PostgreSQL.
+    :param on_mariadb: the end of the statement on MariaDB.
+    """
+    url = server_url
+    ending = on_mariadb
+    if is_postgresql(server_url):
+        url = f'{server_url}/postgres'
+        ending = on_postgresql
     engine = sa.create_engine(url, isolation_level='AUTOCOMMIT', poolclass=sa.NullPool)
     with engine.connect() as connection:
-        connection.exec_driver_sql(
-            statement + (on_postgresql if is_there else on_mariadb)
-        )
+        connection.exec_driver_sql(statement + ending)
 
 
 def _listens(port):
@@ -323,7 +312,7 @@ def _listens(port):
 
 
 def _speaks_amqp(port):
-    """Whether the protocol header is answered: the port alone opens too early."""
+    """True if the broker answers the protocol header. The port opens earlier."""
     try:
         with socket.create_connection(('127.0.0.1', port), 1) as connection:
             connection.settimeout(5)
