@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud without computes: nova's databases with hosts, aggregates and servers in
-them.
-
-What computes, the API and the conductor would write is written here, in their place.
+"""A cloud without nova's services: nova's databases with hosts, aggregates and servers.
+The tests write the rows that computes, nova-api and nova-conductor would write.
 """
 
 import secrets
@@ -20,7 +18,7 @@ from .servers import create_database, drop_database
 PROJECT = 'functional-project'
 USER = 'functional-user'
 
-# What reset() empties, children before parents.
+# The tables that reset() empties, children before parents.
 API_TABLES = (
     'aggregate_hosts',
     'aggregate_metadata',
@@ -40,7 +38,7 @@ COMPUTE_TRAITS = ('COMPUTE_NODE', 'OWNER_NOVA')
 
 
 class Database:
-    """One database, its tables known by reflection."""
+    """A database with reflected tables."""
 
     def __init__(self, url, tables):
         self.url = url
@@ -67,18 +65,18 @@ class Database:
             connection.execute(sa.delete(self.table(name)).filter_by(**where))
 
     def rename(self, name, new):
-        """Let a table have another name for a while."""
+        """Rename a table."""
         with self.engine.begin() as connection:
             connection.execute(sa.text(f'RENAME TABLE {name} TO {new}'))
 
     def rows(self, name, **where):
         with self.engine.connect() as connection:
-            found = connection.execute(sa.select(self.table(name)).filter_by(**where))
-            return [dict(row) for row in found.mappings()]
+            result = connection.execute(sa.select(self.table(name)).filter_by(**where))
+            return [dict(row) for row in result.mappings()]
 
 
 class NovaCloud:
-    """Databases made by nova-manage, and the hosts that a test puts there."""
+    """Databases as nova-manage makes them, with the hosts of a test."""
 
     def __init__(
         self,
@@ -91,8 +89,8 @@ class NovaCloud:
         cells=('cell1', 'cell2'),
         elsewhere=None,
     ):
-        """:param elsewhere: cells whose databases are on servers of their own, with the
-        URLs of these.
+        """:param elsewhere: the URLs of other database servers, by the names of their
+        cells.
         """
         self.nova = nova
         self.directory = directory
@@ -122,8 +120,8 @@ class NovaCloud:
         self.api = self._open(api, (*API_TABLES, 'cell_mappings'))
         self.cell0 = self._open(cell0, CELL_TABLES)
         self.cells = {cell: self._open(url, CELL_TABLES) for cell, url in urls.items()}
-        # As nova-manage cell_v2 map_cell0 and create_cell do it, which take seconds
-        # each.
+        # The rows of nova-manage cell_v2 map_cell0 and create_cell, which would take
+        # seconds each.
         self._map('cell0', CELL0, 'none:///', cell0)
         for name, url in urls.items():
             self._map(name, str(uuid.uuid4()), self.amqp_url, url)
@@ -133,11 +131,16 @@ class NovaCloud:
 
     def _map(self, name, uuid, transport, database):
         row = {
-            'created_at': now(), 'uuid': uuid, 'name': name, 'transport_url': transport,
-            'database_connection': database, 'disabled': False,
-        }  # fmt: skip
-        known = self.api.table('cell_mappings').columns  # old releases disable no cell
-        self.api.insert('cell_mappings', [{k: v for k, v in row.items() if k in known}])
+            'created_at': now(),
+            'uuid': uuid,
+            'name': name,
+            'transport_url': transport,
+            'database_connection': database,
+        }
+        # Cells cannot be disabled in old releases.
+        if 'disabled' in self.api.table('cell_mappings').columns:
+            row['disabled'] = False
+        self.api.insert('cell_mappings', [row])
 
     def _database(self, suffix):
         server = self._elsewhere.get(suffix, self._server)
@@ -163,12 +166,16 @@ class NovaCloud:
             drop_database(server, name)
 
     def disconnect(self):
-        """Let go of pooled connections, which may have been cut."""
+        """Close pooled connections, which may be cut."""
         for database in self._opened:
             database.engine.dispose()
 
     def config(self, host, overrides=None):
-        """A nova.conf for a scheduler (or a client) of this name; overrides win."""
+        """A nova.conf for a scheduler or a client.
+
+        :param host: the name of the scheduler or client.
+        :param overrides: options that differ.
+        """
         base = {
             'DEFAULT': {
                 'host': host,
@@ -176,14 +183,14 @@ class NovaCloud:
                 'transport_url': self.amqp_url,
                 'state_path': self.directory / f'{self._prefix}-{host}-state',
                 'report_interval': 1,
-                # Hosts report once, and a slow test shall not find them down.
+                # Hosts report once, and are up even in a slow test.
                 'service_down_time': 3600,
                 'long_rpc_timeout': 120,
             },
             'api_database': {'connection': self.api.url, 'max_retries': 1},
             'database': {'connection': self.cell0.url, 'max_retries': 1},
             'scheduler': {'workers': 1},
-            # One process less; who asks for health sets it.
+            # No process for health, unless a test asks for one.
             'novasched': {'health_bind': ''},
             'placement': {
                 'auth_type': 'admin_token',
@@ -196,41 +203,41 @@ class NovaCloud:
         return write_config(path, merged(base, overrides or {}))
 
     def reset(self):
-        """Remove every host, service, aggregate, server and allocation; restore the
+        """Remove all hosts, services, aggregates, servers and allocations; restore the
         cells."""
         self.restore_cells()
-        emptied = [
-            (self.api, API_TABLES),
-            *((each, CELL_TABLES) for each in self._opened[1:]),
-        ]
-        for database, tables in emptied:
-            for name in tables:
+        for name in API_TABLES:
+            self.api.delete(name)
+        for database in self._opened[1:]:
+            for name in CELL_TABLES:
                 database.delete(name)
         self.placement.clear()
         self.computes.clear()
 
     def map_cell(self, cell, **values):
-        """What nova-manage cell_v2 update_cell does, until the cells are restored."""
+        """Change the mapping of a cell, as nova-manage cell_v2 update_cell does."""
         self.api.update('cell_mappings', values, uuid=self.cell_uuids[cell])
 
     def restore_cells(self):
-        """Map every cell as in the beginning."""
-        there = {row['id'] for row in self.api.rows('cell_mappings')}
+        """Restore the mappings of all cells."""
+        present = {row['id'] for row in self.api.rows('cell_mappings')}
         for row in self._mappings:
             self.api.update('cell_mappings', row, id=row['id'])
-        self.api.insert(
-            'cell_mappings', [row for row in self._mappings if row['id'] not in there]
-        )
+        missing = [row for row in self._mappings if row['id'] not in present]
+        self.api.insert('cell_mappings', missing)
 
     def add_host(self, name, cell='cell1', **sizes):
-        """One host, up and mapped; the keywords are Compute's."""
+        """Add a host that is up and mapped.
+
+        :param sizes: fields of :class:`tests.lab.compute_rows.Compute`.
+        """
         compute = Compute(name, cell, **sizes)
         self.add_hosts([compute])
         return compute
 
     def add_hosts(self, computes):
-        """Hosts as their computes, nova-manage discover_hosts and Placement have
-        them."""
+        """Add hosts as nova-compute, nova-manage discover_hosts and Placement know
+        hosts."""
         self.add_rows(computes)
         for compute in computes:
             traits = [*COMPUTE_TRAITS, *compute.traits]
@@ -239,55 +246,65 @@ class NovaCloud:
             )
 
     def add_rows(self, computes):
-        """Hosts that Placement does not know."""
+        """Add hosts that Placement does not know."""
+        version = self.nova.service_version
         for cell, database in self.cells.items():
-            ours = [compute for compute in computes if compute.cell == cell]
-            version = self.nova.service_version
-            database.insert(
-                'services', [compute.service_row(version) for compute in ours]
-            )
-            database.insert('compute_nodes', [compute.node_row() for compute in ours])
-        mappings = [
-            {'cell_id': self._cell_ids[c.cell], 'host': c.name} for c in computes
-        ]
-        self.api.insert(
-            'host_mappings', [{'created_at': now(), **each} for each in mappings]
-        )
-        self.computes.update({compute.name: compute for compute in computes})
+            services = []
+            nodes = []
+            for compute in computes:
+                if compute.cell == cell:
+                    services.append(compute.service_row(version))
+                    nodes.append(compute.node_row())
+            database.insert('services', services)
+            database.insert('compute_nodes', nodes)
+
+        mappings = []
+        for compute in computes:
+            cell_id = self._cell_ids[compute.cell]
+            row = {'created_at': now(), 'cell_id': cell_id, 'host': compute.name}
+            mappings.append(row)
+            self.computes[compute.name] = compute
+        self.api.insert('host_mappings', mappings)
 
     def add_aggregate(self, name, hosts, zone=None, metadata=None):
-        """A host aggregate, in nova and in Placement; its UUID."""
+        """Add a host aggregate to nova and to Placement; its UUID."""
         aggregate = str(uuid.uuid4())
-        pairs = {**({'availability_zone': zone} if zone else {}), **(metadata or {})}
+        pairs = {}
+        if zone:
+            pairs['availability_zone'] = zone
+        pairs |= metadata or {}
         self.add_aggregate_rows(name, aggregate, pairs, hosts)
         for host in hosts:
             self.placement.join_aggregate(self.computes[host].uuid, aggregate)
         return aggregate
 
     def add_aggregate_rows(self, name, aggregate, metadata, hosts=()):
-        """An aggregate that Placement does not know; its number."""
-        self.api.insert(
-            'aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}]
-        )
-        [row] = self.api.rows('aggregates', uuid=aggregate)
-        own = {'created_at': now(), 'aggregate_id': row['id']}
-        pairs = [{**own, 'key': key, 'value': value} for key, value in metadata.items()]
+        """Add an aggregate that Placement does not know; its number."""
+        row = {'created_at': now(), 'uuid': aggregate, 'name': name}
+        self.api.insert('aggregates', [row])
+        [aggregate_row] = self.api.rows('aggregates', uuid=aggregate)
+        number = aggregate_row['id']
+
+        columns = {'created_at': now(), 'aggregate_id': number}
+        pairs = [{**columns, 'key': k, 'value': v} for k, v in metadata.items()]
         self.api.insert('aggregate_metadata', pairs)
-        self.join_aggregate(row['id'], hosts)
-        return int(row['id'])
+        self.join_aggregate(number, hosts)
+        return int(number)
 
     def join_aggregate(self, number, hosts):
-        """Members that Placement does not know."""
-        own = {'created_at': now(), 'aggregate_id': number}
-        self.api.insert('aggregate_hosts', [{**own, 'host': host} for host in hosts])
+        """Add members that Placement does not know to an aggregate."""
+        columns = {'created_at': now(), 'aggregate_id': number}
+        rows = [{**columns, 'host': host} for host in hosts]
+        self.api.insert('aggregate_hosts', rows)
 
     def refresh_services(self):
-        """Let every compute's service be seen up right now."""
+        """Let all services of computes report now."""
         for database in self.cells.values():
             database.update('services', {'last_seen_up': now()}, binary='nova-compute')
 
     def boot(self, server, host, flavor, project=PROJECT):
-        """Let a placed server run: its row, its mapping, and the host's own account."""
+        """Let a placed server run: write its row and its mapping, and the usage of the
+        host."""
         compute = self.computes[host]
         database = self.cells[compute.cell]
         self._servers += 1
@@ -298,7 +315,7 @@ class NovaCloud:
         database.update('compute_nodes', used_by(flavor, node), uuid=compute.uuid)
 
     def map_server(self, server, cell, project=PROJECT):
-        """Tell the API database in which cell a server is."""
+        """Map a server to its cell in the API database."""
         mapping = {
             'created_at': now(),
             'instance_uuid': server,
@@ -310,26 +327,29 @@ class NovaCloud:
         self.api.insert('instance_mappings', [mapping])
 
     def allocations(self, consumer):
-        """What a server holds in Placement: {host name: {resource class: amount}}."""
-        held = self.placement.allocations(consumer)
-        return {self.host_of(provider): amounts for provider, amounts in held.items()}
+        """The allocations of a server: host name to resource class to amount."""
+        return self._by_host(self.placement.allocations(consumer))
 
     def all_allocations(self):
-        """What every consumer holds, by the hosts' names."""
-        return {
-            consumer: {
-                self.host_of(provider): amounts for provider, amounts in held.items()
-            }
-            for consumer, held in self.placement.all_allocations().items()
-        }
+        """The allocations of all consumers, by the names of hosts."""
+        allocations = {}
+        for consumer, by_provider in self.placement.all_allocations().items():
+            allocations[consumer] = self._by_host(by_provider)
+        return allocations
+
+    def _by_host(self, by_provider):
+        return {self.host_of(uuid): amounts for uuid, amounts in by_provider.items()}
 
     def host_of(self, node):
-        return next((c.name for c in self.computes.values() if c.uuid == node), node)
+        """The name of the host with a node, or the UUID of an unknown node."""
+        for compute in self.computes.values():
+            if compute.uuid == node:
+                return compute.name
+        return node
 
     def service_rows(self, binary):
-        """The services rows of one binary, of all databases."""
-        return [
-            row
-            for each in self._opened[1:]
-            for row in each.rows('services', binary=binary)
-        ]
+        """The rows of a binary in the services tables of all cells."""
+        rows = []
+        for database in self._opened[1:]:
+            rows += database.rows('services', binary=binary)
+        return rows

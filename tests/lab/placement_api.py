@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement as a child process, and what the tests write to it and read from it."""
+"""Placement as a child process, and a client of its API for tests."""
 
 import os
 import secrets
@@ -16,7 +16,7 @@ from .processes import START, Process, Service, free_port, wait_until
 from .servers import create_database, drop_database
 
 TOKEN = f'admin:{a_secret()}'
-"""Of the user whom Placement takes for an administrator where there is no keystone."""
+"""The token of the administrator of a Placement without keystone."""
 
 BACKED_UP = (
     'resource_providers',
@@ -32,7 +32,7 @@ Allocations = dict[str, dict[str, dict[str, int]]]
 
 
 class PlacementProcess(Service):
-    """The sandbox's Placement in a process of its own, on a port that it keeps."""
+    """The Placement of the sandbox as a process, with the same port after a restart."""
 
     def __init__(self, connection, directory, *arguments):
         self.connection = connection
@@ -61,7 +61,7 @@ class PlacementProcess(Service):
 
 @contextmanager
 def placement(server_url, directory, *arguments):
-    """Placement with a database of its own on a server, until the end of the block."""
+    """Run Placement with a new database in a block."""
     name = f'novasched_{secrets.token_hex(4)}_placement'
     try:
         connection = create_database(server_url, name)
@@ -72,21 +72,21 @@ def placement(server_url, directory, *arguments):
 
 
 class Backup:
-    """The rows of a Placement's database about providers and consumers, on MariaDB."""
+    """A copy of the rows about providers and consumers in Placement's MariaDB."""
 
     def __init__(self, connection):
         self._engine = sa.create_engine(connection)
         metadata = sa.MetaData()
         metadata.reflect(self._engine, only=BACKED_UP)
         self._tables = [metadata.tables[name] for name in BACKED_UP]
-        with self._engine.connect() as read:
-            found = [
-                read.execute(sa.select(table)).mappings() for table in self._tables
-            ]
-            self._rows = [[dict(row) for row in rows] for rows in found]
+        self._rows = []
+        with self._engine.connect() as connection:
+            for table in self._tables:
+                rows = connection.execute(sa.select(table)).mappings()
+                self._rows.append([dict(row) for row in rows])
 
     def restore(self):
-        """Let it have these again, and no others; nobody sees half of them."""
+        """Restore the tables. No reader sees a part of the rows."""
         with self._engine.connect() as connection:
             locked = ', '.join(f'{name} WRITE' for name in BACKED_UP)
             for statement in ('SET FOREIGN_KEY_CHECKS = 0', f'LOCK TABLES {locked}'):
@@ -96,23 +96,23 @@ class Backup:
                 if rows:
                     connection.execute(sa.insert(table), rows)
             connection.commit()
-            connection.invalidate()  # which unlocks them
+            connection.invalidate()  # unlocks the tables
         self._engine.dispose()
 
 
 class Conflict(AssertionError):
-    """Something is in use, or somebody else has just changed it."""
+    """A resource is in use, or another client has changed the resource."""
 
 
 class PlacementApi(Providers):
-    """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
+    """A client of Placement. An unexpected status raises an error."""
 
     def __init__(self, url):
         super().__init__(url, TOKEN)
 
     def add_provider(self, uuid, name, inventories, traits, parent=None):
-        """A resource provider with its inventories and traits; custom resource classes
-        are made on the way."""
+        """Create a resource provider with inventories and traits, and the custom
+        resource classes and traits."""
         body = {'uuid': uuid, 'name': name}
         if parent is not None:
             body['parent_provider_uuid'] = parent
@@ -127,33 +127,33 @@ class PlacementApi(Providers):
         self.put(uuid, traits=traits)
 
     def join_aggregate(self, uuid, aggregate):
-        """Make a provider a member of one more aggregate."""
+        """Add a provider to an aggregate."""
         now = self.call('GET', f'/resource_providers/{uuid}/aggregates')['aggregates']
         self.put(uuid, aggregates=[*now, aggregate])
 
     def remove_provider(self, uuid):
         """Remove a provider.
 
-        :raises Conflict: something is allocated there.
+        :raises Conflict: the provider has allocations.
         """
         self.call('DELETE', f'/resource_providers/{uuid}')
 
     def providers(self):
-        found = self.call('GET', '/resource_providers')['resource_providers']
-        return [provider['uuid'] for provider in found]
+        """The UUIDs of all providers."""
+        providers = self.call('GET', '/resource_providers')['resource_providers']
+        return [provider['uuid'] for provider in providers]
 
     def all_allocations(self):
-        found: Allocations = {}
+        """The allocations of all consumers."""
+        allocations: Allocations = {}
         for provider in self.providers():
-            held = self.call('GET', f'/resource_providers/{provider}/allocations')[
-                'allocations'
-            ]
-            for consumer, entry in held.items():
-                found.setdefault(consumer, {})[provider] = entry['resources']
-        return found
+            path = f'/resource_providers/{provider}/allocations'
+            for consumer, part in self.call('GET', path)['allocations'].items():
+                allocations.setdefault(consumer, {})[provider] = part['resources']
+        return allocations
 
     def allocate(self, consumer, provider, resources):
-        """Let a new consumer hold something, as another service would."""
+        """Make the allocations of a new consumer, as another service would."""
         body = {
             'allocations': {provider: {'resources': resources}},
             'project_id': 'another-project',
@@ -163,36 +163,37 @@ class PlacementApi(Providers):
         self.call('PUT', f'/allocations/{consumer}', **body)
 
     def keep(self, consumer, allocations):
-        """Let a consumer that holds something hold this alone, as at the end of a
-        move."""
+        """Replace the allocations of a consumer, as at the end of a move."""
         now = self.call('GET', f'/allocations/{consumer}')
-        kept = {rp: {'resources': each} for rp, each in allocations.items()}
+        kept = {rp: {'resources': amounts} for rp, amounts in allocations.items()}
         body = {**_settable(now), 'allocations': kept}
         self.call('PUT', f'/allocations/{consumer}', **body)
 
     def drop(self, consumer, provider):
-        """Let a consumer hold nothing of one provider any more, as when a destination
-        turns out to be unfit; what it holds elsewhere stays.
+        """Delete the allocations of a consumer from one provider, as when a destination
+        turns out to be unfit.
 
-        :raises Conflict: somebody else has just changed what it holds.
+        :raises Conflict: another client has changed the allocations.
         """
         now = self.call('GET', f'/allocations/{consumer}')
         if now['allocations'].pop(provider, None):
             self.call('PUT', f'/allocations/{consumer}', **_settable(now))
 
     def hand_over(self, consumer, other, generation=None):
-        """Let another consumer hold what one holds, instead of what it held, as a
-        conductor does before a move and when it is undone. False where there is nothing
-        to hand over.
+        """Move the allocations of a consumer to another consumer, as a conductor does
+        before a move and when a move is undone. The other consumer loses its
+        allocations.
 
-        :param generation: of the other one, if it holds nothing.
-        :raises Conflict: somebody else has just changed what one of them holds.
+        :param generation: the generation of the other consumer, if that consumer has no
+            allocations.
+        :returns: False if the consumer has no allocations.
+        :raises Conflict: another client has changed the allocations.
         """
-        giving, taking = (
-            self.call('GET', f'/allocations/{each}') for each in (consumer, other)
-        )
+        giving = self.call('GET', f'/allocations/{consumer}')
+        taking = self.call('GET', f'/allocations/{other}')
         if not giving['allocations']:
             return False
+
         generation = taking.get('consumer_generation', generation)
         bodies = {
             consumer: {**_settable(giving), 'allocations': {}},
@@ -202,8 +203,8 @@ class PlacementApi(Providers):
         return True
 
     def insist(self, write, *arguments, **values):
-        """Do one of the writes, to whose provider others write; Placement answers 409
-        or 500 if they collide."""
+        """Repeat a write until the write succeeds. Placement answers 409 or 500 if
+        another client writes to the same provider."""
 
         def is_done():
             with suppress(AssertionError):
@@ -216,38 +217,44 @@ class PlacementApi(Providers):
         self.call('DELETE', f'/allocations/{consumer}')
 
     def clear(self):
-        """Remove every allocation and every provider; children go before their
-        parents."""
+        """Remove all allocations and all providers, children before their parents."""
         for consumer in self.all_allocations():
             self.release(consumer)
-        left = self.call('GET', '/resource_providers')['resource_providers']
-        while left:
-            parents = {provider['parent_provider_uuid'] for provider in left}
-            for provider in left:
-                if provider['uuid'] not in parents:
+
+        providers = self.call('GET', '/resource_providers')['resource_providers']
+        while providers:
+            parents = {provider['parent_provider_uuid'] for provider in providers}
+            remaining = []
+            for provider in providers:
+                if provider['uuid'] in parents:
+                    remaining.append(provider)
+                else:
                     self.remove_provider(provider['uuid'])
-            left = [provider for provider in left if provider['uuid'] in parents]
+            providers = remaining
 
     def call(self, method, path, **body):
-        """One request; the answer is its JSON, None for an empty one."""
+        """The decoded JSON of an answer; None for an empty answer."""
         response = self.send(method, path, body or None)
         if response.content:
             return response.json()
         return None
 
     def send(self, method, path, body=None):
-        """Placement's answer, read and not decoded."""
+        """The answer of Placement without decoding."""
         response = self._http.request(method, self._url + path, json=body, timeout=300)
-        if not response.ok:
-            error = Conflict if response.status_code == 409 else AssertionError
-            raise error(f'{method} {path}: {response.status_code} {response.text}')
-        return response
+        if response.ok:
+            return response
+        text = f'{method} {path}: {response.status_code} {response.text}'
+        if response.status_code == 409:
+            raise Conflict(text)
+        raise AssertionError(text)
 
 
-def _settable(held):
-    """What a consumer holds, as a PUT takes it."""
+def _settable(answer):
+    """The body of a PUT with the allocations of an answer to GET."""
     names = ('project_id', 'user_id', 'consumer_generation')
-    resources = {
-        rp: {'resources': each['resources']} for rp, each in held['allocations'].items()
-    }
-    return {**{name: held[name] for name in names}, 'allocations': resources}
+    body = {name: answer[name] for name in names}
+    body['allocations'] = {}
+    for provider, part in answer['allocations'].items():
+        body['allocations'][provider] = {'resources': part['resources']}
+    return body
