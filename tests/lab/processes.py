@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the system's server programs are, and Debian's packages when they are not;
-child processes, free ports, and waiting with a deadline."""
+"""Child processes, waiting with a deadline, free ports, and the programs of servers,
+which are installed from Debian's packages if they are missing."""
 
 import contextlib
 import ctypes
@@ -22,17 +22,18 @@ import psutil
 import pytest
 from setproctitle import setproctitle
 
-# A poll's pause: short against every wait here, long against the cost of asking.
+# Seconds between two polls: short against all waits, long against the cost of a poll.
 PAUSE = 0.05
 # prctl(2): the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 KILLED = 30.0
+"""Seconds until a killed process has ended."""
 START = 60.0
-"""Seconds in which whatever is started is there, or is gone."""
+"""Seconds until a server has started or stopped."""
 
 
 class Failed(Exception):
-    """Something that the tests need does not come up; the text says what to read."""
+    """A server or another condition of a test does not come up."""
 
 
 def free_port():
@@ -42,7 +43,11 @@ def free_port():
 
 
 def wait_until(predicate, seconds, what, pause=PAUSE):
-    """Return when the predicate holds, raise Failed when the deadline passes first."""
+    """Wait until a predicate holds.
+
+    :param what: the condition, for the message of an error.
+    :raises Failed: the predicate does not hold in time.
+    """
     deadline = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > deadline:
@@ -51,10 +56,10 @@ def wait_until(predicate, seconds, what, pause=PAUSE):
 
 
 class Process:
-    """A child in a session of its own, its output in a file.
+    """A child process in a new session, with its output in a file.
 
-    A session of its own: Ctrl-C reaches only the tests, which stop their servers in
-    order, and kill() reaches the grandchildren too.
+    In a new session, Ctrl-C reaches the tests alone, which stop the servers in order,
+    and kill() reaches grandchildren, too.
     """
 
     def __init__(self, command, log, *, env=None, cwd=None):
@@ -73,12 +78,11 @@ class Process:
 
     @property
     def pid(self):
-        """The process id, which is also that of its session and process group."""
+        """The process ID, which is the ID of the session and process group, too."""
         return self._child.pid
 
     def status(self, seconds):
-        """Its exit status as soon as it has ended, None when it has not in so many
-        seconds."""
+        """The exit status; None if the child does not end in time."""
         try:
             return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -91,23 +95,28 @@ class Process:
         return self.log.read_text(errors='replace')
 
     def ready(self, predicate, seconds, what):
-        """wait_until(), but a child that ends meanwhile fails at once, with its last
-        words."""
+        """Wait until a predicate holds. A child that ends meanwhile fails at once, with
+        the end of its output."""
         wait_until(lambda: not self.alive() or predicate(), seconds, what)
         if not self.alive():
             last = '\n'.join(self.text().splitlines()[-25:])
             raise Failed(f'{self.command[0]} ended with {self.status(0)}:\n{last}')
 
     def wait(self, seconds):
-        """Its exit status; Failed when it does not end in time."""
+        """The exit status.
+
+        :raises Failed: the child does not end in time.
+        """
         status = self.status(seconds)
         if status is None:
             raise Failed(f'{self.command[0]} does not end within {seconds} s')
         return status
 
     def stop(self, seconds=30):
-        """SIGTERM and its exit status; killed and Failed when it does not end in
-        time."""
+        """Send SIGTERM; the exit status.
+
+        :raises Failed: the child did not end in time, and is killed.
+        """
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -117,15 +126,15 @@ class Process:
             self.kill()
 
     def kill(self):
-        """SIGKILL to the whole group, as a crash would; nothing when all have ended."""
+        """Send SIGKILL to the whole process group, unless all processes have ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.status(KILLED)
 
 
 class Service:
-    """A program that a ``with`` block runs, and that can be ended and started again
-    meanwhile."""
+    """A program that runs in a ``with`` block, and that can be stopped and started
+    again."""
 
     _process: Process | None = None
 
@@ -153,20 +162,20 @@ class Service:
         return self.process.alive()
 
     def start(self):
-        """Start it, where it was before; returns when it serves."""
+        """Start the program with its earlier data, and wait until it serves."""
         raise NotImplementedError
 
     def stop(self, seconds=START):
-        """End it in an orderly way; its exit status."""
+        """Stop the program in an orderly way; the exit status."""
         return self.process.stop(seconds)
 
     def kill(self):
-        """End it as a crash would; nothing where it does not run."""
+        """Let the program crash, if it runs."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self):
-        """Let it do nothing: connections stay, and nothing is answered."""
+        """Suspend the program: connections stay without answers."""
         for process in self._all():
             process.suspend()
 
@@ -179,29 +188,29 @@ class Service:
         return [main, *main.children(recursive=True)]
 
     def close(self):
-        """End it, however it stands."""
+        """End the program in any state."""
         self.kill()
 
 
 class Forked(Process):
-    """A Python program in a fork of a process that has imported its module already,
-    which saves the seconds of CPU that this takes.
+    """A Python program in a fork of a process that has imported the module of the
+    program. A fork saves the seconds of CPU of the import.
 
-    Its command is the interpreter's: ``sys.argv`` as the program shall see it.
+    :param command: ``sys.argv`` of the program.
     """
 
     def __init__(self, module, command, log, *, env):
         self.command = list(command)
         self.log = log
         context = multiprocessing.get_context('forkserver')
-        context.set_forkserver_preload([module])  # heeded by the first fork of all
+        context.set_forkserver_preload([module])  # takes effect at the first fork
         ready, mouth = context.Pipe(duplex=False)
         self._fork = context.Process(
             target=_run, args=(module, self.command, log, dict(env), mouth), daemon=True
         )
         self._fork.start()
         mouth.close()
-        ready.poll(None)  # it leads a session of its own now, or is gone
+        ready.poll(None)  # until the child leads a new session, or has ended
         ready.close()
 
     @property
@@ -214,12 +223,12 @@ class Forked(Process):
 
 
 def _run(module, command, log, env, ready):
-    """Become what the command line would have started."""
+    """Run a program in this process as its command line would."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    setproctitle(
-        ' '.join(command)
-    )  # it finds the place for titles by the environment that was
+    # Before the environment changes: setproctitle finds the memory for titles by the
+    # original environment.
+    setproctitle(' '.join(command))
     os.environ.clear()
     os.environ.update(env)
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -231,15 +240,14 @@ def _run(module, command, log, env, ready):
 
 
 def _dying_with_us():
-    """A prefix that ends the child when the tests themselves are killed
-    (util-linux)."""
+    """A prefix of commands that end when the tests are killed (util-linux)."""
     setpriv = shutil.which('setpriv')
     if setpriv:
         return [setpriv, '--pdeathsig', 'TERM', '--']
     return []
 
 
-# Debian keeps servers out of an ordinary user's PATH.
+# The PATH of ordinary users does not have Debian's servers.
 SEARCH = os.pathsep.join(
     [
         os.environ.get('PATH', ''),
@@ -250,49 +258,49 @@ SEARCH = os.pathsep.join(
     ]
 )
 
-# With this answer the packages' own services stay off: the tests start private ones.
+# With this policy a package does not start its service: tests start private servers.
 POLICY = '#!/bin/sh\nexit 101\n'
 POLICY_FILE = Path('/usr/sbin/policy-rc.d')
 LOCK = Path(tempfile.gettempdir(), 'novasched-tests-apt.lock')
 
 
 def program(package, *names):
-    """The path of the first of these programs; the package is installed if none is
-    there and the user may, otherwise the run ends with one line that names it."""
-    found = find(*names)
-    if found is None:
+    """The path of the first program that exists. Without a program the package is
+    installed, or the run ends with a line that names the package."""
+    path = find(*names)
+    if path is None:
         install(package)
-        found = find(*names)
-    if found is None:
+        path = find(*names)
+    if path is None:
         pytest.exit(f'functional tests need {" or ".join(names)}: install {package}', 3)
-    return found
+    return path
 
 
-def run(command, **how):
-    """What a program prints.
+def run(command, **options):
+    """The output of a program.
 
-    :param how: what subprocess.run() takes beside.
-    :raises Failed: it does not end well; the text has all that it printed.
+    :param options: additional arguments of subprocess.run().
+    :raises Failed: the program fails. The text has its output.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=300,
-        **how,
+        **options,
     )
-    if done.returncode:
-        raise Failed(
-            f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}'
-        )
-    return done.stdout
+    if process.returncode:
+        output = f'{process.stdout}{process.stderr}'
+        raise Failed(f'{command} ended with {process.returncode}:\n{output}')
+    return process.stdout
 
 
 def find(*names):
-    """The first program of these names, an ordinary user's PATH or not."""
-    # Debian's /usr/sbin/rabbitmq-server insists on the packages' user; the one of
-    # RabbitMQ itself runs as anybody, so it is looked for first.
+    """The path of the first program that exists, in PATH or in directories of
+    servers."""
+    # Debian's /usr/sbin/rabbitmq-server runs as the user of the package alone. The
+    # script of RabbitMQ runs as any user, and takes precedence.
     preferred = Path('/usr/lib/rabbitmq/bin')
     for name in names:
         if (preferred / name).exists():
@@ -313,16 +321,17 @@ def install(package):
             3,
         )
     with LOCK.open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed: apt-get waits for nobody
-        ours = not POLICY_FILE.exists()
-        if ours:
+        # A second apt-get would fail instead of waiting.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        is_our_policy = not POLICY_FILE.exists()
+        if is_our_policy:
             POLICY_FILE.write_text(POLICY)
             POLICY_FILE.chmod(0o755)
         try:
             _apt_get('update')
             _apt_get('install', '-y', '--no-install-recommends', package)
         finally:
-            if ours:
+            if is_our_policy:
                 POLICY_FILE.unlink()
 
 

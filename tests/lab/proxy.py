@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service behind HTTP that is a function of this process; a way to any server that can be shut; and an
-HTTP proxy in front of one server, which lets go wrong what a rule says::
+"""A stub of an HTTP server; a tunnel to any server that can be closed; and an HTTP proxy
+in front of a server, which fails requests by a rule::
 
     with Proxy(placement_url) as proxy:
         proxy.faults = lambda method, path, body: lost() if method == 'PUT' else None
-        ...  # clients talk to proxy.url; proxy.asked lists what they asked
+        ...  # clients send requests to proxy.url; proxy.asked lists the requests
         proxy.faults = None
 
-The rule is called once for each request, in the thread that serves it. A request that
-hangs does so until ``release()`` or the end of the proxy, and ``wait_for_hanging()``
-returns when one more does. Within ``with proxy.down():`` connections are refused. With
-an identity it speaks TLS, as a load balancer does before a server that speaks none.
+The proxy calls the rule once for each request, in the thread of the request. A request
+that hangs waits for ``release()`` or for the end of the proxy, and
+``wait_for_hanging()`` returns when another request hangs. Within ``with proxy.down():``
+connections are refused. With an identity the proxy speaks TLS, like a load balancer
+before a server without TLS.
 """
 
 import http
@@ -32,18 +33,18 @@ Reply = tuple[int, Mapping[str, str], bytes]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection, in a thread of its own."""
+    """A connection, served in a new thread."""
 
     stub: 'HttpStub'
     protocol_version = 'HTTP/1.1'
-    # Head and body leave in two writes: without this a client waits for 40 ms.
+    # Head and body are written one after the other: with Nagle's algorithm a client
+    # waits for 40 ms.
     disable_nagle_algorithm = True
 
     def do_GET(self):
-        """Serve one request of any method."""
-        self.stub.serve(
-            self, self.rfile.read(int(self.headers.get('Content-Length', 0)))
-        )
+        """Serve a request of any method."""
+        length = int(self.headers.get('Content-Length', 0))
+        self.stub.serve(self, self.rfile.read(length))
 
     do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815
 
@@ -56,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format, *args):
-        """Nobody reads it."""
+        """Print nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -77,12 +78,12 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request, address):
-        """A client that has gone, mostly: no matter for the tests' output."""
+        """Print nothing: most errors come from clients that have disconnected."""
 
 
 class HttpStub:
-    """Serves on a loopback port, from ``with`` to its end, what ``reply()`` of a
-    subclass says; with an identity over TLS."""
+    """Serves a loopback port in a ``with`` block. A subclass implements
+    :meth:`reply`."""
 
     def __init__(self, identity=None):
         self._identity = identity
@@ -92,11 +93,11 @@ class HttpStub:
         self.address = f'127.0.0.1:{self._port}'
 
     def reply(self, method, path, headers, body):
-        """The answer to a request, worked out in a thread of its own."""
+        """The answer to a request. Each connection has a thread."""
         raise NotImplementedError
 
     def serve(self, handler, body):
-        """Answer a request of which the body has been read."""
+        """Answer a request whose body has been read."""
         status, headers, content = self.reply(
             handler.command, handler.path, dict(handler.headers), body
         )
@@ -120,7 +121,7 @@ class HttpStub:
         ).start()
 
     def _stop(self):
-        """Listen no more, and end every connection."""
+        """Close the listener and all connections."""
         self._server.shutdown()
         self._server.server_close()
         for connection in [*self._server.connections]:
@@ -140,20 +141,29 @@ HOP_BY_HOP = {'connection', 'keep-alive', 'transfer-encoding', 'content-length',
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of one request, in the order of the fields; by default nothing
-    bad."""
+    """The fate of a request. The default is an ordinary answer.
 
-    before: float = 0.0  # seconds until the server is asked; HANG: until the release
-    work: bool = True  # whether the server is asked, and does the work, at all
-    after: float = 0.0  # seconds until its answer is passed on; HANG: until the release
-    status: int | None = None  # instead of the server's
-    body: bytes | None = None  # instead of the server's
-    content_type: str | None = None  # instead of the server's
-    size: int | None = None  # so many bytes of body, written piece by piece
-    part: float = (
-        1.0  # how much of the body is sent; less than 1: then the connection ends
-    )
-    silent: bool = False  # nothing at all is sent, and the connection ends
+    :ivar before: seconds until the proxy asks the server. HANG: until the release.
+    :ivar work: the proxy asks the server.
+    :ivar after: seconds until the proxy answers. HANG: until the release.
+    :ivar status: a status in place of the status of the server.
+    :ivar body: a body in place of the body of the server.
+    :ivar content_type: a type in place of the type of the server.
+    :ivar size: the size of a body that is written in pieces.
+    :ivar part: the share of the body that is sent. After less than 1 the connection
+        ends.
+    :ivar silent: the connection ends without an answer.
+    """
+
+    before: float = 0.0
+    work: bool = True
+    after: float = 0.0
+    status: int | None = None
+    body: bytes | None = None
+    content_type: str | None = None
+    size: int | None = None
+    part: float = 1.0
+    silent: bool = False
 
 
 def slow(seconds):
@@ -161,33 +171,33 @@ def slow(seconds):
 
 
 def hang(work=True):
-    """No answer until the release; the server does the work then, if at all."""
+    """Wait for the release. The server does the work afterwards, if ``work``."""
     return Fault(before=HANG, work=work)
 
 
 def hang_after():
-    """The server does the work at once, but its answer waits for the release."""
+    """Do the work at once, and let the answer wait for the release."""
     return Fault(after=HANG)
 
 
 def answer(status, body=b'', work=False, content_type='application/json'):
-    """Another answer; with ``work``, after the server has done what it is asked."""
+    """Replace the answer. With ``work`` the server does the work nevertheless."""
     return Fault(work=work, status=status, body=body, content_type=content_type)
 
 
 def lost():
-    """The server does the work, and the connection ends before its answer."""
+    """Do the work, and end the connection before the answer."""
     return Fault(silent=True)
 
 
 def dropped():
-    """The connection ends before the server hears of the request."""
+    """End the connection before the server gets the request."""
     return Fault(work=False, silent=True)
 
 
 def half():
-    """The connection ends in the middle of the server's answer, as to its length or,
-    where it has no body, as to its head."""
+    """End the connection in the middle of the body of the answer, or in the middle of
+    the head of an answer without a body."""
     return Fault(part=0.5)
 
 
@@ -196,7 +206,10 @@ def huge(size):
 
 
 def garbage(work=True):
-    status = None if work else 200
+    """Answer with bytes that are not JSON."""
+    status = None
+    if not work:
+        status = 200
     return Fault(
         work=work,
         status=status,
@@ -206,30 +219,42 @@ def garbage(work=True):
 
 
 Rule = Callable[[str, str, bytes], Fault | None]
-"""Gets method, path (with its query) and body; None lets the request pass as it is."""
+"""Takes method, path with query, and body. None lets the request pass."""
 
 
 def every(method, path, fault):
-    """A rule: what happens to all requests of that kind."""
-    return lambda asked, whole, body: (
-        fault if asked == method and whole.startswith(path) else None
-    )
+    """A rule that fails all requests of a method below a path."""
+
+    def rule(request_method, request_path, _body):
+        if request_method == method and request_path.startswith(path):
+            return fault
+        return None
+
+    return rule
 
 
 class Proxy(HttpStub):
-    """See the module. One thread for each connection, each on its own."""
+    """An HTTP proxy that fails requests by a rule, see the module.
+
+    :ivar faults: the rule.
+    :ivar asked: method and path of all requests in order.
+    :ivar heard: a function that takes method, path and body of each request that the
+        server got, and the status of the server.
+    :ivar gate: set when the requests that hang now are released.
+    """
 
     def __init__(self, upstream, identity=None):
         super().__init__(identity)
-        self.url = f'{"https" if identity else "http"}://{self.address}'
+        scheme = 'http'
+        if identity:
+            scheme = 'https'
+        self.url = f'{scheme}://{self.address}'
         split = urlsplit(upstream)
         self.upstream = (split.hostname, split.port or 80)
         self.prefix = split.path.rstrip('/')
         self.faults: Rule | None = None
         self.asked: list[str] = []
         self.heard: Callable[[str, str, bytes, int], object] | None = None
-        """Told method, path, body and the server's own status of each request that it
-        was given."""
         self.gate = threading.Event()
         self._hanging = threading.Semaphore(0)
 
@@ -239,7 +264,7 @@ class Proxy(HttpStub):
 
     @contextmanager
     def down(self):
-        """Nobody listens, and who is connected no longer is."""
+        """Close the listener and all connections in a block."""
         self._stop()
         try:
             yield
@@ -247,61 +272,62 @@ class Proxy(HttpStub):
             self._restart()
 
     def release(self):
-        """Let go on whatever hangs now; what comes later hangs again."""
+        """Release the requests that hang now. Later requests hang again."""
         gate = self.gate
         self.gate = threading.Event()
         gate.set()
         self._hanging = threading.Semaphore(0)
 
     def shut(self):
-        """Let the server do what it is asked, and hold back each answer until
-        ``open()``."""
+        """Let the server work, and hold back all answers until ``open()``."""
         self.faults = lambda method, path, body: hang_after()
 
     def open(self):
-        """Hold back nothing any more."""
+        """Release all answers."""
         self.faults = None
         self.release()
 
     def wait_for_hanging(self, count=1):
-        """Return when so many more requests hang."""
+        """Wait until ``count`` more requests hang."""
         for _ in range(count):
             assert self._hanging.acquire(timeout=WAIT)
 
     def serve(self, handler, body):
-        """Let a request meet its fault. The gate is the one that was there when it
-        came."""
+        """Serve a request with the fault of the rule."""
+        # A release after the arrival of the request shall release the request.
         gate = self.gate
         rule = self.faults
-        asked = (handler.command, handler.path)
-        self.asked.append(' '.join(asked))
-        fault = (rule and rule(*asked, body)) or Fault()
+        request = (handler.command, handler.path)
+        self.asked.append(' '.join(request))
+        fault = (rule and rule(*request, body)) or Fault()
+
         self._pause(fault.before, gate)
         status = 200
         headers = dict[str, str]()
         content = b''
         if fault.work:
-            status, headers, content = self.reply(*asked, handler.headers, body)
+            status, headers, content = self.reply(*request, handler.headers, body)
             if self.heard:
-                self.heard(*asked, body, status)
+                self.heard(*request, body, status)
+
         self._pause(fault.after, gate)
         if fault.content_type is not None:
             headers['Content-Type'] = fault.content_type
-        content = content if fault.body is None else fault.body
+        if fault.body is not None:
+            content = fault.body
         self._answer(handler, fault, (fault.status or status, headers, content))
 
     def reply(self, method, path, headers, body):
-        """Ask the server."""
+        """The answer of the server."""
         connection = http.client.HTTPConnection(*self.upstream, timeout=WAIT)
-        sent = {k: v for k, v in headers.items() if k.lower() not in HOP_BY_HOP}
+        sent_headers = _end_to_end(headers.items())
         try:
-            connection.request(method, self.prefix + path, body or None, sent)
+            connection.request(method, self.prefix + path, body or None, sent_headers)
             response = connection.getresponse()
             content = response.read()
         finally:
             connection.close()
-        kept = {k: v for k, v in response.getheaders() if k.lower() not in HOP_BY_HOP}
-        return response.status, kept, content
+        return response.status, _end_to_end(response.getheaders()), content
 
     def _pause(self, seconds, gate):
         if seconds == HANG:
@@ -318,20 +344,30 @@ class Proxy(HttpStub):
         if fault.part < 1 and not content:
             handler.wfile.write(b'HTTP/1.1 2')
             return
-        size = len(content) if fault.size is None else fault.size
-        handler.send_head(status, headers, size)
+
         if fault.size is not None:
-            for start in range(0, size, PIECE):
-                handler.wfile.write(b'x' * min(PIECE, size - start))
-        elif handler.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
+            handler.send_head(status, headers, fault.size)
+            for start in range(0, fault.size, PIECE):
+                handler.wfile.write(b'x' * min(PIECE, fault.size - start))
+            return
+
+        size = len(content)
+        handler.send_head(status, headers, size)
+        if handler.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
             handler.wfile.write(content[: int(size * fault.part)])
 
 
-class Tunnel:
-    """Hands on what comes to a server, and what it answers.
+def _end_to_end(headers):
+    """The headers that a proxy passes on."""
+    return {name: value for name, value in headers if name.lower() not in HOP_BY_HOP}
 
-    While it is shut, it takes connections and hands on nothing, as a server does that
-    hangs; ``held`` is set as soon as there is something that it keeps.
+
+class Tunnel:
+    """Passes on the bytes between clients and a server.
+
+    A closed tunnel accepts connections and passes on nothing, like a server that hangs.
+
+    :ivar held: set as soon as a closed tunnel has bytes to pass on.
     """
 
     def __init__(self, url):
@@ -355,20 +391,20 @@ class Tunnel:
         self._flow.set()
 
     def refuse(self):
-        """End every connection and take no new ones, as where no server runs."""
+        """End all connections and refuse new connections, as if no server ran."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
 
     def cut(self):
-        """End every connection; new ones can be made."""
+        """End all connections. New connections are accepted."""
         ends = self._ends
         self._ends = []
-        for each in ends:
+        for end in ends:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def accept(self):
         self._listener = socket.create_server(('127.0.0.1', self._port))
@@ -404,6 +440,6 @@ class Tunnel:
                     self.held.set()
                     self._flow.wait()
                 target.sendall(data)
-        for each in (source, target):
+        for end in (source, target):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
