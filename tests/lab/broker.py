@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests ask the broker directly, past oslo.messaging."""
+"""Access to the broker without oslo.messaging."""
 
 import json
 import secrets
@@ -17,18 +17,18 @@ NOTIFICATIONS = ('notifications.info', 'versioned_notifications.info')
 
 
 def consumers(amqp_url, queue):
-    """How many consume from a queue; none when there is no such queue."""
-    found = _declared(amqp_url, queue)
-    if found:
-        return found.consumer_count
+    """The number of consumers of a queue; 0 without the queue."""
+    state = _declared(amqp_url, queue)
+    if state:
+        return state.consumer_count
     return 0
 
 
 def depth(amqp_url, queue=TOPIC):
-    """How many messages nobody has been sent, or somebody has given back."""
-    found = _declared(amqp_url, queue)
-    assert found, f'no queue {queue}'
-    return found.message_count
+    """The number of messages that no consumer has taken, or that came back."""
+    state = _declared(amqp_url, queue)
+    assert state, f'no queue {queue}'
+    return state.message_count
 
 
 def exists(amqp_url, queue):
@@ -36,7 +36,7 @@ def exists(amqp_url, queue):
 
 
 def _declared(amqp_url, queue):
-    """What the broker says of a queue; None where it has none."""
+    """The state of a queue at the broker; None without the queue."""
     with connect(amqp_url) as connection:
         try:
             return connection.channel().queue_declare(queue, passive=True)
@@ -45,7 +45,7 @@ def _declared(amqp_url, queue):
 
 
 def purge(amqp_url, queue=TOPIC):
-    """Throw away what nobody has been sent."""
+    """Drop the messages that no consumer has taken."""
     with connect(amqp_url) as connection:
         connection.channel().queue_purge(queue)
 
@@ -69,33 +69,32 @@ def connect(amqp_url):
 
 @contextmanager
 def copied(amqp_url, routing_key=TOPIC):
-    """A queue of our own that gets what others get with a routing key; what is given
-    returns the next body, decoded."""
+    """A function that returns the decoded body of the next message with a routing key.
+    The messages are copies from a new queue."""
     with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         name = f'novasched-copy-{secrets.token_hex(4)}'
         queue = Queue(name, exchange, routing_key, durable=False, auto_delete=True)
         with closing(SimpleQueue(connection.channel(), queue)) as copies:
 
-            def following():
+            def next_body():
                 message = copies.get(timeout=10)
                 message.ack()
                 return message.payload
 
-            yield following
+            yield next_body
 
 
 class NotificationQueues:
-    """The queues of both formats, which schedulers make when they say something."""
+    """The queues of notifications of both formats."""
 
     def __init__(self, connection):
         self._connection = connection
 
     def drain(self):
-        """What came since the last time: each message with the queue that it was in.
-        nova's services also tell of their rows in the database, which is not asked
-        here."""
-        found = []
+        """The notifications of schedulers since the last call, with their queues.
+        Notifications of nova's services about their rows are left out."""
+        notifications = []
         for queue in NOTIFICATIONS:
             channel = self._connection.channel()
             channel.queue_declare(queue, durable=False, auto_delete=False)
@@ -104,14 +103,14 @@ class NotificationQueues:
                 # The envelope of the driver messagingv2.
                 message = {'queue': queue, **json.loads(body['oslo.message'])}
                 if message['event_type'].startswith('scheduler.'):
-                    found.append(message)
+                    notifications.append(message)
             channel.close()
-        return found
+        return notifications
 
 
 @contextmanager
 def notification_queues(amqp_url):
-    """The bus at a broker, with nothing old on it."""
+    """The queues of notifications at a broker, without old messages."""
     with connect(amqp_url) as connection:
         queues = NotificationQueues(connection)
         queues.drain()

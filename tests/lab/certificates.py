@@ -16,19 +16,19 @@ WRONG = {
     'expired': 'certificate has expired',
     'unknown authority': 'unable to get local issuer certificate',
 }
-"""What is wrong with a certificate, and how OpenSSL and Python tell it."""
+"""Faults of certificates, with the message of OpenSSL or Python."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate with its key, and the authority whose certificates its owner
-    accepts."""
+    """A certificate, a key, and the authority whose certificates the owner accepts."""
 
     authority: Path
     certificate: Path
     key: Path
 
     def accepting(self):
+        """The SSL context of a server with this identity."""
         context = ssl.create_default_context(
             ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority)
         )
@@ -39,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Certificates:
-    """Those of a client, and of servers, by what is wrong with them."""
+    """The certificate of a client, and the certificates of servers by their faults."""
 
     client: Identity
     servers: Mapping[str, Identity]
@@ -58,11 +58,12 @@ class Certificates:
         }
         authority = directory / 'authority.pem'
         ours.cert_pem.write_to_path(authority)
-        made = {
-            name: _written(each, authority, directory / name.replace(' ', '-'))
-            for name, each in issued.items()
-        }
-        return cls(made.pop('client'), made)
+
+        identities = {}
+        for name, certificate in issued.items():
+            base = directory / name.replace(' ', '-')
+            identities[name] = _written(certificate, authority, base)
+        return cls(identities.pop('client'), identities)
 
 
 def _written(issued, authority, base):

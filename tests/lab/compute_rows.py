@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute host and a server, and the database rows that nova-compute writes for
-them."""
+"""Compute hosts and servers, and their database rows as nova-compute writes rows."""
 
 import datetime
 import json
@@ -22,7 +21,11 @@ def now():
 
 @dataclass(frozen=True)
 class Compute:
-    """One compute host with one node; its resource provider has the node's UUID."""
+    """A compute host with one node. The UUID of the node is the UUID of the resource
+    provider.
+
+    :ivar columns: columns of compute_nodes that differ.
+    """
 
     name: str
     cell: str
@@ -35,22 +38,26 @@ class Compute:
     pcpus: int = 0
     traits: tuple[str, ...] = ()
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
-    # Columns of compute_nodes that a test wants otherwise.
     columns: Row = field(default_factory=dict)
 
     def inventories(self):
-        """What Placement knows of it."""
+        """The inventories of the host in Placement."""
         sizes = {
             'VCPU': (self.vcpus, self.cpu_ratio),
             'MEMORY_MB': (self.ram_mb, self.ram_ratio),
             'DISK_GB': (self.disk_gb, self.disk_ratio),
         }
         if self.pcpus:
-            sizes['PCPU'] = self.pcpus, 1.0
-        return {
-            name: {'total': total, 'max_unit': total, 'allocation_ratio': ratio}
-            for name, (total, ratio) in sizes.items()
-        }
+            sizes['PCPU'] = (self.pcpus, 1.0)
+
+        inventories = {}
+        for name, (total, ratio) in sizes.items():
+            inventories[name] = {
+                'total': total,
+                'max_unit': total,
+                'allocation_ratio': ratio,
+            }
+        return inventories
 
     def node_row(self):
         """The row in compute_nodes of a host without servers."""
@@ -91,7 +98,7 @@ class Compute:
         return {**row, **self.columns}
 
     def service_row(self, version):
-        """The row in services of its nova-compute, alive right now."""
+        """The row in services of a nova-compute that reports now."""
         return {
             'created_at': now(),
             'updated_at': now(),
@@ -110,7 +117,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Flavor:
-    """A size, and what the flavor asks for beyond it."""
+    """A flavor."""
 
     vcpus: int = 1
     ram_mb: int = 1024
@@ -120,7 +127,7 @@ class Flavor:
     extra_specs: dict[str, str] = field(default_factory=dict)
 
     def resources(self):
-        """What one server of it holds in Placement."""
+        """The allocations of a server of the flavor."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
         if self.extra_specs.get('hw:cpu_policy') == 'dedicated':
             cpus = 'PCPU'
@@ -158,8 +165,7 @@ def instance_row(server, compute, flavor, project, user, index):
 
 
 def used_by(flavor, row):
-    """The columns of a compute_nodes row as the host reports them with one more
-    server."""
+    """The columns of a compute_nodes row that change with another server."""
     stats = json.loads(row['stats'])
     count = row['running_vms'] + 1
     stats.update(num_instances=str(count), num_vm_active=str(count), io_workload='0')

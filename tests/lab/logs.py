@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a logger is told meanwhile."""
+"""The records of loggers during a test."""
 
 import logging
 from contextlib import contextmanager
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 
 @contextmanager
 def logged(name, level):
-    """The records of a logger from a level on, which are not printed."""
-    found: list[logging.LogRecord] = []
+    """The records of a logger from a level on. They are not printed."""
+    records: list[logging.LogRecord] = []
     log = logging.getLogger(name)
     handler = logging.Handler(level)
-    handler.emit = found.append
-    before = log.level, log.propagate
+    handler.emit = records.append
+    level_before = log.level
+    propagate_before = log.propagate
     log.addHandler(handler)
     log.setLevel(level)
     log.propagate = False
     try:
-        yield found
+        yield records
     finally:
         log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]
+        log.setLevel(level_before)
+        log.propagate = propagate_before
 
 
 def rejections(records):
-    """What nova.filters was told of rejected hosts: by which filter, which host, and
-    why."""
+    """The filter, the host and the reason of each rejection in nova.filters."""
     return [record.args for record in records if record.msg == '%s rejected %s: %s']

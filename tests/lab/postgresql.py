@@ -15,11 +15,11 @@ from .processes import SEARCH, START, Process, install, run
 from .servers import Server
 
 USER = 'postgres'
-"""The user whom Debian's package makes; the server refuses to run as root."""
+"""The user of Debian's package. The server refuses to run as root."""
 
 
 class PostgreSQL(Server):
-    """A database server with one user, nova, who may do everything."""
+    """A database server whose only user, nova, has all privileges."""
 
     name = 'postgresql'
 
@@ -36,32 +36,27 @@ class PostgreSQL(Server):
             'unix_socket_directories': str(self.directory),
             'max_connections': '300',
             'shared_buffers': '32MB',
-            # The data is worth nothing after a power cut: no waiting for the disk.
+            # The server does not wait for the disk: the data is worth nothing after a
+            # power cut.
             'fsync': 'off',
             'full_page_writes': 'off',
             'synchronous_commit': 'off',
         }
-        command = [
-            *_as_its_user(),
-            str(self._programs / 'postgres'),
-            *('-D', str(self.directory / 'data'), '-p', str(self.port)),
-            *(
-                word
-                for name, value in options.items()
-                for word in ('-c', f'{name}={value}')
-            ),
-        ]
+        command = [*_as_its_user(), str(self._programs / 'postgres')]
+        command += ['-D', str(self.directory / 'data'), '-p', str(self.port)]
+        for name, value in options.items():
+            command += ['-c', f'{name}={value}']
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'PostgreSQL')
 
     def stop(self, seconds=START):
-        """End it in an orderly way, without waiting for its clients; its exit
+        """Stop the server in an orderly way, without waiting for clients; the exit
         status."""
         os.kill(self.pid, signal.SIGINT)
         return self.process.wait(seconds)
 
     def kill(self):
-        """End it as a crash would, which it mends when it is started."""
+        """Let the server crash. The next start recovers the data."""
         if self._process is not None and self.alive():
             os.kill(self.pid, signal.SIGQUIT)
             self.process.wait(START)
@@ -83,26 +78,30 @@ class PostgreSQL(Server):
 
     def _accepts(self):
         try:
-            psycopg2.connect(
-                host='127.0.0.1', port=self.port, user='nova', password=self._password,
+            connection = psycopg2.connect(
+                host='127.0.0.1',
+                port=self.port,
+                user='nova',
+                password=self._password,
                 dbname='postgres',
-            ).close()  # fmt: skip
+            )
         except psycopg2.OperationalError:
             return False
+        connection.close()
         return True
 
 
 def dump(url):
-    """What makes the tables of a database, as it is."""
+    """The SQL that makes the tables of a database with their rows."""
     command = [str(_programs() / 'pg_dump'), '--no-owner', '--inserts']
-    printed = run(command, env=_environment(url))
-    # What begins with a backslash is for psql.
-    lines = [each for each in printed.splitlines() if not each.startswith(('--', '\\'))]
-    return ['\n'.join(lines)]
+    lines = run(command, env=_environment(url)).splitlines()
+    # Lines with a backslash are commands of psql.
+    statements = [line for line in lines if not line.startswith(('--', '\\'))]
+    return ['\n'.join(statements)]
 
 
 def _environment(url):
-    """What tells the programs of PostgreSQL which database is meant."""
+    """The environment in which PostgreSQL's programs use a database."""
     parsed = sa.make_url(url)
     return {
         **os.environ,
@@ -115,15 +114,15 @@ def _environment(url):
 
 
 def _programs():
-    """Where the newest version's are; Debian has a folder for each, in nobody's
-    PATH."""
+    """The directory of the programs of the newest version. Debian has a directory for
+    each version, outside of PATH."""
 
     def find():
         on_path = shutil.which('initdb', path=SEARCH)
-        there = sorted(Path('/usr/lib/postgresql').glob('*/bin/initdb'), key=_version)
         if on_path:
             return [Path(on_path).resolve().parent]
-        return [each.parent for each in there]
+        paths = Path('/usr/lib/postgresql').glob('*/bin/initdb')
+        return [path.parent for path in sorted(paths, key=_version)]
 
     if not find():
         install('postgresql')
@@ -137,6 +136,6 @@ def _version(path):
 def _as_its_user():
     if os.geteuid() != 0:
         return []
-    # Whoever changes the user loses the signal that Process has asked for.
+    # A change of the user clears the signal that Process has set with prctl(2).
     user = ['setpriv', f'--reuid={USER}', f'--regid={USER}', '--clear-groups']
     return [*user, '--pdeathsig', 'INT', '--']

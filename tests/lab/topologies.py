@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and guests in few words."""
+"""NUMA topologies of hosts and guests with ordinary values."""
 
 from dataclasses import replace
 
@@ -12,26 +12,26 @@ from novasched.scheduler.model.numa import (
 
 
 def a_cell(number=0, cores=4, threads=2, **fields):
-    """A host cell of 4 GiB whose threads are numbered one after the other; any of its
-    CPUs can be pinned unless ``cpuset`` says which float."""
+    """A host cell of 4 GiB. The threads of a core have consecutive numbers, and all CPUs
+    outside of ``cpuset`` can be pinned."""
     first = number * cores * threads
-    cpus = frozenset(range(first, first + cores * threads))
+    end = first + cores * threads
+    cpus = frozenset(range(first, end))
     siblings = tuple(
-        frozenset(range(cpu, cpu + threads))
-        for cpu in range(first, first + cores * threads, threads)
+        frozenset(range(cpu, cpu + threads)) for cpu in range(first, end, threads)
     )
-    pcpuset = cpus - fields['cpuset'] if 'cpuset' in fields else cpus
+    pcpuset = cpus - fields.get('cpuset', frozenset())
     ordinary = HostCell(number, cpus, 4096, pcpuset, siblings=siblings)
     return replace(ordinary, **fields)
 
 
 def a_host(*cells):
-    """A host of these cells."""
+    """A host with cells."""
     return HostTopology(cells)
 
 
 def a_pinned(vcpus, first=0, number=0, **fields):
-    """A guest cell of 256 MiB whose vCPUs are all dedicated."""
+    """A guest cell of 256 MiB with dedicated vCPUs."""
     ordinary = GuestCell(
         number,
         frozenset(),
@@ -43,10 +43,10 @@ def a_pinned(vcpus, first=0, number=0, **fields):
 
 
 def a_shared(vcpus=1, memory=256, **fields):
-    """A guest cell whose vCPUs float."""
+    """A guest cell with shared vCPUs."""
     return replace(GuestCell(0, frozenset(range(vcpus)), memory), **fields)
 
 
 def a_guest(*cells, emulator=None):
-    """A guest of these cells."""
+    """A guest with cells."""
     return GuestTopology(cells, emulator)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages for tests.
 
-``messages/recorded.jsonl`` are bodies of AMQP messages between the services of nova
-34.0.0, one for each kind of operation; ``messages/made.jsonl`` are arguments of calls
-that the same release's classes made, for what no recorded message holds. Each line is
-an object whose ``case`` names it.
+``messages/recorded.jsonl`` has bodies of AMQP messages between the services of nova
+34.0.0, with a message for each kind of operation. ``messages/made.jsonl`` has arguments
+of calls that the classes of the same release made, for cases without a recorded message.
+A line is an object with the name of its case in ``case``.
 """
 
 import json
@@ -18,40 +18,53 @@ MESSAGES = Path(__file__).parent / 'messages'
 
 
 def _load(name):
-    lines = (MESSAGES / name).read_text().splitlines()
-    return {row.pop('case'): row for row in map(json.loads, lines)}
+    """The objects of a file by the names of their cases."""
+    objects = {}
+    for line in (MESSAGES / name).read_text().splitlines():
+        row = json.loads(line)
+        objects[row.pop('case')] = row
+    return objects
 
 
-RECORDED = {case: row['body'] for case, row in _load('recorded.jsonl').items()}
-CALLS = {
-    case: body
-    for case, body in RECORDED.items()
-    if body.get('method') == 'select_destinations'
-}
-REPLIES = {case: body['result'] for case, body in RECORDED.items() if 'result' in body}
-CASTS = {case: body for case, body in RECORDED.items() if case == body.get('method')}
+RECORDED = {}
+CALLS = {}
+REPLIES = {}
+CASTS = {}
 MADE = _load('made.jsonl')
+for case, row in _load('recorded.jsonl').items():
+    body = row['body']
+    RECORDED[case] = body
+    if body.get('method') == 'select_destinations':
+        CALLS[case] = body
+    if 'result' in body:
+        REPLIES[case] = body['result']
+    if case == body.get('method'):
+        CASTS[case] = body
 
 CONTEXT = RequestContext(user_id='caller', project_id='callers', overwrite=False)
 
 
 def context_of(body):
+    """The context of a call in the body of a message."""
     prefix = '_context_'
-    return {
-        key.removeprefix(prefix): value
-        for key, value in body.items()
-        if key.startswith(prefix)
-    }
+    context = {}
+    for key, value in body.items():
+        if key.startswith(prefix):
+            context[key.removeprefix(prefix)] = value
+    return context
 
 
 def decoded(arguments):
-    return {
-        name: Serializer().deserialize_entity(CONTEXT, value)
-        for name, value in arguments.items()
-    }
+    """The arguments of a call as the daemon decodes arguments."""
+    decode = Serializer().deserialize_entity
+    return {name: decode(CONTEXT, value) for name, value in arguments.items()}
 
 
 def primitive(name, version, **data):
+    """A versioned object as it is sent.
+
+    :param data: the fields of the object.
+    """
     return {
         'nova_object.name': name,
         'nova_object.namespace': 'nova',
@@ -73,17 +86,25 @@ FLAVOR = primitive(
 
 
 def a_spec(version='1.15', **data):
-    """A RequestSpec with a flavor, and with what is said."""
+    """A RequestSpec with a flavor.
+
+    :param data: other fields.
+    """
     return primitive('RequestSpec', version, **{'flavor': FLAVOR, **data})
 
 
 def without_order(value):
-    """A primitive with its lists of changed fields, which are sets, sorted."""
-    if isinstance(value, dict):
-        return {
-            key: sorted(each) if key == 'nova_object.changes' else without_order(each)
-            for key, each in value.items()
-        }
+    """A primitive whose lists of changed fields are sorted. nova makes the lists from
+    sets."""
     if isinstance(value, list):
-        return [without_order(each) for each in value]
-    return value
+        return [without_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+
+    ordered = {}
+    for key, item in value.items():
+        if key == 'nova_object.changes':
+            ordered[key] = sorted(item)
+        else:
+            ordered[key] = without_order(item)
+    return ordered
