@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios in a small real cloud, driven through nova's own HTTP API.
 
-Real are nova-api, nova-conductor, nova-compute with nova's fake driver, Placement,
-Glance, MariaDB and RabbitMQ, all as released. Not there are Keystone, whose headers the
-services believe, and Neutron, in whose place empty lists are answered. The scenarios
-run with nova-scheduler first, then with novasched in its place and nothing else
-changed; what they expect is nova's behaviour with either.
+The cloud has the released nova-api, nova-conductor, nova-compute with nova's fake
+driver, Placement, Glance, MariaDB and RabbitMQ. Keystone is missing: the services
+believe the headers that Keystone's middleware would set. Neutron is missing too: a stub
+answers with empty lists. The scenarios run with nova-scheduler first, then with
+novasched and nothing else changed. Both runs expect nova's behaviour.
 
     pytest -v tests/e2e                         both, one after the other
-    pytest -v tests/e2e -k novasched            one of them
+    pytest -v tests/e2e -k novasched            novasched only
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's HTTP API as far as the scenarios use it."""
+"""A client of nova's HTTP API with the calls of the scenarios."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from tests.lab.processes import Failed, wait_until
 
 MICROVERSION = '2.96'
 PATIENCE = 90.0
-"""Seconds for a server to get where it is going, on a busy machine."""
+"""Seconds for a server to reach its expected state, on a busy machine."""
 PAUSE = 0.2
-"""Seconds between two looks: each costs the machine as much as a step of what is waited
-for."""
+"""Seconds between two polls. A poll costs the machine as much as a step of the awaited
+operation."""
 
 PROJECT = '5f705771-3aa9-4f4c-8660-0d9522ffdbea'
 IDENTITY = {
@@ -26,7 +26,7 @@ IDENTITY = {
 
 
 def eventually(predicate, what):
-    """Return when the predicate holds, raise Failed if it does not in good time."""
+    """Wait until the predicate holds; raises Failed after :data:`PATIENCE` seconds."""
     wait_until(predicate, PATIENCE, what, PAUSE)
 
 
@@ -39,9 +39,9 @@ class Server:
     zone: str
     image: str
     takes: Mapping[str, int]
-    """What its flavor takes of a host: {resource class: amount}."""
+    """Resources of the flavor: {resource class: amount}."""
     fault: str
-    """The text of what went wrong last, or nothing."""
+    """The text of the latest fault, or nothing."""
 
     @classmethod
     def of(cls, shown):
@@ -63,7 +63,7 @@ class Server:
 
 
 class ComputeApi:
-    """Calls as an administrator; an unexpected status raises."""
+    """Calls as an administrator; an unexpected status raises AssertionError."""
 
     def __init__(self, url):
         self._url = f'{url}/v2.1'
@@ -89,12 +89,14 @@ class ComputeApi:
         return Server.of(self.call('GET', f'/servers/{uuid}')['server'])
 
     def servers(self):
-        shown = self.call('GET', '/servers/detail?all_tenants=1')['servers']
-        return [Server.of(each) for each in shown]
+        servers = self.call('GET', '/servers/detail?all_tenants=1')['servers']
+        return [Server.of(server) for server in servers]
 
     def settled(self, uuid, status):
-        """A server that has nothing in hand, once its status is this one; Failed with
-        its fault when it comes to an error instead."""
+        """Wait until a server has the status and no task.
+
+        Raises Failed with the server's fault if the server is in ERROR instead.
+        """
 
         def arrived(server):
             if server.status == 'ERROR' != status:
@@ -104,19 +106,20 @@ class ComputeApi:
         return self._once(uuid, arrived, status)
 
     def offloaded(self, uuid):
-        """A shelved server, once it has left its host."""
-        return self._once(
-            uuid,
-            lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None,
-            'offloaded',
-        )
+        """Wait until a shelved server has left its host."""
+
+        def left_host(server):
+            return server.status == 'SHELVED_OFFLOADED' and server.host is None
+
+        return self._once(uuid, left_host, 'offloaded')
 
     def migrated(self, uuid):
-        """A server with nothing in hand, once its latest migration is done."""
+        """Wait until a server's latest migration is done and the server has no task."""
 
         def done(_):
             path = f'/os-migrations?instance_uuid={uuid}&limit=1'
             latest = self.call('GET', path)['migrations']
+
             if latest and latest[0]['status'] in ('error', 'failed'):
                 raise Failed(f'migration of {uuid}: {latest[0]}')
             return bool(latest) and latest[0]['status'] in ('completed', 'done')
@@ -124,53 +127,56 @@ class ComputeApi:
         return self._once(uuid, done, 'migrated')
 
     def _once(self, uuid, holds, what):
-        """A server with nothing in hand, once that holds for it."""
-        seen = [self.server(uuid)]
+        """Wait until the condition holds for a server without a task."""
+        latest = [self.server(uuid)]
 
         def idle():
-            held = holds(self.server(uuid))
-            seen[:] = [self.server(uuid)]  # as it is after that
-            return held and seen[0].task is None
+            is_met = holds(self.server(uuid))
+            # The task counts that the server has after the condition was met.
+            latest[:] = [self.server(uuid)]
+            return is_met and latest[0].task is None
 
         try:
             eventually(idle, f'{what} {uuid}')
         except Failed as error:
-            raise Failed(f'{error}; it is {seen[0]}') from None
-        return seen[0]
+            raise Failed(f'{error}; it is {latest[0]}') from None
+        return latest[0]
 
     def events(self, uuid, action):
-        """What is on record of a server's latest action of this name, the newest
+        """The events of a server's latest action of the given name, the newest
         first."""
         path = f'/servers/{uuid}/os-instance-actions'
-        actions = self.call('GET', path)['instanceActions']
-        request = next(
-            each['request_id'] for each in actions if each['action'] == action
-        )
-        return self.call('GET', f'{path}/{request}')['instanceAction']['events']
+        for candidate in self.call('GET', path)['instanceActions']:
+            if candidate['action'] == action:
+                request = candidate['request_id']
+                return self.call('GET', f'{path}/{request}')['instanceAction']['events']
+        raise Failed(f'{uuid} has no action {action}')
 
     def failure(self, uuid, action):
-        """Why a server's latest action of this name failed, once it has."""
+        """Wait until a server's latest action of the given name has failed; the details
+        of the failure."""
 
-        def failed():
-            return [
-                each for each in self.events(uuid, action) if each['result'] == 'Error'
-            ]
+        def failures():
+            events = self.events(uuid, action)
+            return [event for event in events if event['result'] == 'Error']
 
-        eventually(lambda: bool(failed()), f'failure of {action} of {uuid}')
-        return str(failed()[0]['details'])
+        eventually(lambda: bool(failures()), f'failure of {action} of {uuid}')
+        return str(failures()[0]['details'])
 
     def delete(self, *uuids):
-        """Delete servers; returns when the API shows them no more."""
+        """Delete servers; returns when the API does not list them any more."""
         for uuid in uuids:
             self.call('DELETE', f'/servers/{uuid}')
-        eventually(
-            lambda: not {server.uuid for server in self.servers()} & set(uuids),
-            f'end of {uuids}',
-        )
+
+        def are_gone():
+            listed = {server.uuid for server in self.servers()}
+            return listed.isdisjoint(uuids)
+
+        eventually(are_gone, f'end of {uuids}')
 
     def services(self, binary):
-        shown = self.call('GET', f'/os-services?binary={binary}')['services']
-        return {each['host']: each for each in shown}
+        services = self.call('GET', f'/os-services?binary={binary}')['services']
+        return {service['host']: service for service in services}
 
     def update_compute(self, host, **changes):
         uuid = self.services('nova-compute')[host]['id']

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cloud for all scenarios; each runs with nova-scheduler, then with novasched in
-its place."""
+"""One cloud for all scenarios. Each scenario runs with nova-scheduler first, then with
+novasched."""
 
 from contextlib import ExitStack, closing
 
@@ -30,6 +30,7 @@ def whole_cloud(nova, mariadb, rabbitmq, placement, directory):
         'database_url': mariadb.url,
         'placement_url': placement.url,
     }
+
     with (
         closing(NovaCloud(nova, directory, **urls, cells=['cell1'])) as databases,
         closing(ImageService(directory)) as images,
@@ -50,24 +51,28 @@ def scheduler(request, whole_cloud, nova):
 
 @pytest.fixture
 def other_scheduler(request, cloud, scheduler, nova):
-    """The one of the two that is not the cloud's, beside it."""
+    """The scheduler that the cloud does not use by default, started beside the other
+    scheduler."""
     current = request.node.callspec.params['scheduler']
-    with _daemon(OURS if current == REFERENCE else REFERENCE, cloud, nova) as daemon:
+    name = OURS if current == REFERENCE else REFERENCE
+    with _daemon(name, cloud, nova) as daemon:
         yield daemon
 
 
 def _daemon(name, cloud, nova):
-    command = [nova.script(REFERENCE)] if name == REFERENCE else []
+    command = []
+    if name == REFERENCE:
+        command.append(nova.script(REFERENCE))
     return Daemon(cloud.databases, cloud.config, command)
 
 
 @pytest.fixture
 def cloud(whole_cloud, scheduler):
-    """The cloud, without servers. After the scenario Placement holds exactly what its
-    servers take; deleted, they hold nothing."""
+    """The cloud, without servers. After the scenario, Placement's allocations equal the
+    resources of the servers; after their deletion, Placement has no allocations."""
     yield whole_cloud
     try:
         whole_cloud.check_allocations()
     finally:
-        whole_cloud.api.delete(*(server.uuid for server in whole_cloud.api.servers()))
+        whole_cloud.delete_servers()
         whole_cloud.check_allocations()

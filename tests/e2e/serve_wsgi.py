@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve a module's WSGI application on loopback; run by the Python that has the module.
+"""Serve a module's WSGI application on loopback, with the Python that has the module.
 
     python serve_wsgi.py MODULE PORT
 
-The services know no other way to run than inside a WSGI server.
+The services run only inside a WSGI server.
 """
 
 import importlib
@@ -11,12 +11,14 @@ import sys
 
 
 def main():
-    """Load the application, then say so in one line, and serve for ever."""
+    """Load the application, print one line when it is ready, and serve for ever."""
     module, port = sys.argv[1:]
-    # What is served parses the command line, and finds no module of the tests'
-    # directory.
+
+    # The application parses the command line, and must not find modules in the
+    # directory of the tests.
     del sys.argv[1:], sys.path[0]
     application = importlib.import_module(module).application
+
     import waitress
 
     server = waitress.create_server(

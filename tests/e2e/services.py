@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services of the cloud but the scheduler: Glance, nova's own, and what they ask of
-Neutron."""
+"""The services of the cloud except the scheduler: Glance, nova's services, and a stub
+of Neutron."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.lab.proxy import JSON, HttpStub
 START = 120.0  # seconds
 SERVE = Path(__file__).with_name('serve_wsgi.py')
 DRIVER = 'fake.FakeDriverWithoutFakeNodes'
-"""The one whose node keeps its UUID when its nova-compute is started again."""
+"""A fake driver whose node keeps its UUID when nova-compute restarts."""
 NOVA_PASTE = """\
 [composite:osapi_compute]
 use = egg:Paste#urlmap
@@ -34,7 +34,7 @@ paste.filter_factory = nova.api.auth:NovaKeystoneContext.factory
 [app:api_app]
 paste.app_factory = nova.api.openstack.compute:APIRouterV21.factory
 """
-"""Without authtoken: the headers that keystone's middleware would set are believed."""
+"""Without authtoken, nova believes the headers that Keystone's middleware would set."""
 GLANCE_PASTE = """\
 [composite:glance-api]
 use = egg:Paste#urlmap
@@ -56,7 +56,7 @@ paste.app_factory = glance.api.v2.router:API.factory
 [filter:unauthenticated]
 paste.filter_factory = glance.api.middleware.context:UnauthenticatedContextMiddleware.factory
 """
-"""Without keystone whoever asks is admin."""
+"""Without Keystone, every caller is admin."""
 GLANCE_RULES = (
     'add_image',
     'publicize_image',
@@ -64,7 +64,7 @@ GLANCE_RULES = (
     'get_images',
     'get_image',
 )
-"""Who has no token has no role either, so these ask for none."""
+"""A caller without a token has no role, so that these rules must not ask for a role."""
 
 
 class Service:
@@ -88,10 +88,10 @@ class Service:
 
 
 class WebService(Service):
-    """A WSGI application of another virtualenv, on a port of its own; started it
-    serves.
+    """A WSGI application of another virtualenv on a free port. :meth:`start` returns
+    when the application serves.
 
-    :param module: where the application is; its first part names the log file.
+    :param module: the module of the application; its first part names the log file.
     """
 
     def __init__(self, python, module, directory, environment):
@@ -112,12 +112,14 @@ class ImageService(WebService):
 
     def __init__(self, directory):
         python = named_python('NOVASCHED_GLANCE_PYTHON', 'Glance')
+
         home = directory / 'glance'
         (home / 'store').mkdir(parents=True)
         paste = home / 'paste.ini'
         policy = home / 'policy.yaml'
         paste.write_text(GLANCE_PASTE)
         policy.write_text(''.join(f'{name}: ""\n' for name in GLANCE_RULES))
+
         store = {'default_store': 'file', 'filesystem_store_datadir': home / 'store'}
         config = write_config(
             home / 'glance-api.conf',
@@ -128,19 +130,14 @@ class ImageService(WebService):
                 'paste_deploy': {'config_file': paste},
             },
         )
-        run(
-            [
-                str(python.with_name('glance-manage')),
-                '--config-file',
-                str(config),
-                'db_sync',
-            ]
-        )
+
+        manage = python.with_name('glance-manage')
+        run([str(manage), '--config-file', str(config), 'db_sync'])
         environment = {'OS_GLANCE_CONFIG_DIR': str(home), 'PYTHONWARNINGS': 'ignore'}
         super().__init__(python, 'glance.wsgi.api', directory, environment)
 
     def add_image(self, name, **properties):
-        """A small public image with these properties; its UUID."""
+        """Add a small public image with the properties; the UUID of the image."""
         usual = {
             'disk_format': 'raw',
             'container_format': 'bare',
@@ -148,37 +145,38 @@ class ImageService(WebService):
         }
         images = f'{self.url}/v2/images'
         body = {'name': name, **usual, **properties}
-        made = requests.post(images, json=body, timeout=60)
-        made.raise_for_status()
-        uuid: str = made.json()['id']
+        response = requests.post(images, json=body, timeout=60)
+        response.raise_for_status()
+        uuid: str = response.json()['id']
+
         binary = {'Content-Type': 'application/octet-stream'}
         file = f'{images}/{uuid}/file'
-        requests.put(
-            file, data=bytes(512), headers=binary, timeout=60
-        ).raise_for_status()
+        response = requests.put(file, data=bytes(512), headers=binary, timeout=60)
+        response.raise_for_status()
         return uuid
 
 
 class NetworkService(HttpStub):
-    """A Neutron that has nothing, which is enough for servers without networks."""
+    """A Neutron without any resources, which is enough for servers without networks."""
 
     def reply(self, method, path, headers, body):
-        """``GET /v2.0/ports.json`` is answered with ``{"ports": []}``, whatever the
-        noun."""
+        """Answer with an empty list: ``GET /v2.0/ports.json`` with ``{"ports": []}``,
+        and every other noun likewise."""
         noun = urlsplit(path).path.rpartition('/')[2].removesuffix('.json')
         return 200, JSON, json.dumps({noun.replace('-', '_'): []}).encode()
 
 
 class NovaServices:
-    """nova's API, a conductor, and computes with a fake driver, on one cloud.
+    """nova's API, a conductor, and computes with a fake driver, in one cloud.
 
-    :param computes: the computes' names, and what each is told beside the common part.
+    :param computes: name of a compute to its options beside the common options.
     """
 
     def __init__(self, cloud, config, computes):
         self._cloud = cloud
         self._config = {**config, 'database': {'connection': cloud.cells['cell1'].url}}
-        # The API has no option for its configuration files, but a directory.
+
+        # The API has no option for its configuration files, only for a directory.
         directory = cloud.directory / 'api'
         directory.mkdir()
         cloud.config('api', self._config).rename(directory / 'nova.conf')
@@ -186,17 +184,19 @@ class NovaServices:
         environment = {**ENVIRONMENT, 'OS_NOVA_CONFIG_DIR': str(directory)}
         module = 'nova.wsgi.osapi_compute'
         self.api = WebService(cloud.nova.python, module, cloud.directory, environment)
+
         conductor = {**self._config, 'conductor': {'workers': 1}}
         self._conductor = self._service('nova-conductor', 'conductor', conductor)
+
         self.computes: dict[str, Service] = {}
-        for host, own in computes.items():
+        for host, options in computes.items():
             default = {
                 **config['DEFAULT'],
                 'compute_driver': DRIVER,
-                **own.get('DEFAULT', {}),
+                **options.get('DEFAULT', {}),
             }
-            told = {**self._config, **own, 'DEFAULT': default}
-            self.computes[host] = self._service('nova-compute', host, told)
+            merged = {**self._config, **options, 'DEFAULT': default}
+            self.computes[host] = self._service('nova-compute', host, merged)
 
     def _service(self, script, host, config):
         home = self._cloud.directory / host
@@ -207,7 +207,8 @@ class NovaServices:
         return Service(command, home.with_suffix('.log'), ENVIRONMENT)
 
     def start(self, stack):
-        """Start them; the stack ends them. Returns when the API serves."""
+        """Start the services; the stack kills them at its end. Returns when the API
+        serves."""
         for service in (self._conductor, *self.computes.values(), self.api):
             stack.callback(service.kill)
             service.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole cloud on this machine, all but its scheduler."""
+"""The small cloud on this machine, except the scheduler."""
 
 from contextlib import contextmanager
 
@@ -12,16 +12,17 @@ from .services import START, NovaServices
 
 COMPUTES = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
 FICKLE = 'compute-fickle'
-"""One more, disabled most of the time: it fails to build each server the first time."""
+"""Another compute, disabled most of the time. FICKLE fails the first build of each
+server."""
 FICKLENESS = {
     'DEFAULT': {
         'compute_driver': 'fake.FakeRescheduleDriver',
-        # So much that it is everybody's first choice.
+        # The weighers prefer FICKLE to every other compute.
         'initial_ram_allocation_ratio': 8,
         'initial_cpu_allocation_ratio': 32,
         'initial_disk_allocation_ratio': 8,
     },
-    # Failures are not held against it.
+    # nova would disable a compute after several failed builds.
     'compute': {'consecutive_build_service_disable_threshold': 0},
 }
 FILTERS = (
@@ -37,7 +38,7 @@ FLAVORS = {
     'impossible': {'vcpus': 100_000, 'ram': 512, 'disk': 1},
 }
 FAST = {'aggregate_instance_extra_specs:fast': 'true'}
-"""Of the flavor ``fast``, which is as large as ``small``."""
+"""Extra specs of the flavor ``fast``, which is as large as ``small``."""
 
 
 class SmallCloud:
@@ -48,8 +49,10 @@ class SmallCloud:
         self.placement = databases.placement
         self.config = _config(images.url, f'http://{network.address}')
         computes = {**{host: {} for host in COMPUTES}, FICKLE: FICKLENESS}
+
         self.services = NovaServices(databases, self.config, computes)
         self.api = ComputeApi(self.services.api.url)
+
         self.image = images.add_image('any')
         self.other_image = images.add_image('another')
         self.foreign_image = images.add_image(
@@ -57,27 +60,31 @@ class SmallCloud:
         )
 
     def start(self, stack):
-        """Start it; returns when every compute is mapped and in Placement."""
+        """Start the cloud; returns when every compute is mapped and in Placement."""
         self.services.start(stack)
         count = len(self.services.computes)
         wait_until(lambda: len(self.placement.providers()) == count, START, 'providers')
         self.services.discover_hosts()
         self.api.update_compute(FICKLE, status='disabled')
+
         for name, size in {**FLAVORS, 'fast': FLAVORS['small']}.items():
-            self.api.call(
-                'POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}}
-            )
+            flavor = {'name': name, 'id': name, **size}
+            self.api.call('POST', '/flavors', {'flavor': flavor})
         self.api.call('POST', '/flavors/fast/os-extra_specs', {'extra_specs': FAST})
 
     def ask(self, hints=None, **options):
-        """Ask for a small server of any image without networks, unless the options of
-        the API say otherwise; the UUID of the first, if they are several."""
+        """Request a small server without networks, unless the options of the API say
+        otherwise.
+
+        :returns: the UUID of the server; of the first server of several.
+        """
         usual = {
             'name': 'e2e',
             'networks': 'none',
             'flavorRef': 'small',
             'imageRef': self.image,
         }
+
         body = {'server': {**usual, **options}, 'os:scheduler_hints': dict(hints or {})}
         return self.api.call('POST', '/servers', body)['server']['id']
 
@@ -85,43 +92,52 @@ class SmallCloud:
         return self.api.settled(self.ask(hints, **options), 'ACTIVE')
 
     def boot_many(self, count, hints=None, **options):
-        already = {server.uuid for server in self.api.servers()}
+        existing = {server.uuid for server in self.api.servers()}
         self.ask(hints, min_count=count, max_count=count, **options)
-        made = [
-            server.uuid for server in self.api.servers() if server.uuid not in already
-        ]
-        return [self.api.settled(uuid, 'ACTIVE') for uuid in made]
+
+        new = [server for server in self.api.servers() if server.uuid not in existing]
+        return [self.api.settled(server.uuid, 'ACTIVE') for server in new]
 
     def fault(self, hints=None, **options):
-        """Ask for a server that cannot be; what nova says of it when it has failed."""
+        """Request a server that cannot be placed; the text of nova's fault."""
         server = self.api.settled(self.ask(hints, **options), 'ERROR')
         assert server.host is None
         return server.fault
 
     @contextmanager
     def aggregate(self, *hosts, **metadata):
-        """An aggregate of these hosts, for as long as the context lasts; without
-        servers at the end, since no zone may be taken away from under a server."""
-        name = {'name': '-'.join(hosts)}
-        made = self.api.call('POST', '/os-aggregates', {'aggregate': name})['aggregate']
-        path = f'/os-aggregates/{made["id"]}'
+        """An aggregate of the hosts, for as long as the context lasts.
+
+        The context deletes all servers at its end: nova refuses to remove a host from
+        an availability zone while the host has servers.
+        """
+        body = {'aggregate': {'name': '-'.join(hosts)}}
+        aggregate = self.api.call('POST', '/os-aggregates', body)['aggregate']
+        path = f'/os-aggregates/{aggregate["id"]}'
         self.api.call(
             'POST', f'{path}/action', {'set_metadata': {'metadata': metadata}}
         )
         for host in hosts:
             self.api.call('POST', f'{path}/action', {'add_host': {'host': host}})
+
         try:
             yield
             self.check_allocations()
         finally:
-            self.api.delete(*(server.uuid for server in self.api.servers()))
+            self.delete_servers()
             for host in hosts:
                 self.api.call('POST', f'{path}/action', {'remove_host': {'host': host}})
             self.api.call('DELETE', path)
 
+    def delete_servers(self):
+        """Delete all servers of the cloud."""
+        uuids = [server.uuid for server in self.api.servers()]
+        self.api.delete(*uuids)
+
     @contextmanager
     def group(self, policy):
-        """A server group, for as long as the context lasts; the hint that names it."""
+        """A server group, for as long as the context lasts; yields the hint that names
+        the group."""
         body = {'server_group': {'name': policy, 'policy': policy}}
         uuid = self.api.call('POST', '/os-server-groups', body)['server_group']['id']
         try:
@@ -147,16 +163,17 @@ class SmallCloud:
 
     @contextmanager
     def dead(self, host):
-        """A compute that has crashed, and that the operator knows to be down, for as
-        long as the context lasts."""
+        """A compute that has crashed and that the operator has forced down, for as long
+        as the context lasts."""
         self.services.computes[host].kill()
         self.api.update_compute(host, forced_down=True)
+
         try:
             yield
         finally:
             before = self._reported(host)
             self.services.computes[host].start()
-            # It reports once it has forgotten the servers that were evacuated.
+            # The compute reports after it has forgotten the evacuated servers.
             eventually(lambda: self._reported(host) > before, f'report of {host}')
             self.api.update_compute(host, forced_down=False)
 
@@ -164,12 +181,12 @@ class SmallCloud:
         return str(self.api.services('nova-compute')[host]['updated_at'])
 
     def check_allocations(self):
-        """Soon, what Placement holds is what the servers take that have a host."""
-        expected = {
-            server.uuid: {server.host: server.takes}
-            for server in self.api.servers()
-            if server.host is not None
-        }
+        """Wait until Placement's allocations equal the resources of the placed
+        servers."""
+        expected = {}
+        for server in self.api.servers():
+            if server.host is not None:
+                expected[server.uuid] = {server.host: server.takes}
         try:
             eventually(lambda: self.allocations() == expected, 'equal allocations')
         except Failed as error:
@@ -178,29 +195,33 @@ class SmallCloud:
             ) from None
 
     def allocations(self):
-        """What every consumer holds: {server: {host: {resource class: amount}}}."""
+        """The allocations of all consumers: {server: {host: {resource class:
+        amount}}}."""
         nodes = self.databases.cells['cell1'].rows('compute_nodes', deleted=0)
         names = {row['uuid']: row['host'] for row in nodes}
-        return {
-            consumer: {names[provider]: amounts for provider, amounts in held.items()}
-            for consumer, held in self.placement.all_allocations().items()
-        }
+
+        allocations = {}
+        for consumer, by_provider in self.placement.all_allocations().items():
+            allocations[consumer] = {
+                names[provider]: amounts for provider, amounts in by_provider.items()
+            }
+        return allocations
 
 
 def _config(glance, neutron):
-    """What all of nova is told, beside where the databases are."""
+    """Options of all nova services, except the addresses of the databases."""
     return {
         'DEFAULT': {
             'debug': False,
             'report_interval': 3,
-            # One that is killed is forced down; none that lives is to seem down.
+            # The scenarios force killed computes down. Live computes never seem down.
             'service_down_time': 300,
-            # A compute whose fake driver has lost its servers stops none.
+            # A restarted fake driver has lost its servers; nova must not stop them.
             'sync_power_state_interval': -1,
         },
         'filter_scheduler': {
             'enabled_filters': ','.join(FILTERS),
-            # More than the other weighers together.
+            # Outweighs all other weighers together.
             'soft_affinity_weight_multiplier': 10,
             'soft_anti_affinity_weight_multiplier': 10,
         },

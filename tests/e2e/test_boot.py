@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers are built where their request wants them, together with those of their group
-or apart from them, and where operators let them."""
+"""The scheduler places new servers according to their request, their server group and
+the operators' aggregates and service records."""
 
 import json
 
@@ -13,7 +13,7 @@ NOT_ENOUGH = 'No valid host was found. There are not enough hosts available.'
 
 
 def test_boot(cloud):
-    """A server runs on one of the computes, where it holds what its flavor takes."""
+    """A server runs on a compute and holds the resources of its flavor there."""
     server = cloud.boot()
     assert server.host in COMPUTES
     assert cloud.allocations() == {
@@ -28,8 +28,8 @@ def test_multi_create(cloud):
 
 
 def test_build_on_an_alternate(cloud):
-    """A server that its first host fails to build runs on another, where alone it holds
-    anything."""
+    """A server that fails to build on its first host runs on another host, and holds
+    allocations on the second host only."""
     with cloud.enabled(FICKLE):
         server = cloud.boot()
         builders = {event['host'] for event in cloud.api.events(server.uuid, 'create')}
@@ -37,9 +37,10 @@ def test_build_on_an_alternate(cloud):
         assert {FICKLE, server.host} <= builders
 
 
-def test_in_vain(cloud):
-    """What no compute can hold or run, not even the one that is named, and what an
-    expression holds for none of, ends in an error that says so."""
+def test_no_valid_host(cloud):
+    """A server ends in ERROR with nova's message if no compute can hold it, if the
+    named compute cannot hold it, if no compute can run its image, and if no compute
+    meets its query."""
     assert cloud.fault(flavorRef='impossible') == NO_VALID_HOST
     assert cloud.fault(flavorRef='impossible', host='compute-2') == NO_VALID_HOST
     assert cloud.fault(imageRef=cloud.foreign_image) == NOT_ENOUGH
@@ -56,45 +57,47 @@ def test_availability_zone(cloud):
 
 
 @pytest.mark.parametrize(
-    'where',
+    'destination',
     [{'availability_zone': 'nova:compute-2'}, {'host': 'compute-2'}],
     ids=['by zone', 'by name'],
 )
-def test_named_host(cloud, where):
-    """Servers run on the host that their request names, by zone or by itself."""
-    assert [cloud.boot(**where).host for _ in range(2)] == ['compute-2', 'compute-2']
+def test_named_host(cloud, destination):
+    """Servers run on the host that their request names, by availability zone or by
+    host name."""
+    for _ in range(2):
+        assert cloud.boot(**destination).host == 'compute-2'
 
 
 def test_same_host(cloud):
-    """A server with the hint same_host joins the server that it names."""
+    """A server with the hint same_host joins the server that the hint names."""
     first = cloud.boot()
     assert cloud.boot({'same_host': [first.uuid]}).host == first.host
 
 
 def test_different_host(cloud):
-    """Servers with the hint different_host avoid those that they name, until no host is
-    left."""
-    servers = [cloud.boot()]
-    while len(servers) < len(COMPUTES):
-        servers.append(
-            cloud.boot({'different_host': [server.uuid for server in servers]})
-        )
-    assert {server.host for server in servers} == set(COMPUTES)
-    assert (
-        cloud.fault({'different_host': [server.uuid for server in servers]})
-        == NOT_ENOUGH
-    )
+    """Servers with the hint different_host avoid the hosts of the servers in the hint,
+    until no host remains."""
+    first = cloud.boot()
+    uuids = [first.uuid]
+    hosts = {first.host}
+    while len(uuids) < len(COMPUTES):
+        server = cloud.boot({'different_host': uuids})
+        uuids.append(server.uuid)
+        hosts.add(server.host)
+
+    assert hosts == set(COMPUTES)
+    assert cloud.fault({'different_host': uuids}) == NOT_ENOUGH
 
 
 def test_query(cloud):
-    """A server with the hint query runs on a host that the expression holds for."""
+    """A server with the hint query runs on a host that meets the expression."""
     query = ['and', ['>', '$free_ram_mb', 1024], ['=', '$host', 'compute-4']]
     assert cloud.boot({'query': json.dumps(query)}).host == 'compute-4'
 
 
 def test_flavor_of_an_aggregate(cloud):
-    """A flavor's aggregate_instance_extra_specs are met by the hosts of an aggregate
-    alone."""
+    """Only hosts of a matching aggregate meet the flavor's
+    aggregate_instance_extra_specs."""
     assert cloud.fault(flavorRef='fast') == NOT_ENOUGH
     with cloud.aggregate('compute-2', 'compute-3', fast='true'):
         servers = cloud.boot_many(4, flavorRef='fast')
@@ -103,11 +106,13 @@ def test_flavor_of_an_aggregate(cloud):
 
 @pytest.mark.parametrize('policy', ['affinity', 'soft-affinity'])
 def test_affinity(cloud, policy):
-    """Servers of a group share a host, one by one and several at once. When that takes
-    no more, those of a soft-affinity group alone run elsewhere."""
+    """Servers of a group share a host, requested one by one and several at once. When
+    the host is disabled, a further server of a soft-affinity group runs elsewhere, and
+    a further server of an affinity group is refused."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), cloud.boot(hint), *cloud.boot_many(2, hint)]
         [host] = {server.host for server in servers}
+
         with cloud.disabled(str(host)):
             if policy == 'affinity':
                 assert cloud.fault(hint).startswith('No valid host was found.')
@@ -117,11 +122,13 @@ def test_affinity(cloud, policy):
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'soft-anti-affinity'])
 def test_anti_affinity(cloud, policy):
-    """Servers of a group have a host each. One more than there are hosts ends in an
-    error, in a soft-anti-affinity group on any of them."""
+    """Servers of a group run on different hosts. With more servers than hosts, a
+    further server of an anti-affinity group is refused, and a further server of a
+    soft-anti-affinity group runs on any host."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), *cloud.boot_many(2, hint), cloud.boot(hint)]
         assert {server.host for server in servers} == set(COMPUTES)
+
         if policy == 'anti-affinity':
             assert cloud.fault(hint) == NOT_ENOUGH
         else:
@@ -129,37 +136,40 @@ def test_anti_affinity(cloud, policy):
 
 
 def test_anti_affinity_of_too_many_at_once(cloud):
-    """More servers than hosts in one request get none at all."""
+    """A request for more servers of an anti-affinity group than there are hosts places
+    no server at all."""
     with cloud.group('anti-affinity') as hint:
         cloud.ask(hint, min_count=5, max_count=5)
-        servers = [
-            cloud.api.settled(server.uuid, 'ERROR') for server in cloud.api.servers()
-        ]
-        assert [(server.host, server.fault) for server in servers] == [
-            (None, NOT_ENOUGH)
-        ] * 5
+
+        uuids = [server.uuid for server in cloud.api.servers()]
+        assert len(uuids) == 5
+        for uuid in uuids:
+            server = cloud.api.settled(uuid, 'ERROR')
+            assert (server.host, server.fault) == (None, NOT_ENOUGH)
 
 
 def test_both_schedulers_at_once(cloud, scheduler, other_scheduler):
-    """The list of services shows both schedulers up and enabled. Servers run while they
-    share the queue, and when one of them has stopped."""
-    shown = cloud.api.services('nova-scheduler')
-    for each in (scheduler, other_scheduler):
-        assert (shown[each.host]['state'], shown[each.host]['status']) == (
-            'up',
-            'enabled',
-        )
+    """The list of services shows both schedulers up and enabled. Servers run while both
+    schedulers share the queue, and after one scheduler has stopped."""
+    services = cloud.api.services('nova-scheduler')
+    for daemon in (scheduler, other_scheduler):
+        service = services[daemon.host]
+        assert (service['state'], service['status']) == ('up', 'enabled')
+
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
+
     assert other_scheduler.stop() == 0
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
 
 
 def test_disabled_computes(cloud):
-    """Computes that are disabled get no new servers, and get them again when enabled;
-    without any that takes servers a server ends in an error."""
+    """Disabled computes get no new servers until they are enabled again. A server ends
+    in ERROR while all computes are disabled."""
     with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
         assert {server.host for server in cloud.boot_many(3)} == {'compute-4'}
+
     assert cloud.boot_many(1)[0].host in COMPUTES[:3]
+
     with cloud.disabled(*COMPUTES):
         assert cloud.fault().startswith('No valid host was found.')
 
@@ -168,13 +178,16 @@ def test_dead_compute(cloud):
     """A compute that is forced down gets no new servers."""
     with cloud.dead('compute-2'):
         hosts = {server.host for server in cloud.boot_many(6)}
+
     assert hosts == set(COMPUTES) - {'compute-2'}
 
 
 def test_delete(cloud):
-    """A server that is deleted holds nothing any more, and its neighbour what it
-    held."""
+    """A deleted server holds no allocations any more, and its neighbour keeps its
+    allocations."""
     gone, stays = cloud.boot_many(2)
+
     cloud.api.delete(gone.uuid)
+
     cloud.check_allocations()
     assert set(cloud.allocations()) == {stays.uuid}
