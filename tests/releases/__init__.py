@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire and the schemas of nova's releases, each with its own nova beside the
-daemon."""
+"""The messages and the schemas of nova's releases: the daemon beside the nova of every
+release."""

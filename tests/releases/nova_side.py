@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud's computes, API and conductor, as far as a scheduler notices them: a child
-process in the virtualenv of any nova from Ocata on.
+"""The computes, API and conductor of a cloud from the view of a scheduler: a child
+process in the virtualenv of a nova since Ocata.
 
-What they write goes through that nova's own objects, what they ask through its own
-client. Lines come and go as in tests/lab/nova_child.py.
+The process writes through the objects of its nova, and asks through the client of its
+nova. Commands and results are lines as in tests/lab/nova_child.py.
 """
 
 import inspect
@@ -27,23 +27,23 @@ ARCHITECTURE = ('x86_64', 'kvm', 'hvm')
 
 
 class Nova:
-    """The commands; each takes JSON values and returns one."""
+    """The commands. Arguments and results are JSON values."""
 
     def __init__(self):
         self.context = context.RequestContext(USER, PROJECT, is_admin=True)
         self.clients = {}
 
     def newest(self):
-        """The newest form in which this release asks."""
-        takes = inspect.signature(
-            query.SchedulerQueryClient.select_destinations
-        ).parameters
-        return next(
-            (version for name, version in BROUGHT.items() if name in takes), '4.3'
-        )
+        """The newest version of the RPC API that this release sends."""
+        select = query.SchedulerQueryClient.select_destinations
+        parameters = inspect.signature(select).parameters
+        for name, version in BROUGHT.items():
+            if name in parameters:
+                return version
+        return '4.3'
 
     def add_host(self, cell, host):
-        """A compute that starts, reports what it has, and is discovered."""
+        """Write the rows of a compute that starts, and discover the host."""
         with context.target_cell(self.context, self.mapping(cell)) as there:
             objects.Service(
                 there,
@@ -56,6 +56,7 @@ class Nova:
                 forced_down=False,
             ).create()
             add_compute_node(there, host)
+
         return len(host_mapping.discover_hosts(self.context))
 
     def add_aggregate(self, name, hosts, metadata):
@@ -77,17 +78,13 @@ class Nova:
         return group.uuid
 
     def join_group(self, group, servers):
-        """The API puts servers into a group before it has them scheduled."""
+        """Add servers to a group, as the API does before the servers are scheduled."""
         objects.InstanceGroup.add_members(self.context, group, servers)
 
     def boot(self, cell, host, server):
-        """A server that was placed now runs there."""
+        """Run a placed server on its host."""
         mapping = self.mapping(cell)
         flavor = a_flavor()
-        sizes = {
-            name: getattr(flavor, name)
-            for name in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')
-        }
         with context.target_cell(self.context, mapping) as there:
             instance = objects.Instance(
                 there,
@@ -100,12 +97,16 @@ class Nova:
                 flavor=flavor,
                 vm_state='active',
                 system_metadata={},
-                **sizes,
+                vcpus=flavor.vcpus,
+                memory_mb=flavor.memory_mb,
+                root_gb=flavor.root_gb,
+                ephemeral_gb=flavor.ephemeral_gb,
             )
             if 'compute_id' in instance.fields:
                 node = objects.ComputeNode.get_by_host_and_nodename(there, host, host)
                 instance.compute_id = node.id
             instance.create()
+
         objects.InstanceMapping(
             self.context, instance_uuid=server, project_id=PROJECT, cell_mapping=mapping
         ).create()
@@ -113,19 +114,23 @@ class Nova:
     def build(
         self, servers, extra_specs=None, vcpus=2, zone=None, group=None, version=None, alternates=False
     ):  # fmt: skip
-        """Servers that a user asks for: what the API keeps of them, then the
-        conductor's call."""
+        """Request new servers: write the request spec as the API does, and call the
+        scheduler as the conductor does."""
         spec = self.new_spec(servers[0], a_flavor(extra_specs, vcpus), zone)
         spec.num_instances = len(servers)
         spec.create()
+
         if group:
             spec.scheduler_hints = {'group': [group]}
             spec.instance_group = objects.InstanceGroup.get_by_uuid(self.context, group)
         return self.select(spec, servers, version, alternates)
 
     def move(self, server, host, cell=None, to=None, version=None, alternates=False):
-        """A server of :meth:`build` that leaves its host: within a cell (live
-        migration), or to a host that was named."""
+        """Move a server of :meth:`build` off its host.
+
+        :param cell: the cell of the destination, as for a live migration.
+        :param to: the destination, if an operator names the host.
+        """
         spec = self.kept_spec(server)
         spec.ignore_hosts = [host]
         spec.requested_destination = objects.Destination()
@@ -137,7 +142,7 @@ class Nova:
         return self.select(spec, [server], version, alternates)
 
     def rebuild(self, server, host, version=None):
-        """A server of :meth:`build` that is rebuilt where it is, from another image."""
+        """Rebuild a server of :meth:`build` on its host from another image."""
         spec = self.kept_spec(server)
         spec.image = image_meta()
         del spec.id
@@ -149,7 +154,7 @@ class Nova:
         return self.select(spec, [server], version, False)
 
     def fall_back(self, server, allocation_request, allocation_request_version):
-        """The conductor of a cell, when a build has failed: claims an alternate."""
+        """Claim an alternate, as the conductor of a cell does after a failed build."""
         return scheduler_utils.claim_resources(
             self.context,
             report.SchedulerReportClient(),
@@ -160,8 +165,8 @@ class Nova:
         )
 
     def cast_aggregates(self, uuids):
-        every = objects.AggregateList.get_all(self.context)
-        chosen = [aggregate for aggregate in every if aggregate.uuid in uuids]
+        aggregates = objects.AggregateList.get_all(self.context)
+        chosen = [aggregate for aggregate in aggregates if aggregate.uuid in uuids]
         self.client().update_aggregates(
             self.context, objects.AggregateList(objects=chosen)
         )
@@ -172,24 +177,26 @@ class Nova:
         )
 
     def cast_servers(self, cell, host):
-        """A compute says in full which servers it has, as it does when it starts."""
+        """Announce all servers of a compute, as the compute does when it starts."""
         with context.target_cell(self.context, self.mapping(cell)) as there:
-            found = objects.InstanceList.get_by_host(there, host, expected_attrs=[])
-        self.client().update_instance_info(self.context, host, found)
-        return [instance.uuid for instance in found]
+            instances = objects.InstanceList.get_by_host(there, host, expected_attrs=[])
+        self.client().update_instance_info(self.context, host, instances)
+        return [instance.uuid for instance in instances]
 
     def cast(self, method, arguments):
         getattr(self.client(), method)(self.context, *arguments)
 
     def schedulers(self):
-        """The hosts of the schedulers that nova's own service group takes for up."""
-        up = servicegroup.API().service_is_up
-        every = objects.ServiceList.get_by_binary(self.context, 'nova-scheduler')
-        return [service.host for service in every if up(service)]
+        """The hosts of the schedulers that nova's own service group considers up."""
+        is_up = servicegroup.API().service_is_up
+        services = objects.ServiceList.get_by_binary(self.context, 'nova-scheduler')
+        return [service.host for service in services if is_up(service)]
 
     def mapping(self, cell):
-        every = objects.CellMappingList.get_all(self.context)
-        return next(mapping for mapping in every if mapping.name == cell)
+        for mapping in objects.CellMappingList.get_all(self.context):
+            if mapping.name == cell:
+                return mapping
+        raise LookupError(cell)
 
     def new_spec(self, server, flavor, zone=None):
         image = image_meta()
@@ -202,26 +209,29 @@ class Nova:
         )  # fmt: skip
 
     def kept_spec(self, server):
-        """The request as it is read back, which leaves out what is not kept."""
+        """The request spec as read back, without the fields that nova does not keep."""
         return objects.RequestSpec.get_by_instance_uuid(self.context, server)
 
     def select(self, spec, servers, version, alternates):
-        """The conductor's call, in the form of a version, or of the newest that it
-        knows."""
+        """Call the scheduler as the conductor does, in the form of a version, or of the
+        newest version of this release."""
         newest = self.newest()
         if newest == '4.5':
             scheduler_utils.setup_instance_group(self.context, spec)
         elif spec.instance_group:
             spec.instance_group.hosts = spec.instance_group.get_hosts()
-        asked = {'instance_uuids': servers} if newest >= '4.4' else {}
+
+        arguments = {}
+        if newest >= '4.4':
+            arguments['instance_uuids'] = servers
         if (version or newest) == '4.5':
-            asked.update(return_objects=True, return_alternates=alternates)
-        return plain(
-            self.client(version).select_destinations(self.context, spec, **asked)
-        )
+            arguments.update(return_objects=True, return_alternates=alternates)
+
+        client = self.client(version)
+        return plain(client.select_destinations(self.context, spec, **arguments))
 
     def client(self, version=None):
-        """The client of a deployment that pins [upgrade_levels] scheduler to a
+        """The client of a deployment whose [upgrade_levels] scheduler is the
         version."""
         version = version or self.newest()
         if version not in self.clients:
@@ -253,8 +263,15 @@ def add_compute_node(there, host):
     name = host['name']
     ram_mb = host['ram_mb']
     disk_gb = host['disk_gb']
-    pools = [device_pool(host['devices'])] if host['devices'] else []
-    cells = [numa_cell(number, *each) for number, each in enumerate(host['cells'])]
+
+    pools = []
+    if host['devices']:
+        pools.append(device_pool(host['devices']))
+
+    topology = None
+    if host['cells']:
+        cells = [numa_cell(i, *size) for i, size in enumerate(host['cells'])]
+        topology = objects.NUMATopology(cells=cells)._to_json()
     node = objects.ComputeNode(
         there,
         host=name,
@@ -285,17 +302,19 @@ def add_compute_node(there, host):
             'host_ip': '127.0.0.1',
             'supported_instances': [ARCHITECTURE],
             'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['avx']}),
-            'numa_topology': objects.NUMATopology(cells=cells)._to_json()
-            if cells
-            else None,
+            'numa_topology': topology,
         }
     )
     node.create()
 
 
 def numa_cell(number, count, memory):
-    """A cell of so many cores with one thread, which can be pinned, and so much memory
-    (MiB)."""
+    """A NUMA cell whose CPUs are cores with one thread and can be pinned.
+
+    :param number: the ID of the cell.
+    :param count: the number of CPUs.
+    :param memory: in MiB.
+    """
     cpus = set(range(number * count, (number + 1) * count))
     values = {
         'id': number,
@@ -309,14 +328,13 @@ def numa_cell(number, count, memory):
         'mempages': [objects.NUMAPagesTopology(size_kb=4, total=memory * 256, used=0)],
         'socket': number,
     }
-    known = objects.NUMACell.fields
-    return objects.NUMACell(
-        **{name: value for name, value in values.items() if name in known}
-    )
+    # Older releases have fewer fields.
+    supported = set(objects.NUMACell.fields) & set(values)
+    return objects.NUMACell(**{name: values[name] for name in supported})
 
 
 def device_pool(count):
-    """So many free devices of one kind, near the first cell."""
+    """A pool of free devices of one kind on NUMA node 0."""
     return objects.PciDevicePool(
         vendor_id='8086', product_id='10fb', numa_node=0, count=count,
         tags={'dev_type': fields.PciDeviceType.STANDARD},
@@ -340,20 +358,22 @@ def image_meta():
     )
 
 
-def plain(found):
-    """Selections as dicts of their fields, each decoded by this release's own class; an
-    object within the dicts of older versions by its name."""
-    if isinstance(found, objects_base.NovaObject) and found.obj_name() in ANSWERS:
-        return {
-            name: plain(getattr(found, name)) for name in found.fields if name in found
-        }
-    if isinstance(found, objects_base.NovaObject):
-        return found.obj_name()
-    if isinstance(found, dict):
-        return {name: plain(value) for name, value in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [plain(each) for each in found]
-    return found
+def plain(value):
+    """Convert an answer to JSON values: Selections to dicts of their fields, and
+    objects within the dicts of older versions to their names.
+
+    The release's own classes have decoded the Selections.
+    """
+    if isinstance(value, objects_base.NovaObject):
+        if value.obj_name() not in ANSWERS:
+            return value.obj_name()
+        names = [name for name in value.fields if name in value]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
 
 
 if __name__ == '__main__':
