@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances that are scheduled again before any host shows them, and hosts that can
-take an instance in several ways."""
+"""Instances that are scheduled again before a host reports them, and hosts with several
+candidates for an instance."""
 
 import json
 
@@ -20,14 +20,14 @@ VGPU = Flavor(extra_specs={'resources:VGPU': '1'})
 
 @pytest.fixture(scope='module')
 def between(cloud):
-    """What stands between Placement and a scheduler that runs as long as these tests
-    do."""
+    """The proxy between Placement and a scheduler. The scheduler runs for all tests of
+    this module."""
     cloud.reset()
     with Proxy(cloud.placement_url) as proxy:
         config = {
             'filter_scheduler': {'enabled_filters': FILTERS},
             'placement': {'endpoint': proxy.url},
-            'novasched': {'in_flight_timeout': 3600},  # nothing ends by itself
+            'novasched': {'in_flight_timeout': 3600},  # no claim expires
         }
         with Daemon(cloud, config):
             yield proxy
@@ -35,32 +35,39 @@ def between(cloud):
 
 @pytest.mark.usefixtures('between')
 def test_a_live_migration_is_repeated(cloud, client):
-    """A pinned instance whose migration fails, with and without a word in its row,
-    finds the same CPUs again, which nobody else gets meanwhile; once it stays where it
-    is, others do. Each host's cell has room for one such instance, and Placement for
-    two."""
+    """A pinned instance gets the same CPUs again after a failed live migration, and no
+    second instance gets the CPUs meanwhile. When the row of the instance shows no
+    migration any more, the second instance gets the CPUs.
+
+    The NUMA cell of a host has room for a single such instance, and Placement for two.
+    """
     topology = a_numa_topology(a_numa_cell(0))
     for name in ('source', 'dest'):
         cloud.add_host(name, pcpus=16, columns={'numa_topology': topology})
-    (uuid,) = new_uuids()
+    [uuid] = new_uuids()
     cloud.boot(uuid, 'source', PINNED)
-    asked = {
-        'destination': {'cell': cloud.cell_uuids['cell1']},
-        'ignore_hosts': ['source'],
-    }
+
     cell1 = cloud.cells['cell1']
     cell1.update('instances', {'task_state': 'migrating'}, uuid=uuid)
     for _ in range(3):
-        assert client.chosen(uuid, flavor=PINNED, **asked) == ['dest']
+        hosts = client.chosen(
+            uuid,
+            flavor=PINNED,
+            destination={'cell': cloud.cell_uuids['cell1']},
+            ignore_hosts=['source'],
+        )
+        assert hosts == ['dest']
         cloud.placement.release(uuid)
     with pytest.raises(Refused, match='No valid host was found'):
         client.chosen(flavor=PINNED, ignore_hosts=['source'])
+
     cell1.update('instances', {'task_state': None}, uuid=uuid)
     assert client.chosen(flavor=PINNED, ignore_hosts=['source']) == ['dest']
 
 
 def add_cards(cloud, host, *counts):
-    """Let a host have providers of so many virtual GPUs each; their UUIDs."""
+    """Add a provider with virtual GPUs to a host for every count; the UUIDs of the
+    providers."""
     cards = new_uuids(len(counts))
     for uuid, count in zip(cards, counts, strict=True):
         inventory = {
@@ -73,39 +80,44 @@ def add_cards(cloud, host, *counts):
 
 
 def test_another_scheduler_takes_the_card(cloud, client, between):
-    """Where Placement refuses the first card, since somebody else has taken it between
-    the answer and the claim, the host's other card is claimed."""
+    """Placement refuses the first card, since another consumer has taken the card
+    between the candidates and the claim. The scheduler claims the host's second
+    card."""
     cloud.reset()
     cards = add_cards(cloud, cloud.add_host('host', ram_mb=131072), 1, 1)
     add_cards(cloud, cloud.add_host('worse'), 1)
-    (uuid,) = new_uuids()
-    taken = []
+    [uuid] = new_uuids()
+    taken_cards = []
 
-    def somebody_is_faster(method, path, body):
-        if method == 'PUT' and path.startswith('/allocations/') and not taken:
-            taken.extend(
-                card for card in cards if card in json.loads(body)['allocations']
-            )
-            cloud.placement.allocate(new_uuids()[0], taken[0], {'VGPU': 1})
+    def take_the_card(method, path, body):
+        """Allocate the card before the first claim of the scheduler."""
+        if method == 'PUT' and path.startswith('/allocations/') and not taken_cards:
+            allocations = json.loads(body)['allocations']
+            taken_cards.extend(card for card in cards if card in allocations)
+            cloud.placement.allocate(new_uuids()[0], taken_cards[0], {'VGPU': 1})
 
-    between.faults = somebody_is_faster
+    between.faults = take_the_card
     assert client.chosen(uuid, flavor=VGPU) == ['host']
     between.faults = None
-    (card,) = set(cards) - set(taken)
+
+    [card] = set(cards) - set(taken_cards)
     assert cloud.placement.allocations(uuid)[card] == {'VGPU': 1}
 
 
 def test_the_fuller_card_is_filled_up(cloud, client):
-    """Whichever of two cards Placement names first: the one of which something is
-    used."""
+    """Instances fill the partly used card before the empty card, whatever the order of
+    the cards in Placement's answer."""
     cloud.reset()
     cards = add_cards(cloud, cloud.add_host('host', ram_mb=131072), 4, 4)
     for fuller in cards:
-        others, *servers = new_uuids(4)
-        cloud.placement.allocate(others, fuller, {'VGPU': 2})
+        consumer, *servers = new_uuids(4)
+        cloud.placement.allocate(consumer, fuller, {'VGPU': 2})
+
+        used_cards = []
         for uuid in servers:
             assert client.chosen(uuid, flavor=VGPU) == ['host']
-        held = [set(cloud.placement.allocations(uuid)) & set(cards) for uuid in servers]
-        assert held == [{fuller}, {fuller}, {*cards} - {fuller}]
-        for uuid in (others, *servers):
+            used_cards.append(set(cloud.placement.allocations(uuid)) & set(cards))
+
+        assert used_cards == [{fuller}, {fuller}, {*cards} - {fuller}]
+        for uuid in (consumer, *servers):
             cloud.placement.release(uuid)

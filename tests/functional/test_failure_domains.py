@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups by failure domains, as nova's own client finds them."""
+"""Server groups by failure domains, requested through nova's own client."""
 
 from contextlib import ExitStack
 
@@ -18,21 +18,25 @@ PER_RACK = 3
 
 @pytest.fixture
 def racks(cloud):
-    """Racks of hosts in two cells, and a host that stands in none."""
+    """Racks of hosts in two cells, and a host without a rack."""
     cloud.reset()
-    names = {rack: [f'{rack}{i}' for i in range(PER_RACK)] for rack in RACKS}
     cells = {'A': 'cell1', 'B': 'cell2', 'C': 'cell1', 'D': 'cell2'}
-    cloud.add_hosts(
-        [Compute(x, cells[rack]) for rack, hosts in names.items() for x in hosts]
-    )
+    hosts = {rack: [f'{rack}{i}' for i in range(PER_RACK)] for rack in RACKS}
+
+    computes = []
+    for rack, names in hosts.items():
+        computes += [Compute(name, cells[rack]) for name in names]
+    cloud.add_hosts(computes)
     cloud.add_host('nowhere', ram_mb=1_000_000)
-    for rack, hosts in names.items():
-        cloud.add_aggregate(f'rack-{rack}', hosts, metadata={'failure_domain': rack})
+
+    for rack, names in hosts.items():
+        cloud.add_aggregate(f'rack-{rack}', names, metadata={'failure_domain': rack})
     return cloud
 
 
 def boot(cloud, client, group, count=1):
-    """Place members of a group as the conductor does, and let them run; their racks."""
+    """Place members of a group as the conductor does, and let the members run; the
+    letters of their racks."""
     servers = new_uuids(count)
     group.members += servers
     hosts = client.chosen(*servers, flavor=SMALL, group=group)
@@ -43,38 +47,46 @@ def boot(cloud, client, group, count=1):
 
 
 def test_hard_groups(racks, client):
-    """Members of a group get a rack each, of one request and of several, also once a
-    rack is full but for them; one more is refused, and one that moves may stay in its
-    rack. With affinity all are in the first one's."""
+    """Members of an anti-affinity group get different racks, in the same request and in
+    several requests, even when the host of the first member is full. A member is
+    refused when all racks are in use, and a moved member may stay in the same rack. All
+    members of an affinity group share a rack. The fault counts the hosts without a rack
+    for the group."""
     with Daemon(racks, {'filter_scheduler': FILTERS}):
         apart = Group('anti-affinity')
         together = Group('affinity')
-        found = boot(racks, client, apart, 2)
-        full = next(host for host in apart.hosts)
-        racks.placement.allocate(
-            *new_uuids(), racks.computes[full].uuid, {'MEMORY_MB': 65536 - 512}
-        )
-        found += boot(racks, client, apart) + boot(racks, client, apart)
-        assert sorted(found) == [*RACKS]
+
+        used_racks = boot(racks, client, apart, 2)
+        full = apart.hosts[0]
+        provider = racks.computes[full].uuid
+        racks.placement.allocate(*new_uuids(), provider, {'MEMORY_MB': 65536 - 512})
+        used_racks += boot(racks, client, apart)
+        used_racks += boot(racks, client, apart)
+        assert sorted(used_racks) == [*RACKS]
         client.refusal(flavor=SMALL, group=apart)
-        racks.placement.release(apart.members[0])
-        again = client.chosen(
-            apart.members[0], flavor=SMALL, group=apart, ignore_hosts=[full]
+
+        first_member = apart.members[0]
+        racks.placement.release(first_member)
+        moved = client.chosen(
+            first_member, flavor=SMALL, group=apart, ignore_hosts=[full]
         )
-        assert again[0][0] == full[0]
-        assert again != [full]
-        assert (
-            len({*boot(racks, client, together, 2), *boot(racks, client, together)})
-            == 1
-        )
-    explained = {'filter_scheduler': FILTERS, 'novasched': {'fault_detail': 'counts'}}
-    with Daemon(racks, explained):
-        told = client.refusal(flavor=SMALL, group=apart)
-        assert '9 in no failure domain for the server group' in told
+        assert moved[0][0] == full[0]
+        assert moved != [full]
+
+        used_racks = boot(racks, client, together, 2)
+        used_racks += boot(racks, client, together)
+        assert len(set(used_racks)) == 1
+
+    config = {'filter_scheduler': FILTERS, 'novasched': {'fault_detail': 'counts'}}
+    with Daemon(racks, config):
+        fault = client.refusal(flavor=SMALL, group=apart)
+        assert '9 in no failure domain for the server group' in fault
 
 
 def test_soft_groups(racks, client):
-    """Members are spread over racks as evenly as can be, those of hard groups, too."""
+    """The weigher spreads members over racks evenly, members of hard groups too, and
+    counts the host without a rack as a rack. Members of a soft-affinity group share a
+    rack."""
     config = {
         'filter_scheduler': {
             'enabled_filters': ','.join(BASE),
@@ -82,47 +94,58 @@ def test_soft_groups(racks, client):
         },
         'novasched': {'failure_domain_weight_multiplier': 1},
     }
+    all_racks = [*RACKS, 'n']
     with Daemon(racks, config):
-        for policy in ('soft-anti-affinity', 'anti-affinity'):
-            group = Group(policy)
-            for _ in range(2):  # the host in no rack counts as one
-                assert sorted(
-                    boot(racks, client, group, 3) + boot(racks, client, group, 2)
-                ) == [
-                    *RACKS,
-                    'n',
-                ]
-                if policy == 'anti-affinity':
-                    break
-        group = Group('soft-affinity')
-        assert (
-            len({*boot(racks, client, group, 2), *boot(racks, client, group, 2)}) == 1
-        )
+        soft = Group('soft-anti-affinity')
+        for _ in range(2):
+            used_racks = boot(racks, client, soft, 3) + boot(racks, client, soft, 2)
+            assert sorted(used_racks) == all_racks
+
+        hard = Group('anti-affinity')
+        used_racks = boot(racks, client, hard, 3) + boot(racks, client, hard, 2)
+        assert sorted(used_racks) == all_racks
+
+        together = Group('soft-affinity')
+        used_racks = boot(racks, client, together, 2)
+        used_racks += boot(racks, client, together, 2)
+        assert len(set(used_racks)) == 1
 
 
-def test_several_schedulers(racks, client):
-    """Members that are asked for at once of three schedulers get a rack each, and as
-    many as there are racks are placed; nobody names to any of them the members of the
-    others."""
+@pytest.fixture
+def three_daemons(racks):
+    """Three schedulers, all aware of the remaining two."""
     config = {'filter_scheduler': FILTERS, 'novasched': {'in_flight_timeout': 3600}}
     with ExitStack() as stack:
         daemons = [stack.enter_context(Daemon(racks, config)) for _ in range(3)]
-        wait_until(
-            lambda: all('with 2 other' in x.text() for x in daemons),
-            START,
-            'schedulers',
-        )
-        for policy in ('anti-affinity', 'affinity'):
-            for _ in range(5):
-                group = Group(policy)
-                calls = [a_call(new_uuids(), SMALL, group=group) for _ in RACKS]
-                answers = client.select_at_once(calls, len(calls))
-                assert [each for each in answers if isinstance(each, Refused)] == []
-                found = sorted(
-                    host['service_host'][0] for answer in answers for [host] in answer
-                )
-                assert (
-                    found == [*RACKS]
-                    if policy == 'anti-affinity'
-                    else len({*found}) == 1
-                )
+
+        def see_each_other():
+            return all('with 2 other' in daemon.text() for daemon in daemons)
+
+        wait_until(see_each_other, START, 'schedulers')
+        yield daemons
+
+
+def select_at_once(client, policy):
+    """Request as many members of a new group as there are racks, with a request for
+    every member, all at once; the racks of the members."""
+    group = Group(policy)
+    calls = [a_call(new_uuids(), SMALL, group=group) for _ in RACKS]
+    answers = client.select_at_once(calls, len(calls))
+
+    used_racks = []
+    for answer in answers:
+        assert not isinstance(answer, Refused)
+        used_racks += [selection['service_host'][0] for [selection] in answer]
+    return used_racks
+
+
+@pytest.mark.usefixtures('three_daemons')
+def test_several_schedulers(client):
+    """Three schedulers place all members of a group, although the members are requested
+    at once and no request names members of another request. The members use different
+    racks with anti-affinity, and one rack with affinity."""
+    for _ in range(5):
+        assert sorted(select_at_once(client, 'anti-affinity')) == [*RACKS]
+
+    for _ in range(5):
+        assert len(set(select_at_once(client, 'affinity'))) == 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conductor's request in, a claimed host out: nova's own client against the daemon.
+"""nova's own client requests servers of the daemon, and gets claimed hosts.
 
-Holds for novasched and for nova's own scheduler alike (see daemon.SCHEDULER_VARIABLE).
+The tests hold for novasched and for nova-scheduler (see daemon.SCHEDULER_VARIABLE).
 """
 
 import json
@@ -20,47 +20,70 @@ IMPOSSIBLE = Flavor(vcpus=1000)
 # [scheduler] max_attempts is 3: the selected host and two more.
 ALTERNATES = 2
 
-# A few are larger by so much that they are chosen again before others are at all.
+# Some hosts are so much larger that the weighers choose them several times before other
+# hosts. The factor by the number of the host.
 LARGER = {7: 4, 18: 3, 29: 2, 40: 1}
 
-FIFTY = [
-    Compute(
-        f'host-{n:02}',
-        'cell1' if n % 2 else 'cell2',
-        vcpus=16 + n * 7 % 24 + 32 * LARGER.get(n, 0),
-        ram_mb=65536 + 1024 * (n * 13 % 50) + 98304 * LARGER.get(n, 0),
-        disk_gb=1000 + 20 * (n * 29 % 50) + 1000 * LARGER.get(n, 0),
+
+def compute_of_fifty(number):
+    """The compute of a number from 0 to 49. No two computes have the same size."""
+    factor = LARGER.get(number, 0)
+    return Compute(
+        f'host-{number:02}',
+        'cell1' if number % 2 else 'cell2',
+        vcpus=16 + number * 7 % 24 + 32 * factor,
+        ram_mb=65536 + 1024 * (number * 13 % 50) + 98304 * factor,
+        disk_gb=1000 + 20 * (number * 29 % 50) + 1000 * factor,
     )
-    for n in range(50)
-]
+
+
+FIFTY = [compute_of_fifty(number) for number in range(50)]
 
 
 def expected_hosts(computes, flavor, count):
-    """The hosts of servers placed one after the other: RAM, CPU and disk that are left
-    count as a part of what the best host has, servers being built as a part of what the
-    busiest host builds."""
-    free = {c.name: [c.ram_mb, c.vcpus * c.cpu_ratio, c.disk_gb] for c in computes}
+    """The hosts of servers placed in sequence with nova's default weighers.
+
+    A host's weight is the sum of the free RAM, CPUs and disk, as shares of the largest
+    free amounts, minus the servers under construction as a share of the busiest host's.
+    """
+    free = {}
+    for compute in computes:
+        vcpus = compute.vcpus * compute.cpu_ratio
+        free[compute.name] = [compute.ram_mb, vcpus, compute.disk_gb]
     builds = dict.fromkeys(free, 0)
-    needed = [flavor.ram_mb, flavor.vcpus, flavor.disk_gb]
-    chosen = []
+    requested = [flavor.ram_mb, flavor.vcpus, flavor.disk_gb]
+
+    hosts = []
     for _ in range(count):
-        most = [max(column) for column in zip(*free.values(), strict=True)]
-        busiest = max(*builds.values(), 1)
-        score = {
-            name: sum(part / whole for part, whole in zip(left, most, strict=True))
-            - builds[name] / busiest
-            for name, left in free.items()
-        }
-        best, second = sorted(score, key=lambda name: -score[name])[:2]
-        assert score[best] - score[second] > 1e-6, (
+        weights = expected_weights(free, builds)
+        best, second = sorted(weights, key=lambda name: -weights[name])[:2]
+        assert weights[best] - weights[second] > 1e-6, (
             'a tie: choose other sizes for the hosts'
         )
-        chosen.append(best)
+
+        hosts.append(best)
         builds[best] += 1
-        free[best] = [
-            left - part for left, part in zip(free[best], needed, strict=True)
-        ]
-    return chosen
+        for i, amount in enumerate(requested):
+            free[best][i] -= amount
+    return hosts
+
+
+def expected_weights(free, builds):
+    """The weight of every host.
+
+    :param free: host to free amounts of RAM, CPUs and disk.
+    :param builds: host to servers under construction.
+    """
+    maxima = [max(column) for column in zip(*free.values(), strict=True)]
+    busiest = max(*builds.values(), 1)
+
+    weights = {}
+    for name, amounts in free.items():
+        shares = 0
+        for amount, maximum in zip(amounts, maxima, strict=True):
+            shares += amount / maximum
+        weights[name] = shares - builds[name] / busiest
+    return weights
 
 
 @pytest.fixture(scope='class')
@@ -78,29 +101,29 @@ def daemon(fifty_hosts):
 
 
 def test_the_expected_hosts(fifty_hosts, client):
-    """Ten servers of a request come in the order of their UUIDs, each claimed on its
-    host. The scheduler is fresh: what it has placed before does not count."""
+    """Ten servers of a request get the expected hosts in the order of their UUIDs, and
+    a claim on the host. The scheduler is fresh, without claims of earlier tests."""
     servers = new_uuids(10)
     with Daemon(fifty_hosts) as fresh:
         found = client.select_destinations(servers, LARGE)
         assert fresh.stop() == 0
+
     hosts = [selections[0]['service_host'] for selections in found]
     assert hosts == expected_hosts(FIFTY, LARGE, 10)
     assert 2 < len(set(hosts)) < 10
     assert {fifty_hosts.computes[host].cell for host in hosts} == {'cell1', 'cell2'}
-    assert [len(selections) for selections in found] == [1] * 10
-    assert {server: fifty_hosts.allocations(server) for server in servers} == {
-        server: {host: LARGE.resources()}
-        for server, host in zip(servers, hosts, strict=True)
-    }
+
+    for server, host, selections in zip(servers, hosts, found, strict=True):
+        assert len(selections) == 1
+        assert fifty_hosts.allocations(server) == {host: LARGE.resources()}
 
 
 @pytest.mark.usefixtures('daemon')
 class TestFiftyHosts:
-    """One scheduler for all: nothing depends on which host it is."""
+    """Tests with a shared scheduler, since no test depends on the selected host."""
 
     def test_selection(self, fifty_hosts, client):
-        """A selection names host, node and cell, and the allocation that stands in
+        """A selection names host, node and cell, and the allocation request granted by
         Placement."""
         [server] = new_uuids()
         [[selection]] = client.select_destinations([server], SMALL)
@@ -109,6 +132,7 @@ class TestFiftyHosts:
         assert selection['compute_node_uuid'] == compute.uuid
         assert selection['cell_uuid'] == fifty_hosts.cell_uuids[compute.cell]
         assert selection['allocation_request_version'] == '1.36'
+
         request = json.loads(selection['allocation_request'])
         assert request['allocations'] == {
             compute.uuid: {'resources': SMALL.resources()}
@@ -116,16 +140,18 @@ class TestFiftyHosts:
         assert fifty_hosts.allocations(server) == {compute.name: SMALL.resources()}
 
     def test_alternates(self, fifty_hosts, client):
-        """Each server has alternates in its own host's cell, none of them selected, and
-        nothing is claimed there."""
+        """Every server has alternates in the cell of the selected host. No alternate is
+        a selected host or holds an allocation of the server."""
         servers = new_uuids(4)
         found = client.select_destinations(servers, SMALL, return_alternates=True)
+
         selected = {selections[0]['service_host'] for selections in found}
         for server, (first, *alternates) in zip(servers, found, strict=True):
             assert len(alternates) == ALTERNATES
-            assert {a['cell_uuid'] for a in alternates} == {first['cell_uuid']}
-            assert not selected & {a['service_host'] for a in alternates}
-            assert all(_claimable(fifty_hosts, alternate) for alternate in alternates)
+            for alternate in alternates:
+                assert alternate['cell_uuid'] == first['cell_uuid']
+                assert alternate['service_host'] not in selected
+                assert _claimable(fifty_hosts, alternate)
             assert list(fifty_hosts.allocations(server)) == [first['service_host']]
 
     @pytest.mark.parametrize(
@@ -140,17 +166,18 @@ class TestFiftyHosts:
         ],
     )
     def test_no_valid_host(self, fifty_hosts, client, flavor, reason):
-        """The conductor catches nova.exception.NoValidHost and nothing is left
-        behind."""
+        """The conductor gets nova.exception.NoValidHost, and no allocation remains."""
         before = fifty_hosts.all_allocations()
+
         first_line = client.refusal(*new_uuids(2), flavor=flavor).splitlines()[0]
         assert first_line.strip() == f'No valid host was found. {reason}'.strip()
         assert fifty_hosts.all_allocations() == before
 
     def test_service_row(self, fifty_hosts, client, daemon):
-        """The scheduler's service is up in nova's own eyes, of the deployment's
-        version, and its heart beats."""
-        [service] = [one for one in client('services') if one['host'] == daemon.host]
+        """nova considers the scheduler's service up, the service has the deployment's
+        version, and the heartbeat goes on."""
+        services = client('services')
+        [service] = [row for row in services if row['host'] == daemon.host]
         assert service == {
             'host': daemon.host,
             'binary': 'nova-scheduler',
@@ -159,17 +186,17 @@ class TestFiftyHosts:
             'up': True,
         }
 
-        def beats():
+        def heartbeats():
             rows = fifty_hosts.service_rows('nova-scheduler')
             [row] = [row for row in rows if row['host'] == daemon.host]
             return int(row['report_count'])
 
-        before = beats()
-        wait_until(lambda: beats() > before, 30, 'heartbeat of the scheduler')
+        before = heartbeats()
+        wait_until(lambda: heartbeats() > before, 30, 'heartbeat of the scheduler')
 
 
 def _claimable(cloud, alternate):
-    """Whether an alternate brings what the conductor needs to claim it later."""
+    """True if an alternate has the allocation request for a later claim on its node."""
     request = json.loads(alternate['allocation_request'])
     node = cloud.computes[alternate['service_host']].uuid
     return node in request['allocations']
@@ -179,46 +206,58 @@ ZONES = {
     'az01': ['osdev-01', 'osdev-02'],
     'az02': ['osdev-03', 'osdev-ceph', 'osdev-gpu'],
 }
+ALL_IN_ZONES = [*ZONES['az01'], *ZONES['az02']]
 
 
 def boot(cloud, client, group=None, zone=None):
-    """Place one server as the conductor does and let it run; the host it is on."""
+    """Place a server as the conductor does and let it run; the host of the server."""
     [server] = new_uuids()
     if group is not None:
         group.members.append(server)
+
     [host] = client.chosen(server, flavor=SMALL, group=group, zone=zone)
+
     cloud.boot(server, host, SMALL)
     if group is not None:
         group.hosts.append(host)
     return host
 
 
-def test_five_nodes(cloud, client):
-    """In a small cloud of two zones, with room for one LARGE server on each host: a
-    request for more servers than there is room for is refused and leaves no allocation.
-    Servers that are asked for in a zone land there, and spread over it; those of an
-    anti-affinity group, one after the other, get a host each, and one more is
-    refused."""
+@pytest.fixture
+def two_zones(cloud):
+    """A small cloud of two availability zones. A host has room for one LARGE server."""
     cloud.reset()
-    names = [name for zone in ZONES.values() for name in zone]
-    cloud.add_hosts(
-        [Compute(x, vcpus=8, ram_mb=12288, disk_gb=200, cell='cell1') for x in names]
-    )
+    computes = [
+        Compute(name, 'cell1', vcpus=8, ram_mb=12288, disk_gb=200)
+        for name in ALL_IN_ZONES
+    ]
+    cloud.add_hosts(computes)
     for zone, hosts in ZONES.items():
         cloud.add_aggregate(f'zone-{zone}', hosts, zone=zone)
-    with Daemon(cloud):
-        for flavor, policy, count in ((SMALL, 'anti-affinity', 8), (LARGE, None, 6)):
-            servers = new_uuids(count)
-            group = Group(policy, members=list(servers)) if policy else None
-            client.refusal(*servers, flavor=flavor, group=group)
-            assert cloud.all_allocations() == {}
+    return cloud
 
-        assert {boot(cloud, client, zone='az02') for _ in range(6)} == set(
-            ZONES['az02']
-        )
+
+def test_five_nodes(two_zones, client):
+    """A request for more servers than the hosts have room for is refused and leaves no
+    allocation. Servers of an availability zone land in the zone and spread over the
+    hosts. Servers of an anti-affinity group, requested in sequence, get different
+    hosts. A further server is refused when every host has a server of the group."""
+    with Daemon(two_zones):
+        too_many = new_uuids(8)
+        group = Group('anti-affinity', members=list(too_many))
+        client.refusal(*too_many, flavor=SMALL, group=group)
+        assert two_zones.all_allocations() == {}
+
+        client.refusal(*new_uuids(6), flavor=LARGE, group=None)
+        assert two_zones.all_allocations() == {}
+
+        zone_hosts = {boot(two_zones, client, zone='az02') for _ in range(6)}
+        assert zone_hosts == set(ZONES['az02'])
+
         group = Group('anti-affinity')
-        for _ in names:
-            boot(cloud, client, group)
-        assert sorted(group.hosts) == sorted(names)
+        for _ in ALL_IN_ZONES:
+            boot(two_zones, client, group)
+        assert sorted(group.hosts) == sorted(ALL_IN_ZONES)
+
         client.refusal(flavor=SMALL, group=group)
-        assert len(cloud.all_allocations()) == 6 + len(names)
+        assert len(two_zones.all_allocations()) == 6 + len(ALL_IN_ZONES)
