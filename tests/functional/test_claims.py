@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of Placement against a real Placement on MariaDB."""
+"""The client of Placement claims in a real Placement on MariaDB."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +28,11 @@ WAIT = 30.0
 
 
 class Counting(adapter.Adapter):
-    """An HTTP client that notes what it asks, and that can be held up."""
+    """An HTTP client that counts requests, and that a test can hold up."""
 
     def __init__(self, url):
-        own = session.Session(auth=token_endpoint.Token(url, TOKEN))
-        super().__init__(own, service_type='placement', endpoint_override=url)
+        token_session = session.Session(auth=token_endpoint.Token(url, TOKEN))
+        super().__init__(token_session, service_type='placement', endpoint_override=url)
         self.asked = []
         self.waiting = threading.Semaphore(0)
         self.gate = None
@@ -53,7 +53,7 @@ class Counting(adapter.Adapter):
 
 @pytest.fixture
 def http(cloud):
-    """How the client under test reaches Placement."""
+    """The HTTP client of the Placement client under test."""
     return Counting(cloud.placement_url)
 
 
@@ -66,15 +66,25 @@ def client(http):
 def hosts(cloud):
     """Two providers with room for four servers each."""
     cloud.reset()
-    yield [
-        cloud.add_host(name, vcpus=ROOM, cpu_ratio=1.0).uuid for name in ('one', 'two')
-    ]
+    first = cloud.add_host('one', vcpus=ROOM, cpu_ratio=1.0)
+    second = cloud.add_host('two', vcpus=ROOM, cpu_ratio=1.0)
+    yield [first.uuid, second.uuid]
     cloud.reset()
 
 
-def servers(count):
-    """Requests for a vCPU, each with a server of its own in hand."""
+def requests_for(count):
+    """Requests for a vCPU, every request for a new server."""
     return [replace(a_request(), instance_uuid=uuid) for uuid in new_uuids(count)]
+
+
+def one_vcpu(requests, provider):
+    """The allocations of requests for a vCPU on a provider."""
+    return {str(request.instance_uuid): {provider: {'VCPU': 1}} for request in requests}
+
+
+def methods(http):
+    """The HTTP methods of the requests to Placement."""
+    return [line.split()[0] for line in http.asked]
 
 
 def held(cloud):
@@ -85,105 +95,123 @@ def held(cloud):
     ('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)]
 )
 def test_together(cloud, client, http, hosts, first, second, fits):
-    """Several servers are claimed by one request, all of them or none, and are given
-    back."""
-    providers = [hosts[0]] * first + [hosts[1]] * second
-    requests = servers(len(providers))
-    wanted = [(r, a_candidate(rp)) for r, rp in zip(requests, providers, strict=True)]
+    """A single request claims for several servers, for all of them or for none. The
+    claims can be given back."""
+    on_first = requests_for(first)
+    on_second = requests_for(second)
+    wanted = [(request, a_candidate(hosts[0])) for request in on_first]
+    wanted += [(request, a_candidate(hosts[1])) for request in on_second]
+
     claims = client.claim_together(wanted)
+
     assert http.asked == ['POST /allocations']
-    expected = {
-        str(request.instance_uuid): {rp: {'VCPU': 1}}
-        for request, rp in zip(requests, providers, strict=True)
-    }
-    assert held(cloud) == (expected if fits else {})
-    assert (claims is not None) is fits
+    if fits:
+        expected = one_vcpu(on_first, hosts[0]) | one_vcpu(on_second, hosts[1])
+        assert held(cloud) == expected
+        assert claims is not None
+    else:
+        assert held(cloud) == {}
+        assert claims is None
+
     for claim in claims or ():
         client.delete_allocations(claim)
     assert held(cloud) == {}
 
 
 def test_together_with_what_is_in_the_way(cloud, client, hosts):
-    """A server that has an allocation already is not claimed for in passing. Where a
-    provider is gone, Placement refuses all, and remembers the servers though they hold
-    nothing; those of the others are claimed for afterwards."""
-    first, one, two = servers(3)
-    assert client.claim(first, a_candidate(hosts[0]))
+    """Several servers are not claimed for together if a server has an allocation
+    already, or if a provider does not exist. Placement then refuses the whole request,
+    and remembers the servers without allocations; later claims for these servers
+    succeed."""
+    allocated, first, second = requests_for(3)
+    assert client.claim(allocated, a_candidate(hosts[0]))
     before = held(cloud)
-    for other, provider in ((first, hosts[1]), (two, new_uuids(1)[0])):
-        wanted = [(one, a_candidate(hosts[0])), (other, a_candidate(provider))]
+
+    [unknown_provider] = new_uuids(1)
+    for request, provider in ((allocated, hosts[1]), (second, unknown_provider)):
+        wanted = [(first, a_candidate(hosts[0])), (request, a_candidate(provider))]
         assert client.claim_together(wanted) is None
         assert held(cloud) == before
-    claims = [client.claim(each, a_candidate(hosts[1])) for each in (one, two)]
-    claimed = {str(r.instance_uuid): {hosts[1]: {'VCPU': 1}} for r in (one, two)}
-    assert held(cloud) == before | claimed
+
+    claims = [
+        client.claim(first, a_candidate(hosts[1])),
+        client.claim(second, a_candidate(hosts[1])),
+    ]
+    assert held(cloud) == before | one_vcpu([first, second], hosts[1])
+
     for claim in claims:
         client.delete_allocations(claim)
     assert held(cloud) == before
 
 
 @pytest.mark.parametrize(
-    ('others', 'asked'),
+    ('later', 'asked'),
     [
         (1, ['PUT']),
         (ROOM - 1, ['POST']),
         (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT']),
     ],
 )
-def test_claims_that_come_during_another(cloud, client, http, hosts, others, asked):
-    """They are made by one request; where Placement refuses that, halves of it are
-    tried, so that as many are claimed as one by one."""
-    requests = servers(1 + others)
+def test_claims_that_come_during_another(cloud, client, http, hosts, later, asked):
+    """A single request makes the claims that come during an earlier claim. Placement
+    refuses the request if the provider is too small; halves of the request are tried
+    then, so that as many claims succeed as one by one."""
+    first, *later_requests = requests_for(1 + later)
+    candidate = a_candidate(hosts[0])
     http.hold_up('/allocations')
     assert http.gate
-    with ThreadPoolExecutor(len(requests)) as pool:
-        made = [pool.submit(client.claim, requests[0], a_candidate(hosts[0]))]
+
+    with ThreadPoolExecutor(1 + later) as pool:
+        futures = [pool.submit(client.claim, first, candidate)]
         assert http.waiting.acquire(timeout=WAIT)
-        made += [
-            pool.submit(client.claim, each, a_candidate(hosts[0]))
-            for each in requests[1:]
-        ]
+        for request in later_requests:
+            futures.append(pool.submit(client.claim, request, candidate))
         pause = threading.Event()
-        while len(client._claims._batches.waiting) < others:
+        while len(client._claims._batches.waiting) < later:
             pause.wait(0.001)
         http.gate.set()
-        claims = [each.result(WAIT) for each in made]
-    assert [each.split()[0] for each in http.asked[1:]] == asked
-    assert len([claim for claim in claims if claim]) == min(ROOM, 1 + others)
-    assert held(cloud).keys() == {claim.uuid for claim in claims if claim}
+        results = [future.result(WAIT) for future in futures]
+
+    assert methods(http)[1:] == asked
+    claims = [claim for claim in results if claim]
+    assert len(claims) == min(ROOM, 1 + later)
+    assert held(cloud).keys() == {claim.uuid for claim in claims}
 
 
 def test_questions_at_the_same_time(client, http, hosts):
-    """Each request gets the answer to its own question. Those that come while a query
-    is under way do not use its answer, which is older than they are, but share the
-    next; nothing is kept."""
-    large = [replace(each, flavor=a_flavor(vcpus=ROOM + 1)) for each in servers(2)]
-    requests = [*servers(8), large[1]]
+    """Every request gets the answer to its question. Requests that come during a query
+    do not use the answer, which is older than the requests, but share the next query.
+    The client keeps no query."""
+    too_large = [
+        replace(request, flavor=a_flavor(vcpus=ROOM + 1)) for request in requests_for(2)
+    ]
+    requests = [*requests_for(8), too_large[1]]
     http.hold_up('/allocation_candidates')
     assert http.gate
-    come = threading.Barrier(1 + len(requests))
+    barrier = threading.Barrier(1 + len(requests))
 
     def ask(request):
-        come.wait(WAIT)
+        barrier.wait(WAIT)
         return sorted(client.candidates(request))
 
     with ThreadPoolExecutor(1 + len(requests)) as pool:
-        first = pool.submit(client.candidates, large[0])
+        first = pool.submit(client.candidates, too_large[0])
         assert http.waiting.acquire(timeout=WAIT)
-        others = [pool.submit(ask, request) for request in requests]
-        come.wait(WAIT)
+        later = [pool.submit(ask, request) for request in requests]
+        barrier.wait(WAIT)
         http.gate.set()
+
     assert sorted(first.result()) == []
-    assert [each.result() for each in others] == [*[sorted(hosts)] * 8, []]
-    # Two of the large ones; one that was slow to ask may have come too late for the
-    # next.
+    assert [future.result() for future in later] == [*[sorted(hosts)] * 8, []]
+    # Two queries for the large flavor, at least one for the small flavor. A slow thread
+    # may have come too late for the next query.
     assert 3 <= http.asked.count('GET /allocation_candidates') <= 8
     assert not client._queries
 
 
 @pytest.fixture
 def instances(cloud):
-    """What reads instances in nova's databases."""
+    """The reader of instances in nova's databases."""
     cells = Cells(
         Database(sa.create_engine(cloud.api.url), 'API database'), database_options()
     )
@@ -194,61 +222,65 @@ def instances(cloud):
 
 
 def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
-    """A move whose claim got no answer is repeated through another scheduler, which
-    claims the same: the first one leaves it, while the move goes on and when it is
-    done."""
-    old, new = hosts
+    """A live migration whose claim got no answer is repeated through another scheduler,
+    with the same claim. The first scheduler does not delete the allocation, neither
+    during the migration nor after it."""
+    source, destination = hosts
     [server, migration] = new_uuids(2)
     cell = cloud.cells['cell1']
     cloud.boot(server, 'one', Flavor())
-    cloud.placement.allocate(server, old, {'VCPU': 1})
-    wanted = replace(a_request(), instance_uuid=server).with_requested_destination(
-        cell_uuid=cloud.cell_uuids['cell1']
-    )
+    cloud.placement.allocate(server, source, {'VCPU': 1})
+    request = replace(a_request(), instance_uuid=server)
+    request = request.with_requested_destination(cell_uuid=cloud.cell_uuids['cell1'])
 
-    def begin():
+    def begin_migration():
         cell.update('instances', {'task_state': 'migrating'}, uuid=server)
         cloud.placement.hand_over(server, migration)
+
+    def fail_after_claim(*_):
+        """Answer the reads before the claim; fail the claim and all later requests."""
+        return answer(500) if claim_was_sent(proxy) else None
 
     with Proxy(cloud.placement_url) as proxy:
         first = PlacementClient(Settings(), Counting(proxy.url), instances)
         second = PlacementClient(Settings(), Counting(cloud.placement_url), instances)
-        begin()
-        # What the instance holds is read first; the claim, and all after it, get no
-        # answer.
-        proxy.faults = lambda *_: answer(500) if claimed(proxy) else None
+
+        begin_migration()
+        proxy.faults = fail_after_claim
         with pytest.raises(PlacementUnavailable):
-            first.claim(wanted, a_candidate(new))
+            first.claim(request, a_candidate(destination))
         cloud.placement.hand_over(migration, server)
         cell.update('instances', {'task_state': None}, uuid=server)
-        begin()
-        assert second.claim(wanted, a_candidate(new))
-        valid = held(cloud)
-        assert valid[server] == {new: {'VCPU': 1}}
+
+        begin_migration()
+        assert second.claim(request, a_candidate(destination))
+        allocations = held(cloud)
+        assert allocations[server] == {destination: {'VCPU': 1}}
+
         proxy.faults = None
-        looked_at(proxy)
-        assert held(cloud) == valid
-        cell.update(
-            'instances', {'host': 'two', 'node': 'two', 'task_state': None}, uuid=server
-        )
+        wait_for_two_checks(proxy)
+        assert held(cloud) == allocations
+
+        arrived = {'host': 'two', 'node': 'two', 'task_state': None}
+        cell.update('instances', arrived, uuid=server)
         first.close(5)
         second.close()
-    assert held(cloud) == valid
-    [warning] = [
-        each.getMessage() for each in caplog.records if 'is left' in each.getMessage()
-    ]
+    assert held(cloud) == allocations
+
+    messages = [record.getMessage() for record in caplog.records]
+    [warning] = [message for message in messages if 'is left' in message]
     assert f'instance {server} is left' in warning
     assert 'it is on the host two' in warning
 
 
-def claimed(proxy):
-    """True once a claim was sent, the request in hand included."""
+def claim_was_sent(proxy):
+    """True once a claim was sent to Placement, counting the current request."""
     return any(line.startswith('PUT') for line in proxy.asked)
 
 
-def looked_at(proxy):
-    """Return when a scheduler has looked at what it may have to undo, all of it:
-    another look begins after it."""
+def wait_for_two_checks(proxy):
+    """Wait until the scheduler has completed a check of the claims without an answer:
+    until a second check begins."""
     for _ in range(2):
         count = len(proxy.asked)
         wait_until(lambda count=count: len(proxy.asked) > count, WAIT, 'look')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned servers and PCI devices, of which Placement knows numbers and hosts know
-places."""
+"""Pinned servers and PCI devices. Placement knows the number of CPUs and devices, the
+hosts know their NUMA cells."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ FILTERS = {
     'filter_scheduler': {
         'enabled_filters': 'ComputeFilter,NUMATopologyFilter,PciPassthroughFilter'
     },
-    'novasched': {'in_flight_timeout': 3600},  # nothing ends by itself
+    'novasched': {'in_flight_timeout': 3600},  # no claim expires
 }
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'}
 FOUR = Flavor(vcpus=4, extra_specs=PINNED)
@@ -28,12 +28,13 @@ TAKEN = {
     'uneven': [*range(4), 8],
     'nearly-full': [*range(4), *range(8, 16)],
 }
-"""CPUs that other servers have pinned, of 0 to 7 in one cell and 8 to 15 in the
-other."""
+"""CPUs pinned by existing servers. The first NUMA cell has the CPUs 0 to 7, the second
+cell 8 to 15."""
 
 ROOM = {'half': 2, 'split': 1, 'empty': 4, 'uneven': 2, 'nearly-full': 1}
-"""How many servers of four CPUs in one cell find room. By its numbers alone, Placement
-would let a second one onto 'split' and one onto 'crumbs'."""
+"""Number of servers with four CPUs in one NUMA cell that fit on the hosts. By the
+number of CPUs alone, Placement would allow a second server on 'split' and one on
+'crumbs'."""
 
 
 @pytest.fixture(scope='module')
@@ -45,16 +46,20 @@ def running(cloud):
 
 @pytest.fixture(autouse=True)
 def said(running, cloud):
-    """Tells what the scheduler has logged since the cloud was emptied."""
+    """A function that returns the scheduler's log since the cloud was emptied."""
     cloud.reset()
     before = len(running.text())
     return lambda: running.text()[before:]
 
 
 def add_host(cloud, name, taken=(), **columns):
-    """A host of two cells of 8 CPUs, some of which others have."""
-    pinned = [[cpu for cpu in taken if cpu // 8 == cell] for cell in (0, 1)]
-    topology = a_numa_topology(*(a_numa_cell(i, pinned=pinned[i]) for i in (0, 1)))
+    """Add a host of two NUMA cells with 8 CPUs each.
+
+    :param taken: CPUs pinned by existing servers.
+    """
+    first = a_numa_cell(0, pinned=[cpu for cpu in taken if cpu < 8])
+    second = a_numa_cell(1, pinned=[cpu for cpu in taken if cpu >= 8])
+    topology = a_numa_topology(first, second)
     compute = cloud.add_host(
         name, pcpus=16, columns={'numa_topology': topology, **columns}
     )
@@ -63,84 +68,98 @@ def add_host(cloud, name, taken=(), **columns):
 
 
 def refused(cloud, client, count, flavor, **asked):
-    """The conductor gets its NoValidHost, and nothing stays claimed."""
+    """Check that the conductor gets NoValidHost, and that no allocation remains."""
     before = cloud.all_allocations()
     with pytest.raises(Refused) as caught:
         client.select_destinations(new_uuids(count), flavor, **asked)
+
     assert caught.value.no_valid_host
     assert caught.value.message.splitlines()[0] == NOT_ENOUGH
     assert cloud.all_allocations() == before
 
 
 def placed(client, count, flavor, **asked):
-    """How many of so many servers each host got."""
+    """Place servers; host to its number of new servers."""
     return Counter(client.chosen(*new_uuids(count), flavor=flavor, **asked))
 
 
 def test_pinned_servers_of_one_request(cloud, client):
-    """Ten servers find the ten places where nova-compute lets them pin free CPUs, each
-    its own; eleven are refused, and so is one more once the computes have reported the
-    ten."""
+    """Ten servers fill the places where nova-compute can pin free CPUs. A request for
+    eleven servers is refused, and so is a further server after the computes have
+    reported the ten servers."""
     for name, taken in TAKEN.items():
         add_host(cloud, name, taken)
     refused(cloud, client, 11, FOUR)
 
     hosts = placed(client, 10, FOUR)
     assert hosts == ROOM
+
     for name, count in hosts.items():
         database = cloud.cells[cloud.computes[name].cell]
         [row] = database.rows('compute_nodes', host=name)
-        pins, left = client.land(row['numa_topology'], FOUR, count)
-        cpus = [cpu for each in pins for cpu in each]
+        pins, topology = client.land(row['numa_topology'], FOUR, count)
+
+        cpus = flatten(pins)
         assert len(cpus) == len({*cpus} - {*TAKEN[name]}) == 4 * count
-        database.update('compute_nodes', {'numa_topology': left}, host=name)
+        database.update('compute_nodes', {'numa_topology': topology}, host=name)
     refused(cloud, client, 1, FOUR)
+
+
+def flatten(pins):
+    """The CPUs of all servers.
+
+    :param pins: the CPUs of every server.
+    """
+    cpus = []
+    for cpus_of_server in pins:
+        cpus += cpus_of_server
+    return cpus
 
 
 CLIENTS = 16
 HOSTS = 50
-EACH = 4
+SERVERS_PER_HOST = 4
 THREE = Flavor(vcpus=3, ram_mb=512, disk_gb=1, extra_specs=PINNED)
 TOPOLOGY = a_numa_topology(a_numa_cell(0), a_numa_cell(1))
-"""Room for four servers of three CPUs, two in either cell of eight. By its numbers
-alone, Placement would let a fifth onto the host."""
+"""The NUMA topology of a host for four servers of three CPUs, two in either cell. By
+the number of CPUs alone, Placement would allow a fifth server on the host."""
 
 
 @pytest.mark.skipif(is_reference(), reason='nova-scheduler does not know of others')
 def test_pinned_servers_for_all_the_room_there_is(cloud, client):
-    """200 pinned servers asked for by 16 clients at once, some of them by fours, go to
-    hosts that hold exactly 200 and report none: all are placed, nova-compute finds CPUs
-    for each that nobody else has, every allocation is a server's, and one more is
-    refused."""
+    """16 clients request 200 pinned servers at once, some of them in fours, from hosts
+    that hold exactly 200 servers and report none. All servers are placed, nova-compute
+    can pin different CPUs for all of them, Placement has an allocation of every server,
+    and a further server is refused."""
     names = [f'host-{i:02}' for i in range(HOSTS)]
     columns = {'numa_topology': TOPOLOGY}
-    cloud.add_hosts(
-        [
-            Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=columns)
-            for i, x in enumerate(names)
-        ]
-    )
-    fours = [new_uuids(4) for _ in range(20)]
-    ones = [new_uuids(1) for _ in range(HOSTS * EACH - 80)]
-    batches = [
-        batch for pair in zip(fours, ones[:20], strict=True) for batch in pair
-    ] + ones[20:]
-    answers = client.select_at_once(
-        [a_call(uuids, THREE) for uuids in batches], CLIENTS
-    )
-    assert [answer for answer in answers if isinstance(answer, Refused)] == []
-    placed = Counter(each[0]['service_host'] for answer in answers for each in answer)
-    assert placed == dict.fromkeys(names, EACH)
-    pins, _ = client.land(TOPOLOGY, THREE, EACH)
-    assert len({cpu for each in pins for cpu in each}) == THREE.vcpus * EACH
-    assert cloud.all_allocations().keys() == {
-        uuid for batch in batches for uuid in batch
-    }
+    computes = []
+    for i, name in enumerate(names):
+        computes.append(Compute(name, f'cell{i % 2 + 1}', pcpus=16, columns=columns))
+    cloud.add_hosts(computes)
+
+    batches = []
+    for _ in range(20):
+        batches += [new_uuids(4), new_uuids(1)]
+    for _ in range(HOSTS * SERVERS_PER_HOST - 20 * (4 + 1)):
+        batches.append(new_uuids(1))
+    calls = [a_call(uuids, THREE) for uuids in batches]
+    answers = client.select_at_once(calls, CLIENTS)
+
+    servers_on = Counter()
+    for answer in answers:
+        assert not isinstance(answer, Refused)
+        servers_on.update(selections[0]['service_host'] for selections in answer)
+    assert servers_on == dict.fromkeys(names, SERVERS_PER_HOST)
+
+    pins, _ = client.land(TOPOLOGY, THREE, SERVERS_PER_HOST)
+    assert len({*flatten(pins)}) == THREE.vcpus * SERVERS_PER_HOST
+    assert cloud.all_allocations().keys() == set().union(*batches)
     refused(cloud, client, 1, THREE)
 
 
 @pytest.mark.parametrize(
-    ('stats', 'flavor', 'fields', 'why'),
+    ('stats', 'flavor', 'fields', 'reason'),
     [
         pytest.param(
             some_devices(5, None),
@@ -159,19 +178,20 @@ def test_pinned_servers_for_all_the_room_there_is(cloud, client):
         ),
     ],
 )
-def test_devices(cloud, client, said, stats, flavor, fields, why):
-    """Two servers find devices, and land where these are; one more, and all are
-    refused, with what is missing in the log."""
+def test_devices(cloud, client, said, stats, flavor, fields, reason):
+    """Two servers get devices and land on the host with the devices. A request for
+    three servers is refused, and the log tells the missing devices."""
     add_host(cloud, 'with', pci_stats=stats)
     add_host(cloud, 'without')
-    spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
     device = {
         'count': 1,
-        'spec': spec,
+        'spec': [{'vendor_id': '8086', 'product_id': '10fb'}],
         'alias_name': 'nic',
         'request_id': new_uuids()[0],
+        **fields,
     }
-    asked = {'devices': [{**device, **fields}]}
-    refused(cloud, client, 3, flavor, **asked)
-    assert is_reference() or why in said()
-    assert placed(client, 2, flavor, **asked) == {'with': 2}
+
+    refused(cloud, client, 3, flavor, devices=[device])
+    assert is_reference() or reason in said()
+
+    assert placed(client, 2, flavor, devices=[device]) == {'with': 2}

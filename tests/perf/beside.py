@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests beside one that asks for many instances: ``python -m tests.perf.beside``.
+"""Measure small requests during a large request: ``python -m tests.perf.beside``.
 
-The real driver, filters, weighers and Placement client decide over hosts kept in
-memory, with answers of Placement that are there at once. Prints how long a request
-takes that comes alone, and how long some take that come together, both by themselves
-and beside a request for a thousand instances. Exits with 1 where a bound is missed.
+The real driver, filters, weighers and Placement client decide over hosts in memory, and
+Placement's answers are there at once. The script prints the time of a single request
+and the time of concurrent requests, without and during a request for a thousand
+instances. The exit status is 1 if a bound is missed.
 """
 
 import argparse
@@ -28,12 +28,15 @@ HOSTS = 5_000
 INSTANCES = 1_000
 TOGETHER = 40
 ROUNDS = 20
-MAX_WAIT = 4  # times what an instance of the large request takes
-MAX_TOGETHER = 2  # times what they take without the large request
+MAX_WAIT = 4
+"""Bound of the extra time of a single request, in instances of the large request."""
+MAX_TOGETHER = 2
+"""Bound of the time of concurrent requests, relative to their time without the large
+request."""
 
 
 class Requests:
-    """Plain requests for one instance, each for an instance of its own."""
+    """Plain requests, every request for new instances."""
 
     def __init__(self):
         self.driver = large_driver(HOSTS, KINDS['plain'])
@@ -41,36 +44,39 @@ class Requests:
         self.number = 0
 
     def instances(self, count):
-        """The UUIDs of instances that nobody has asked for yet."""
+        """The UUIDs of new instances."""
         self.number += count
         return tuple(a_uuid(f'beside{self.number - i}') for i in range(count))
 
     def asking(self, uuids):
-        """A request for these instances."""
+        """A request for the instances."""
         return replace(self.first, instance_uuids=uuids, instance_uuid=uuids[0])
 
     def seconds(self, uuids):
-        """The seconds that a request for these instances takes."""
+        """The seconds of a request for the instances."""
         began = time.monotonic()
         self.driver.select_destinations(self.asking(uuids))
         return time.monotonic() - began
 
     def seconds_alone(self):
-        """The median of requests that come one after the other."""
-        return median(self.seconds(self.instances(1)) for _ in range(ROUNDS))
+        """The median seconds of requests in sequence."""
+        samples = [self.seconds(self.instances(1)) for _ in range(ROUNDS)]
+        return median(samples)
 
     def seconds_together(self):
-        """The seconds until all of some are answered that come at once."""
-        asked = [self.instances(1) for _ in range(TOGETHER)]
+        """The seconds until all concurrent requests are answered."""
+        batches = [self.instances(1) for _ in range(TOGETHER)]
+
         began = time.monotonic()
         with ThreadPoolExecutor(TOGETHER) as pool:
-            for each in [pool.submit(self.seconds, uuids) for uuids in asked]:
-                each.result()
+            futures = [pool.submit(self.seconds, uuids) for uuids in batches]
+            for future in futures:
+                future.result()
         return time.monotonic() - began
 
     @contextmanager
     def beside_many(self):
-        """A request for many instances is being decided."""
+        """Decide a request for many instances while the context lasts."""
         many = threading.Thread(target=self.seconds, args=[self.instances(INSTANCES)])
         before = self.driver.pending_claims.count()
         many.start()
@@ -91,20 +97,21 @@ def main(arguments=None):
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
     tune_gc()
+
     requests = Requests()
     requests.seconds(requests.instances(1))
     alone = requests.seconds_alone()
     together = requests.seconds_together()
-    each = requests.seconds(requests.instances(INSTANCES)) / INSTANCES
+    per_instance = requests.seconds(requests.instances(INSTANCES)) / INSTANCES
     with requests.beside_many():
         alone_beside = requests.seconds_alone()
     with requests.beside_many():
         together_beside = requests.seconds_together()
 
-    waits = Bound((alone_beside - alone) / each, '≤', MAX_WAIT, 'instances')
+    waits = Bound((alone_beside - alone) / per_instance, '≤', MAX_WAIT, 'instances')
     share = Bound(together_beside / together, '≤', MAX_TOGETHER, 'x by themselves')
     rows = [
-        [f'{INSTANCES:,} instances, each', f'{each * 1e3:.2f}', '', ''],
+        [f'{INSTANCES:,} instances, each', f'{per_instance * 1e3:.2f}', '', ''],
         ['one request', f'{alone * 1e3:.1f}', f'{alone_beside * 1e3:.1f}', str(waits)],
         [
             f'{TOGETHER} requests at once',
