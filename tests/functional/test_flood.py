@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More requests at once than can be served within the patience of those who ask."""
+"""More concurrent requests than a scheduler answers within the callers' timeout."""
 
 import os
 import signal
@@ -18,17 +18,18 @@ from tests.lab.rpc_load import HUGE, concurrent_callers
 
 FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
 PER_MESSAGE = 60_000
+"""Bound of the memory of a waiting nova message after decoding, in bytes. Measured: 35
+kB on average."""
 PER_THREAD = 1_000_000
-"""Bytes of memory at the most: a message of nova's that waits, decoded (35 kB in the
-mean), and a request at work with all that it needs for the first time (measured: 0.7
-MB)."""
-IMPATIENT = 2  # seconds; the least that a caller can say
+"""Bound of the memory of a request at work, in bytes, with the objects that a first
+request creates. Measured: 0.7 MB."""
+SHORTEST_TIMEOUT = 2  # seconds; the least call_monitor_timeout of a caller
 QUIET = {'DEFAULT': {'debug': False}}
 
 
 @pytest.fixture(scope='module')
 def hosts(cloud):
-    """A small cloud with room for everybody."""
+    """A small cloud with room for all requests."""
     cloud.reset()
     for number in range(10):
         name = f'host-{number}'
@@ -39,44 +40,47 @@ def hosts(cloud):
 
 @pytest.fixture
 def callers(hosts):
-    with concurrent_callers(hosts.amqp_url) as made:
-        yield made
+    with concurrent_callers(hosts.amqp_url) as callers:
+        yield callers
 
 
 @contextmanager
-def watched(*daemons):
-    """By how many bytes the resident memory of each one's worker has grown at the most,
-    which is known at the end of the block."""
+def memory_growth(*daemons):
+    """Watch the resident memory of the daemons' workers while the context lasts.
+
+    Yields a list with the largest growth of every worker, in bytes. The list is
+    complete at the end of the context.
+    """
     workers = [psutil.Process(daemon.pid).children()[0] for daemon in daemons]
     before = [worker.memory_info().rss for worker in workers]
-    grown = [0] * len(workers)
+    growth = [0] * len(workers)
     over = threading.Event()
 
     def watch():
         ended = False
         while not ended:
             ended = over.wait(0.2)
-            for number, worker in enumerate(workers):
-                now = worker.memory_info().rss - before[number]
-                grown[number] = max(grown[number], now)
+            for i, worker in enumerate(workers):
+                grown = worker.memory_info().rss - before[i]
+                growth[i] = max(growth[i], grown)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield grown
+        yield growth
     finally:
         over.set()
         watcher.join()
 
 
 def test_a_flood(hosts, callers):
-    """Everybody who asks is answered once, or refused once; two daemons share the work,
-    and the memory of neither grows by more than what waits there and what is at
+    """Every caller gets exactly one answer or refusal. Two daemons share the work, and
+    the memory of a daemon grows only by its waiting messages and its requests at
     work."""
     with (
-        Daemon(hosts, QUIET) as one,
-        Daemon(hosts, QUIET) as other,
-        watched(one, other) as grown,
+        Daemon(hosts, QUIET) as first,
+        Daemon(hosts, QUIET) as second,
+        memory_growth(first, second) as growth,
     ):
         impossible = callers.ask(FLOOD // 50, flavor=HUGE)
         possible = callers.ask(FLOOD - len(impossible))
@@ -84,16 +88,18 @@ def test_a_flood(hosts, callers):
         callers.listen(
             lambda: callers.answered(everybody), 30 + FLOOD / 4, 'answer for all'
         )
-    refused = [one.text().count(REFUSAL), other.text().count(REFUSAL)]
-    print(f'{FLOOD} requests: {[each // 2**20 for each in grown]} MiB more, {refused}')
+
+    refusals = [daemon.text().count(REFUSAL) for daemon in (first, second)]
+    growth_mib = [size // 2**20 for size in growth]
+    print(f'{FLOOD} requests: {growth_mib} MiB more, {refusals}')
+
     assert callers.answers == dict.fromkeys(everybody, 1)
-    assert {each for each in everybody if callers.hosts[each] is None} == set(
-        impossible
-    )
+    refused = {server for server in everybody if callers.hosts[server] is None}
+    assert refused == set(impossible)
     assert hosts.all_allocations().keys() == set(possible)
-    assert min(refused) > 0
-    most = min(FLOOD, MAX_WAITING_MESSAGES) * PER_MESSAGE + 64 * PER_THREAD
-    assert max(grown) < most
+    assert min(refusals) > 0
+    bound = min(FLOOD, MAX_WAITING_MESSAGES) * PER_MESSAGE + 64 * PER_THREAD
+    assert max(growth) < bound
 
 
 REFUSAL = 'Got no allocation candidates'
@@ -101,24 +107,25 @@ REFUSAL = 'Got no allocation candidates'
 
 @pytest.fixture
 def gate(hosts):
-    with Proxy(hosts.placement_url) as made:
-        yield made
+    with Proxy(hosts.placement_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def wire(hosts):
-    with Tunnel(hosts.amqp_url) as made:
-        yield made
+def broker_connection(hosts):
+    """The connection to the broker, which the test can cut."""
+    with Tunnel(hosts.amqp_url) as tunnel:
+        yield tunnel
 
 
 @pytest.fixture
-def slow(hosts, gate, wire):
-    """A scheduler of one thread, whose requests take until the gate is opened."""
+def slow(hosts, gate, broker_connection):
+    """A scheduler with one thread, whose requests wait until the gate is opened."""
     options = {
         'DEFAULT': {
             **QUIET['DEFAULT'],
             'executor_thread_pool_size': 1,
-            'transport_url': wire.url,
+            'transport_url': broker_connection.url,
         },
         'placement': {'endpoint': gate.url},
     }
@@ -129,76 +136,90 @@ def slow(hosts, gate, wire):
     broker.purge(hosts.amqp_url)
 
 
-def begun(callers, gate):
-    """The server of a request that is being scheduled, and lasts until the gate is
-    opened."""
+def begin(callers, gate):
+    """Begin a request that is in progress until the gate is opened; the server of the
+    request."""
     [server] = callers.ask(1)
     gate.wait_for_hanging()
     return server
 
 
 def test_most_stays_with_the_broker(hosts, slow, gate, callers):
-    """A scheduler takes so many messages as it can keep from giving up and no more.
-    When it ends, those that it has not begun go to others at once, and that in progress
-    is answered."""
-    depth = lambda: broker.depth(hosts.amqp_url)  # noqa: E731
-    first = begun(callers, gate)
+    """A scheduler takes no more messages than MAX_WAITING_MESSAGES. When the scheduler
+    stops, it returns the waiting messages to the broker at once, and answers the
+    request in progress."""
+
+    def depth():
+        return broker.depth(hosts.amqp_url)
+
+    first = begin(callers, gate)
     rest = max(FLOOD - MAX_WAITING_MESSAGES, 100)
-    with watched(slow) as grown:
+    with memory_growth(slow) as growth:
         callers.ask(MAX_WAITING_MESSAGES + rest)
         wait_until(lambda: depth() == rest, WAIT, 'end of taking')
-    print(f'{MAX_WAITING_MESSAGES} waiting: {grown[0] // 2**20} MiB more')
-    assert grown[0] < MAX_WAITING_MESSAGES * PER_MESSAGE
+    print(f'{MAX_WAITING_MESSAGES} waiting: {growth[0] // 2**20} MiB more')
+    assert growth[0] < MAX_WAITING_MESSAGES * PER_MESSAGE
+
     os.kill(slow.pid, signal.SIGTERM)
     wait_until(lambda: depth() == MAX_WAITING_MESSAGES + rest, WAIT, 'giving back')
     assert slow.alive()
+
     gate.open()
     callers.listen(lambda: callers.answered([first]), WAIT, 'answer')
     assert slow.wait() == 0
 
 
 def test_a_crash_loses_what_was_begun(hosts, slow, gate, callers):
-    """Messages that wait in a scheduler that is killed are answered by another one."""
-    lost = begun(callers, gate)
-    others = callers.ask(20)
+    """When a scheduler is killed, a second scheduler answers the messages that waited
+    in the first scheduler. The request in progress gets no answer."""
+    in_progress = begin(callers, gate)
+    waiting = callers.ask(20)
     wait_until(lambda: broker.depth(hosts.amqp_url) == 0, WAIT, 'taking')
+
     slow.kill()
     with Daemon(hosts, QUIET):
-        callers.listen(lambda: callers.answered(others), WAIT, 'answers')
-    assert callers.answers == dict.fromkeys(others, 1)
-    assert not callers.answered([lost])
+        callers.listen(lambda: callers.answered(waiting), WAIT, 'answers')
+
+    assert callers.answers == dict.fromkeys(waiting, 1)
+    assert not callers.answered([in_progress])
 
 
-def test_a_lost_connection(hosts, slow, gate, callers, wire):
-    """The broker sends all anew that waits in a scheduler which it has lost; each of
-    them is served once, and what is in progress is finished."""
-    everybody = [begun(callers, gate), *callers.ask(20)]
-    taken = lambda: broker.depth(hosts.amqp_url) == 0  # noqa: E731
-    wait_until(taken, WAIT, 'taking')
-    wire.cut()
+def test_a_lost_connection(hosts, slow, gate, callers, broker_connection):
+    """After a lost connection the broker delivers the waiting messages again. The
+    scheduler serves every message once, and finishes the request in progress."""
+
+    def all_taken():
+        return broker.depth(hosts.amqp_url) == 0
+
+    everybody = [begin(callers, gate), *callers.ask(20)]
+    wait_until(all_taken, WAIT, 'taking')
+
+    broker_connection.cut()
     wait_until(lambda: 'Reconnected to AMQP server' in slow.text(), WAIT, 'connection')
-    wait_until(taken, WAIT, 'taking once more')
+    wait_until(all_taken, WAIT, 'taking once more')
+
     gate.open()
-    everybody += callers.ask(1)  # comes after all that would come twice
+    everybody += callers.ask(1)  # comes after all messages that could come twice
     callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
     assert callers.answers == dict.fromkeys(everybody, 1)
 
 
 def test_who_waits(hosts, slow, gate, callers):
-    """A caller that gives up after two seconds of silence hears of the scheduler for as
-    long as it takes, before its request is begun and after; then it gets its answer. A
-    request that has waited for longer than its caller does is dropped, with a line in
-    the log that names request and server; others are served in the order in which they
-    came."""
-    first = begun(callers, gate)
+    """A caller with a call_monitor_timeout of two seconds gets heartbeats before and
+    during its request, and then the answer. The scheduler drops a request that has
+    waited longer than its caller, and logs the server of the request. The remaining
+    requests are served in order."""
+    first = begin(callers, gate)
     late = callers.ask(2, lifetime=3)
-    others = callers.ask(20, patience=IMPATIENT)
-    callers.listen(lambda: callers.heartbeats[others[-1]] > 2, WAIT, 'heartbeats')
+    waiting = callers.ask(20, patience=SHORTEST_TIMEOUT)
+
+    callers.listen(lambda: callers.heartbeats[waiting[-1]] > 2, WAIT, 'heartbeats')
     wait_until(lambda: slow.text().count('the caller has given up') == 2, WAIT, 'lines')
     for server in late:
         assert f"for instances ['{server}'] dropped" in slow.text()
+
     gate.open()
-    callers.listen(lambda: callers.answered([first, *others]), WAIT, 'answers')
-    assert list(callers.answers) == [first, *others]
+    callers.listen(lambda: callers.answered([first, *waiting]), WAIT, 'answers')
+    assert list(callers.answers) == [first, *waiting]
     assert None not in callers.hosts.values()
-    assert not hosts.all_allocations().keys() & set(late)
+    assert hosts.all_allocations().keys().isdisjoint(late)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several schedulers, which tell each other of what no host shows yet."""
+"""Several schedulers announce their pending claims to their peers."""
 
 import os
 from collections import Counter
@@ -40,79 +40,92 @@ KINDS = {
     'a hard group': (1, Flavor(), {'group': HARD}),
     'instances of a host': (2, Flavor(), {}),
 }
-"""How many of them each host holds, of which Placement would let more onto it."""
+"""Instances per host, their flavor and the options of their request. Placement alone
+would allow more instances on a host."""
 
 
 HOST = a_host('host-1')
 
 
 def add(claims, name):
+    """Add a pending claim of an instance on :data:`HOST`."""
     uuid = a_uuid(name)
-    return claims.add(
-        HOST, a_request(instance_uuids=(uuid,), instance_uuid=uuid), None, {}
-    )
+    request = a_request(instance_uuids=(uuid,), instance_uuid=uuid)
+    return claims.add(HOST, request, None, {})
+
+
+def has_peers(claims, count):
+    """True if the scheduler knows of so many schedulers, the scheduler included."""
+    return claims.peers.position[1] == count
+
+
+def wait_for_claims(schedulers, names):
+    """Wait until all schedulers know exactly the claims of the named instances."""
+    expected = {a_uuid(name) for name in names}
+    for claims in schedulers:
+
+        def knows_them(claims=claims):
+            known = {claim.request.instance_uuid for claim in claims.all()}
+            return known == expected
+
+        wait_until(knows_them, START, 'pending claims')
 
 
 def test_the_broker_is_lost_for_a_while(cloud):
-    """What was chosen and released while one of three did not hear the others, all know
-    in the end: that one, and whoever has come meanwhile."""
-
-    def know(uuids):
-        for each in everybody:
-            wait_until(
-                lambda each=each: (
-                    {x.request.instance_uuid for x in each.all()} == uuids
-                ),
-                START,
-                'pending claims',
-            )
-
+    """Three schedulers make and release claims while one has lost the connection to the
+    broker, and a fourth scheduler joins. After the reconnection, all schedulers know
+    the same claims."""
     with ExitStack() as stack:
+
+        def start(name, url):
+            return stack.enter_context(sharing(cloud, name, url))
+
         tunnel = stack.enter_context(Tunnel(cloud.amqp_url))
-        urls = [tunnel.url, cloud.amqp_url, cloud.amqp_url]
-        everybody = one, two, three = [
-            stack.enter_context(sharing(cloud, f'peer-{i}', url))
-            for i, url in enumerate(urls)
-        ]
+        cut_off = start('peer-0', tunnel.url)
+        second = start('peer-1', cloud.amqp_url)
+        third = start('peer-2', cloud.amqp_url)
+        schedulers = [cut_off, second, third]
         wait_until(
-            lambda: all(x.peers.position[1] == 3 for x in everybody), START, 'three'
+            lambda: all(has_peers(claims, 3) for claims in schedulers), START, 'three'
         )
-        gone = add(two, 'gone')
-        one.settle([add(one, 'kept')])
-        know({a_uuid('gone'), a_uuid('kept')})
+
+        released = add(second, 'gone')
+        cut_off.settle([add(cut_off, 'kept')])
+        wait_for_claims(schedulers, ['gone', 'kept'])
+
         tunnel.refuse()
-        wait_until(lambda: one.peers.position[1] == 1, START, 'loss')
-        add(one, 'lonely')
-        add(three, 'far')
-        two.drop(gone)
-        late = stack.enter_context(sharing(cloud, 'late', cloud.amqp_url))
+        wait_until(lambda: has_peers(cut_off, 1), START, 'loss')
+        add(cut_off, 'lonely')
+        add(third, 'far')
+        second.drop(released)
+        late = start('late', cloud.amqp_url)
         wait_until(lambda: late.peers.position[1] >= 3, START, 'newcomer')
+
         tunnel.accept()
-        everybody = one, two, three, late
-        know({a_uuid('kept'), a_uuid('lonely'), a_uuid('far')})
-        parts = [(place, 4) for place in range(4)]
-        wait_until(
-            lambda: sorted(x.peers.position for x in everybody) == parts,
-            START,
-            'all four',
-        )
+        schedulers.append(late)
+        wait_for_claims(schedulers, ['kept', 'lonely', 'far'])
+        expected = [(place, 4) for place in range(4)]
+
+        def positions_are_settled():
+            return sorted(claims.peers.position for claims in schedulers) == expected
+
+        wait_until(positions_are_settled, START, 'all four')
 
 
 def test_login_method_in_the_url(cloud):
-    """A broker that takes one way of login alone, and nova.conf names that in the query
-    of ``transport_url``."""
+    """The schedulers hear their peers over a broker with a single login method, which
+    nova.conf names in the query of ``transport_url``."""
     with ExitStack() as stack:
         broker = stack.enter_context(
             closing(RabbitMQ(options={'auth_mechanisms.1': 'PLAIN'}))
         )
         broker.start()
         url = f'{broker.url}?rabbit_login_method=PLAIN'
-        one, two = [
-            stack.enter_context(sharing(cloud, name, url)) for name in ('one', 'two')
-        ]
-        wait_until(
-            lambda: one.peers.position[1] == two.peers.position[1] == 2, START, 'two'
-        )
+
+        first = stack.enter_context(sharing(cloud, 'one', url))
+        second = stack.enter_context(sharing(cloud, 'two', url))
+
+        wait_until(lambda: has_peers(first, 2) and has_peers(second, 2), START, 'two')
 
 
 @pytest.fixture(scope='module')
@@ -120,34 +133,39 @@ def schedulers(cloud):
     cloud.reset()
     with ExitStack() as stack:
         daemons = [stack.enter_context(Daemon(cloud, OPTIONS)) for _ in range(DAEMONS)]
-        known = f'with {DAEMONS - 1} other'
         if SHARED == 'true':
-            wait_until(
-                lambda: all(known in x.text() for x in daemons), START, 'schedulers'
-            )
+
+            def see_each_other():
+                line = f'with {DAEMONS - 1} other'
+                return all(line in daemon.text() for daemon in daemons)
+
+            wait_until(see_each_other, START, 'schedulers')
         yield daemons
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind):
-    """As many as there is room for, one by one, by many at once: each is placed, and no
-    host gets more than it holds."""
-    each, flavor, asked = KINDS[kind]
+    """Concurrent clients request as many instances as the hosts have room for. All
+    instances are placed, and no host gets more instances than fit."""
+    per_host, flavor, options = KINDS[kind]
     columns = {'numa_topology': TOPOLOGY, 'pci_stats': some_devices(2, None)}
     names = [f'host-{i:02}' for i in range(HOSTS)]
+    computes = []
+    for i, name in enumerate(names):
+        computes.append(Compute(name, f'cell{i % 2 + 1}', pcpus=16, columns=columns))
     cloud.reset()
-    cloud.add_hosts(
-        [
-            Compute(x, f'cell{i % 2 + 1}', pcpus=16, columns=columns)
-            for i, x in enumerate(names)
-        ]
-    )
-    calls = [a_call(new_uuids(), flavor, **asked) for _ in range(HOSTS * each)]
+    cloud.add_hosts(computes)
+
+    calls = [a_call(new_uuids(), flavor, **options) for _ in range(HOSTS * per_host)]
     answers = client.select_at_once(calls, CLIENTS)
-    placed = Counter(
-        x['service_host'] for a in answers if not isinstance(a, Refused) for [x] in a
-    )
-    failed = [answer for answer in answers if isinstance(answer, Refused)]
-    print(f'refused {len(failed)}, hosts by their number: {Counter(placed.values())}')
-    assert failed == []
-    assert placed == dict.fromkeys(names, each)
+
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    instances_on = Counter()
+    for answer in answers:
+        if not isinstance(answer, Refused):
+            [[selection]] = answer
+            instances_on[selection['service_host']] += 1
+    hosts_by_number = Counter(instances_on.values())
+    print(f'refused {len(refused)}, hosts by their number: {hosts_by_number}')
+    assert refused == []
+    assert instances_on == dict.fromkeys(names, per_host)
