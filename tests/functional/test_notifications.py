@@ -21,10 +21,10 @@ QUEUES = {
     'versioned': ('versioned_notifications.info',),
     'both': ('notifications.info', 'versioned_notifications.info'),
 }
-"""Where each format is heard."""
+"""The queues of a notification format."""
 PATIENCE = 30.0
 OWN = ('message_id', 'timestamp', '_unique_id', '_context_timestamp')
-"""What is different in each message."""
+"""Fields whose values differ between two messages."""
 MEANT = (
     'auth_token',
     'remote_address',
@@ -32,14 +32,14 @@ MEANT = (
     'service_catalog',
     '_enginefacade_context',
 )
-"""The context in the PCI requests of the legacy format. There nova tells everybody the
-user's token, where the user is, and whether it has read a database; we say there what
-the message's own context says."""
+"""Fields of the context in the PCI requests of the legacy format. nova publishes the
+user's token and address there, and whether the context has read a database; novasched
+publishes the same fields as in the message's context."""
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler, and what it is heard to say."""
+    """A scheduler, and the bus where its notifications arrive."""
 
     daemon: Daemon
     caller: Caller
@@ -48,35 +48,41 @@ class Scheduler:
     formats: tuple[str, ...]
 
     def ask(self, arguments):
-        """Its answer, or its refusal; and the notifications of it."""
+        """The scheduler's answer or refusal, and its notifications.
+
+        :returns: 'places' or the refusal; and the list of notifications.
+        """
         context = context_of(CALLS['boot']) | {'auth_token': conductor_requests.TOKEN}
         answer = self.caller.select(self.daemon.host, arguments, context)
-        found = self.bus.drain() + self._last(context)
+        notifications = self.bus.drain() + self._later_notifications(context)
+
         for server in self.cloud.all_allocations():
             self.cloud.placement.release(server)
-        return 'places' if isinstance(answer, list) else answer, found
+        outcome = 'places' if isinstance(answer, list) else answer
+        return outcome, notifications
 
-    def _last(self, context):
-        """Later notifications, up to those of one more request."""
+    def _later_notifications(self, context):
+        """Notifications up to those of a marked request, which comes after the
+        request under test."""
         marked = {**context, 'request_id': 'req-mark'}
         uuid = '00000000-0000-4000-8000-00000000ffff'
         arguments = conductor_requests.changed(
             'boot', {'instance_uuid': uuid}, instance_uuids=[uuid]
         )
         self.caller.select(self.daemon.host, arguments, marked)
-        heard = []
+        messages = []
 
-        def done():
-            heard.extend(self.bus.drain())
-            ends = [
-                each
-                for each in heard
-                if _is_mark(each) and each['event_type'].endswith('end')
-            ]
-            return len(ends) == len(self.formats)
+        def mark_has_ended():
+            """True once every format has brought the end of the marked request."""
+            messages.extend(self.bus.drain())
+            ends = 0
+            for message in messages:
+                if _is_mark(message) and message['event_type'].endswith('end'):
+                    ends += 1
+            return ends == len(self.formats)
 
-        wait_until(done, PATIENCE, 'notification of the mark')
-        return [each for each in heard if not _is_mark(each)]
+        wait_until(mark_has_ended, PATIENCE, 'notification of the mark')
+        return [message for message in messages if not _is_mark(message)]
 
 
 def _is_mark(message):
@@ -85,7 +91,8 @@ def _is_mark(message):
 
 @contextmanager
 def schedulers(cloud, form, *commands):
-    """One for each command, on one furnished cloud and with the same configuration."""
+    """A scheduler for every command, on the same furnished cloud and with the same
+    configuration."""
     conductor_requests.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
@@ -96,35 +103,40 @@ def schedulers(cloud, form, *commands):
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
         bus = stack.enter_context(notification_queues(cloud.amqp_url))
-        daemons = [
-            stack.enter_context(Daemon(cloud, config, command)) for command in commands
-        ]
-        yield [Scheduler(each, caller, bus, cloud, QUEUES[form]) for each in daemons]
+        running = []
+        for command in commands:
+            daemon = stack.enter_context(Daemon(cloud, config, command))
+            running.append(Scheduler(daemon, caller, bus, cloud, QUEUES[form]))
+        yield running
 
 
 @pytest.fixture(scope='module')
 def pair(cloud):
-    """nova's and ours."""
+    """nova-scheduler and novasched."""
     with schedulers(cloud, 'both', [cloud.nova.script('nova-scheduler')], []) as both:
         yield both
 
 
 @pytest.mark.parametrize('case', conductor_requests.cases('', ''))
 def test_both_say_the_same(pair, cloud, case):
-    """Field by field, in each format, of requests that are answered and of those that
-    are refused: with nothing to say where Placement has no candidates, and no end where
-    no host is found. The user's token is in nothing that we say."""
+    """Both schedulers send the same notifications, field by field and in both formats,
+    for requests that are answered and for requests that are refused. No notification is
+    sent if Placement has no candidates, and no end if no host is found. The
+    notifications of novasched do not contain the user's token."""
     nova, ours = pair
     cloud.refresh_services()
     arguments = conductor_requests.cases(
         cloud.cell_uuids['cell1'], cloud.cells['cell1'].url
     )[case]
-    outcome, expected = nova.ask(copy.deepcopy(arguments))
-    answer, found = ours.ask(arguments)
-    assert answer == outcome
-    assert conductor_requests.TOKEN not in json.dumps(found)
-    assert _comparable(found, ours) == _comparable(expected, nova)
-    phases = {each['event_type'].rpartition('.')[2] for each in expected}
+
+    expected_outcome, expected = nova.ask(copy.deepcopy(arguments))
+    outcome, notifications = ours.ask(arguments)
+
+    assert outcome == expected_outcome
+    assert conductor_requests.TOKEN not in json.dumps(notifications)
+    assert _comparable(notifications, ours) == _comparable(expected, nova)
+
+    phases = {message['event_type'].rpartition('.')[2] for message in expected}
     if case == 'too much':
         assert phases == set()
     elif 'filtered' in case:
@@ -135,40 +147,43 @@ def test_both_say_the_same(pair, cloud, case):
 
 @pytest.mark.parametrize('form', ['unversioned', 'versioned'])
 def test_one_format_alone(cloud, form):
-    """Nothing is said in the other one."""
+    """The scheduler sends notifications in the configured format only."""
     with schedulers(cloud, form, []) as [ours]:
-        _, found = ours.ask(conductor_requests.changed('boot', {}))
-    assert tuple(each['queue'] for each in found) == QUEUES[form] * 2
+        _, notifications = ours.ask(conductor_requests.changed('boot', {}))
+    queues = tuple(message['queue'] for message in notifications)
+    assert queues == QUEUES[form] * 2
 
 
-def _comparable(messages, by):
-    """The messages of each queue in order, without what may differ."""
-    plain = [
-        {name: _plain(value) for name, value in each.items() if name not in OWN}
-        for each in messages
-    ]
-    for each in plain:
-        each['publisher_id'] = each['publisher_id'].replace(by.daemon.host, 'HOST')
-    return sorted(plain, key=lambda each: each['queue'])
+def _comparable(messages, scheduler):
+    """The messages of every queue in order, without the fields that may differ."""
+    comparable = []
+    for message in messages:
+        plain = {k: _plain(v) for k, v in message.items() if k not in OWN}
+        publisher = plain['publisher_id']
+        plain['publisher_id'] = publisher.replace(scheduler.daemon.host, 'HOST')
+        comparable.append(plain)
+    return sorted(comparable, key=lambda message: message['queue'])
 
 
 def _plain(value):
-    """The same with sets in order, and without what we mean not to say."""
+    """The value with sets in order, and without the fields that novasched omits."""
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: _plain(each) for name, each in value.items()}
-    if '_changed_fields' in kept:
-        kept['_changed_fields'] = sorted(kept['_changed_fields'])
-    if isinstance(kept.get('_context'), dict):
-        kept['_context'] = {k: v for k, v in kept['_context'].items() if k not in MEANT}
-    return kept
+
+    plain = {name: _plain(item) for name, item in value.items()}
+    if '_changed_fields' in plain:
+        plain['_changed_fields'] = sorted(plain['_changed_fields'])
+    context = plain.get('_context')
+    if isinstance(context, dict):
+        plain['_context'] = {k: v for k, v in context.items() if k not in MEANT}
+    return plain
 
 
 def test_nobody_waits_for_the_bus(cloud):
-    """A bus that is not there neither fails nor holds up requests, nor the end of the
-    process."""
+    """Without a notification bus, requests are answered and the process ends as usual,
+    without waiting."""
     conductor_requests.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {
@@ -177,6 +192,7 @@ def test_nobody_waits_for_the_bus(cloud):
         }
     }
     arguments = conductor_requests.changed('boot', {})
+
     with Caller(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:
         for _ in range(3):
             answer = caller.select(daemon.host, arguments, context_of(CALLS['boot']))

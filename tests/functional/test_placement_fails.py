@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever Placement does, each request is answered or refused, and what is refused
-holds nothing. Nobody waits here: test_patience.py is about that. Writers that collide,
-and deletions that fail, are in the unit tests of claims."""
+"""Whatever Placement does, every request is answered or refused, and refused requests
+hold no allocations. The daemons of these tests do not wait for Placement to recover:
+test_patience.py tests the waiting. The unit tests of claims cover concurrent writers
+and failing deletions."""
 
 import json
 import re
@@ -30,13 +31,13 @@ def hosts(cloud):
 
 @pytest.fixture(scope='module')
 def faulty(cloud):
-    """What stands between the daemon and Placement."""
+    """The proxy between the daemon and Placement."""
     with Proxy(cloud.placement_url) as proxy:
         yield proxy
 
 
 def behind(proxy):
-    """Options of a daemon that knows Placement by the proxy."""
+    """Options of a daemon that reaches Placement through the proxy."""
     return {
         'placement': {'endpoint': proxy.url, 'timeout': TIMEOUT},
         'novasched': {'placement_patience': 0},
@@ -51,8 +52,8 @@ def scheduler(hosts, faulty):
 
 @pytest.fixture
 def proxy(scheduler, faulty, hosts, client):
-    """The proxy for one test, at the end of which all is well again and no host is
-    taken."""
+    """The proxy for a test. After the test the proxy works again and no allocation
+    remains."""
     faulty.asked.clear()
     yield faulty
     faulty.faults = None
@@ -63,8 +64,7 @@ def proxy(scheduler, faulty, hosts, client):
 
 
 def placed(client, *servers):
-    """The hosts of servers; none if they are refused, by what a conductor
-    understands."""
+    """The hosts of servers; none if the request is refused with NoValidHost."""
     try:
         return client.chosen(*servers)
     except Refused as refused:
@@ -74,31 +74,47 @@ def placed(client, *servers):
 
 
 def held_by(hosts, servers):
-    """What the servers hold if these are their hosts, or they were refused."""
+    """The allocations of servers on their hosts.
+
+    :param hosts: the hosts of the servers, empty if the servers were refused.
+    """
+    if not hosts:
+        return {}
     return {
         server: {host: SMALL.resources()}
-        for server, host in zip(servers, hosts, strict=False)
+        for server, host in zip(servers, hosts, strict=True)
     }
 
 
+def count_puts(proxy):
+    """Number of claims that the proxy has seen."""
+    return sum(line.startswith('PUT') for line in proxy.asked)
+
+
+def count_queries(proxy):
+    """Number of queries for allocation candidates that the proxy has seen."""
+    return sum(CANDIDATES in line for line in proxy.asked)
+
+
 def first(method, path, *faults):
-    """A rule: what happens to the first requests of that kind, in turn."""
-    left = list(faults)
+    """A rule for the proxy: the first requests of a method for a path meet the faults,
+    one fault for a request."""
+    remaining = list(faults)
     lock = threading.Lock()
 
-    def rule(asked, whole, body):
-        if asked != method or not whole.startswith(path):
+    def rule(request_method, request_path, body):
+        if request_method != method or not request_path.startswith(path):
             return None
         with lock:
-            if left:
-                return left.pop(0)
+            if remaining:
+                return remaining.pop(0)
             return None
 
     return rule
 
 
 @pytest.mark.parametrize(
-    ('method', 'servers', 'fault', 'answered'),
+    ('method', 'servers', 'fault', 'is_placed'),
     [
         ('PUT', 1, lost(), True),
         ('PUT', 1, dropped(), False),
@@ -108,43 +124,46 @@ def first(method, path, *faults):
     ],
     ids=['lost', 'dropped', '500 after the work', 'lost for two', '500 for two'],
 )
-def test_a_claim(proxy, hosts, client, method, servers, fault, answered):
-    """Servers have what the answer says, whether it is a host or none. What else may
-    come of a claim is in a table of the unit tests."""
+def test_a_claim(proxy, hosts, client, method, servers, fault, is_placed):
+    """The servers hold exactly the allocations of the answer, if the answer has hosts,
+    and nothing otherwise. The unit tests have a table of further outcomes."""
     uuids = new_uuids(servers)
     proxy.faults = first(method, '/allocations', fault)
+
     chosen = placed(client, *uuids)
-    assert bool(chosen) is answered
+
+    assert bool(chosen) is is_placed
     assert hosts.all_allocations() == held_by(chosen, uuids)
 
 
 def test_a_claim_that_hangs(proxy, hosts, client):
-    """It is refused in time. What comes of it is given back, whenever that is."""
+    """The request is refused in time. The scheduler deletes the allocations of the
+    claim when the claim succeeds late."""
     proxy.faults = first('PUT', '/allocations', hang())
     assert placed(client) == []
+
     proxy.wait_for_hanging()
     proxy.release()
-    seen = [each for each in proxy.asked if each.startswith('PUT')]
-    assert len(seen) == 1
+    assert count_puts(proxy) == 1
     wait_until(
-        lambda: (
-            len([each for each in proxy.asked if each.startswith('PUT')]) > 1
-            and not hosts.all_allocations()
-        ),
+        lambda: count_puts(proxy) > 1 and not hosts.all_allocations(),
         SOON,
         'end of the allocation',
     )
 
 
 def test_silence(proxy, client, scheduler):
-    """One request waits in vain; the next do not wait, until a probe is answered."""
+    """The first request waits for Placement in vain. The next requests fail fast until
+    a probe is answered."""
     proxy.faults = lambda method, path, body: hang()
     assert placed(client) == []
-    asked = [each for each in proxy.asked if CANDIDATES in each]
+    queries = count_queries(proxy)
+
     for _ in range(3):
         assert placed(client) == []
-    assert [each for each in proxy.asked if CANDIDATES in each] == asked
+    assert count_queries(proxy) == queries
     assert 'Placement circuit open, requests fail fast' in scheduler.text()
+
     proxy.faults = None
     proxy.release()
     wait_until(lambda: bool(placed(client)), SOON, 'answer of the daemon')
@@ -152,56 +171,65 @@ def test_silence(proxy, client, scheduler):
 
 
 def test_candidates(proxy, client, scheduler):
-    """What is no list of candidates is refused, and the log says what it was."""
+    """Requests are refused if Placement's answer is no list of candidates, and the log
+    describes the answer."""
     before = len(scheduler.text())
-    for fault, said in (
-        (answer(200, b'[' * 1_000_000), 'Placement sent no allocation candidates'),
-        (answer(200, b'{"allocation_requests": [{"allocations": {"a": 5}}]}'), ''),
+    not_a_list = answer(200, b'[' * 1_000_000)
+    incomplete = answer(200, b'{"allocation_requests": [{"allocations": {"a": 5}}]}')
+    for fault, message in (
+        (not_a_list, 'Placement sent no allocation candidates'),
+        (incomplete, ''),
         (answer(500, b'\xff'), 'Placement answers 500'),
         (answer(403, b''), 'see the credentials'),
     ):
         proxy.faults = every('GET', CANDIDATES, fault)
         assert placed(client) == []
-        assert said in scheduler.text()[before:]
+        assert message in scheduler.text()[before:]
     assert 'Traceback' not in scheduler.text()[before:]
 
 
 def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
-    """It is logged, and the next host is taken."""
+    """A claim that Placement rejects as invalid is logged, and the next host is
+    claimed."""
     [server] = new_uuids()
-    body = json.dumps(
-        {'errors': [{'status': 400, 'detail': 'no such class', 'code': ''}]}
-    ).encode()
+    error = {'status': 400, 'detail': 'no such class', 'code': ''}
+    body = json.dumps({'errors': [error]}).encode()
     proxy.faults = first('PUT', '/allocations', *[answer(400, body)] * 2)
+
     chosen = placed(client, server)
-    assert len([each for each in proxy.asked if each.startswith('PUT')]) == 3
+
+    assert count_puts(proxy) == 3
     assert hosts.all_allocations() == held_by(chosen, [server])
-    said = rf"WARNING nova.scheduler.client.report .*Claim refused for \['{server}'\]: 400 no such"
-    assert re.search(said, scheduler.text())
+    line = rf"WARNING nova.scheduler.client.report .*Claim refused for \['{server}'\]: 400 no such"
+    assert re.search(line, scheduler.text())
 
 
 def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
-    """A claim that is lost to another process ends in the very exception of nova's on
-    which a conductor ends the evacuation."""
+    """When another process changes the consumer during the claim, the answer is nova's
+    exception AllocationUpdateFailed, on which a conductor ends the evacuation."""
     [server] = new_uuids()
-    source = next(
-        each.uuid for each in hosts.computes.values() if each.name == 'host-0'
-    )
+    [source] = [
+        compute.uuid for compute in hosts.computes.values() if compute.name == 'host-0'
+    ]
     hosts.placement.allocate(server, source, SMALL.resources())
     claims = []
 
     def rule(method, path, body):
-        claims.extend([path] * (method == 'PUT'))
-        # The first one finds that the consumer exists; before the second it is changed.
-        if method == 'PUT' and len(claims) == 2:
+        """Change the consumer before the second claim; the first claim finds that the
+        consumer exists."""
+        if method != 'PUT':
+            return
+        claims.append(path)
+        if len(claims) == 2:
             hosts.placement.keep(server, {source: SMALL.resources()})
 
     proxy.faults = rule
     with pytest.raises(Refused) as caught:
         client.select_destinations([server], SMALL, ignore_hosts=['host-0'])
+
     error = 'another process changed the consumer during the claim'
     text = f'Failed to update allocations for consumer {server}. Error: {error}'
-    # oslo.messaging's client derives a class of that name from nova's own.
+    # oslo.messaging's client derives this class from nova's exception.
     raised = f'{caught.value.module}.{caught.value.name}'
     assert raised == 'nova.exception_Remote.AllocationUpdateFailed_Remote'
     assert caught.value.message.splitlines()[0] == text
@@ -212,11 +240,12 @@ def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
 
 
 def test_the_end_of_the_process(hosts, proxy, caller):
-    """What is still to be given back is given back before."""
+    """The process deletes the allocations of its failed claims before it ends."""
     with Daemon(hosts, behind(proxy)) as daemon:
         proxy.faults = every('PUT', '/allocations', hang_after())
         assert 'NoValidHost' in str(caller.place(server=daemon.host).error)
         assert hosts.all_allocations()
+
         proxy.faults = None
         proxy.release()
         assert daemon.stop() == 0

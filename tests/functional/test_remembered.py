@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement answered earlier, against what the real one answers now."""
+"""Remembered answers of Placement, compared with new answers of Placement."""
 
 from dataclasses import replace
 from random import Random
@@ -28,115 +28,147 @@ CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 
 
 @pytest.fixture
-def remembering(cloud):
-    """What remembers for very long."""
+def placement_client(cloud):
+    """A Placement client that keeps answers for very long."""
     cloud.reset()
-    own = session.Session(auth=token_endpoint.Token(cloud.placement_url, TOKEN))
-    http = adapter.Adapter(
-        own, service_type='placement', endpoint_override=cloud.placement_url
+    token_session = session.Session(
+        auth=token_endpoint.Token(cloud.placement_url, TOKEN)
     )
-    made = PlacementClient(Settings(candidates_max_age=LONG), http)
-    yield made
-    made.close()
+    http = adapter.Adapter(
+        token_session,
+        service_type='placement',
+        endpoint_override=cloud.placement_url,
+    )
+    client = PlacementClient(Settings(candidates_max_age=LONG), http)
+    yield client
+    client.close()
     cloud.reset()
 
 
 def fill(api, random, number):
-    """Make hosts of all sizes, with traits, in zones, some of them nearly full; the
-    first has room for whatever is asked for, everywhere."""
-    for index in range(number):
-        [uuid], [consumer] = new_uuids(1), new_uuids(1)
-        totals = {'VCPU': 64, 'MEMORY_MB': 8192, 'DISK_GB': 500}
-        if index:
-            totals = {
-                'VCPU': random.randrange(1, 9),
-                'MEMORY_MB': 512 * random.randrange(1, 9),
-                'DISK_GB': random.randrange(5, 60),
-            }
-        inventories = {
-            name: {
-                'total': total,
-                'reserved': random.randrange(2) if index else 0,
-                'allocation_ratio': random.choice([1.0, 1.5, 4.0]),
-            }
-            for name, total in totals.items()
+    """Add hosts of random sizes and use, with random traits and zones. The first host
+    has no traits, is in all zones, and fits every request."""
+    add_large_host(api, random)
+    for index in range(1, number):
+        add_random_host(api, random, index)
+
+
+def add_large_host(api, random):
+    [uuid] = new_uuids()
+    inventories = {}
+    for name, total in {'VCPU': 64, 'MEMORY_MB': 8192, 'DISK_GB': 500}.items():
+        inventories[name] = {
+            'total': total,
+            'reserved': 0,
+            'allocation_ratio': random.choice([1.0, 1.5, 4.0]),
         }
-        if index and random.random() < 0.2:
-            del inventories['DISK_GB']
-        traits = [name for name in TRAITS if random.random() < 0.5] if index else []
-        api.add_provider(uuid, f'host-{index}', inventories, traits)
-        for zone in ZONES:
-            if not index or random.random() < 0.5:
-                api.join_aggregate(uuid, zone)
-        if index and random.random() < 0.7:
-            used = {
-                name: random.randrange(1, max(2, totals[name] - 1))
-                for name in inventories
-                if totals[name] > 2
-            }
-            if used:
-                api.allocate(consumer, uuid, used)
+    api.add_provider(uuid, 'host-0', inventories, [])
+    for zone in ZONES:
+        api.join_aggregate(uuid, zone)
 
 
-def asked(random):
-    """A request for a little or for much, with or without disk, traits and aggregates:
-    any of several, as zones are, or two, as a zone and a tenant's are."""
-    traits = {
-        f'trait:{name}': random.choice(['required', 'forbidden'])
-        for name in TRAITS
-        if random.random() < 0.3
+def add_random_host(api, random, index):
+    [uuid] = new_uuids()
+    totals = {
+        'VCPU': random.randrange(1, 9),
+        'MEMORY_MB': 512 * random.randrange(1, 9),
+        'DISK_GB': random.randrange(5, 60),
     }
+    inventories = {}
+    for name, total in totals.items():
+        inventories[name] = {
+            'total': total,
+            'reserved': random.randrange(2),
+            'allocation_ratio': random.choice([1.0, 1.5, 4.0]),
+        }
+    if random.random() < 0.2:
+        del inventories['DISK_GB']
+
+    traits = [name for name in TRAITS if random.random() < 0.5]
+    api.add_provider(uuid, f'host-{index}', inventories, traits)
+    for zone in ZONES:
+        if random.random() < 0.5:
+            api.join_aggregate(uuid, zone)
+
+    if random.random() < 0.7:
+        used = {}
+        for name in inventories:
+            if totals[name] > 2:
+                used[name] = random.randrange(1, max(2, totals[name] - 1))
+        if used:
+            [consumer] = new_uuids()
+            api.allocate(consumer, uuid, used)
+
+
+def random_request(random):
+    """A small or large request, with or without disk, traits, and aggregates. The host
+    must be in an aggregate of a set, as for zones, or in an aggregate of every set, as
+    for a zone and a tenant."""
+    traits = {}
+    for name in TRAITS:
+        if random.random() < 0.3:
+            traits[f'trait:{name}'] = random.choice(['required', 'forbidden'])
     flavor = a_flavor(
         traits,
         vcpus=random.choice([1, 1, 2, 4, 8]),
         memory_mb=random.choice([1, 512, 1024, 3072]),
         root_gb=random.choice([1, 10, 30]),
     )
+
     first = frozenset(ZONES[:1])
     second = frozenset(ZONES[1:])
     both = frozenset(ZONES)
     zones = random.choice([(), (), (first,), (both,), (first, second)])
     avoided = random.choice([frozenset(), frozenset(), second])
     destination = Destination(aggregates=zones, forbidden_aggregates=avoided)
-    return a_request(
-        flavor=flavor, is_bfv=random.random() < 0.3, requested_destination=destination
-    )
+
+    is_bfv = random.random() < 0.3
+    return a_request(flavor=flavor, is_bfv=is_bfv, requested_destination=destination)
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_it_offers_what_placement_offers(cloud, remembering, seed):
-    """For random hosts and requests: the same hosts for the same amounts, wherever it
-    offers any, and all that nobody took since."""
+def test_it_offers_what_placement_offers(cloud, placement_client, seed):
+    """For random hosts and requests, a remembered answer has the same hosts with the
+    same amounts and providers as a new answer of Placement."""
     random = Random(seed)
     fill(cloud.placement, random, 14)
+
     compared = 0
     for _ in range(40):
-        now = asked(random)
-        smallest = replace(now, flavor=a_flavor(vcpus=1, memory_mb=1, root_gb=1))
-        if now.requested_destination.forbidden_aggregates != frozenset(ZONES[1:]):
-            wait_until(
-                lambda small=smallest: (
-                    remembering.candidates(small, FROM_MEMORY).is_remembered
-                ),
-                WAIT,
-                'answer about all hosts',
-            )
-        offered = remembering.candidates(now, FROM_MEMORY)
-        real = remembering.candidates(now)
-        if not offered.is_remembered:
-            continue
-        compared += 1
-        assert {uuid: [x.resources() for x in offered[uuid]] for uuid in offered} == {
-            uuid: [x.resources() for x in real[uuid]] for uuid in real
-        }
-        assert {
-            uuid: [x.providers_by_group() for x in offered[uuid]] for uuid in offered
-        } == {uuid: [x.providers_by_group() for x in real[uuid]] for uuid in real}
+        request = random_request(random)
+        if request.requested_destination.forbidden_aggregates != frozenset(ZONES[1:]):
+            wait_until_remembered(placement_client, request)
+
+        remembered = placement_client.candidates(request, FROM_MEMORY)
+        real = placement_client.candidates(request)
+        if remembered.is_remembered:
+            compared += 1
+            assert comparable(remembered) == comparable(real)
     assert compared > 12
 
 
-def test_a_provider_that_is_gone(cloud, remembering):
-    """A claim there is refused, and no answer from before is used any more."""
+def wait_until_remembered(placement_client, request):
+    """Wait until the client remembers the answer about all hosts, by a request for the
+    smallest flavor with the same traits and aggregates."""
+    smallest = replace(request, flavor=a_flavor(vcpus=1, memory_mb=1, root_gb=1))
+
+    def is_remembered():
+        return placement_client.candidates(smallest, FROM_MEMORY).is_remembered
+
+    wait_until(is_remembered, WAIT, 'answer about all hosts')
+
+
+def comparable(candidates):
+    """Host to resources and providers of the host's candidates."""
+    return {
+        uuid: [(c.resources(), c.providers_by_group()) for c in candidates[uuid]]
+        for uuid in candidates
+    }
+
+
+def test_a_provider_that_is_gone(cloud, placement_client):
+    """A claim on a removed provider is refused, and makes the client drop its earlier
+    answers."""
     fill(cloud.placement, Random(0), 2)
     [gone] = new_uuids()
     sizes = {
@@ -148,82 +180,90 @@ def test_a_provider_that_is_gone(cloud, remembering):
     request = a_request(instance_uuid=new_uuids()[0])
 
     def remembered():
-        found = remembering.candidates(request, FROM_MEMORY)
-        if found.is_remembered:
-            return found
+        candidates = placement_client.candidates(request, FROM_MEMORY)
+        if candidates.is_remembered:
+            return candidates
         return {}
 
     wait_until(lambda: gone in remembered(), WAIT, 'answer about all hosts')
     [candidate] = remembered()[gone]
+
     cloud.placement.remove_provider(gone)
-    assert remembering.claim(request, candidate) is None
+    assert placement_client.claim(request, candidate) is None
     assert remembered() == {}
+
     wait_until(remembered, WAIT, 'answer about all hosts')
     assert gone not in remembered()
 
 
 def switched_off(cloud):
-    """Host one takes no more instances; Placement is not told."""
+    """Disable host one, without telling Placement."""
     cloud.cells['cell1'].update('services', {'disabled': True}, host='one')
 
 
 def fill_up(cloud, name):
-    """Let somebody else take what Placement has left of a host; the consumer's UUID."""
+    """Let another consumer take Placement's free VCPUs of a host; the consumer's
+    UUID."""
     compute = cloud.computes[name]
     [consumer] = new_uuids(1)
-    held = cloud.placement.all_allocations().values()
-    used = sum(each.get(compute.uuid, {}).get('VCPU', 0) for each in held)
+    used = 0
+    for allocations in cloud.placement.all_allocations().values():
+        used += allocations.get(compute.uuid, {}).get('VCPU', 0)
     cloud.placement.allocate(consumer, compute.uuid, {'VCPU': compute.vcpus - used})
     return consumer
 
 
 def filled(cloud):
-    """Somebody else takes all of host one, as far as Placement knows."""
+    """Let another consumer take all VCPUs of host one in Placement."""
     fill_up(cloud, 'one')
 
 
 def shrunk(cloud):
-    """Host one has less than it had."""
+    """Shrink the inventory of host one."""
     inventories = cloud.computes['one'].inventories()
     inventories['VCPU'] = {'total': 1}
     cloud.placement.put(cloud.computes['one'].uuid, inventories=inventories)
 
 
 def removed(cloud):
-    """Placement knows host one no more."""
-    for consumer, held in cloud.placement.all_allocations().items():
-        if cloud.computes['one'].uuid in held:
+    """Remove host one from Placement."""
+    for consumer, allocations in cloud.placement.all_allocations().items():
+        if cloud.computes['one'].uuid in allocations:
             cloud.placement.release(consumer)
     cloud.placement.remove_provider(cloud.computes['one'].uuid)
 
 
 def grouped(cloud):
-    """Host two is in an aggregate now."""
+    """Add host two to an aggregate."""
     cloud.add_aggregate('new', ['two'])
 
 
 def joined(cloud):
-    """There is a host that is larger than the others."""
+    """Add a host larger than the existing hosts."""
     cloud.add_host('three', ram_mb=1_000_000)
 
 
 def emptied(cloud):
-    """An instance of host one is deleted."""
+    """Delete an instance of host one."""
     cloud.cells['cell1'].update('compute_nodes', {'running_vms': 3}, host='one')
 
 
 @pytest.fixture(scope='module')
 def proxy(cloud):
-    """What stands between the daemon and Placement."""
+    """The proxy between the daemon and Placement."""
     with Proxy(cloud.placement_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def asks(cloud, client, proxy):
-    """Two hosts, of which one is preferred, and a daemon that remembers for very long;
-    says where an instance goes, and how often Placement was asked for that: the query
-    has a limit, which that about all hosts has not."""
+    """Two hosts, of which the weigher prefers host one, and a daemon that keeps answers
+    of Placement for very long.
+
+    The fixture is a function. The function requests an instance, and returns the
+    instance's host and the number of queries to Placement for the request. Such a query
+    has a limit; the query about all hosts has no limit.
+    """
     cloud.reset()
     cloud.add_host('one', cpu_ratio=1.0, columns={'running_vms': 4})
     cloud.add_host('two', cpu_ratio=1.0, ram_mb=32768)
@@ -236,7 +276,8 @@ def asks(cloud, client, proxy):
     def ask():
         proxy.asked.clear()
         hosts = placed(client)
-        return hosts, sum('limit=' in each for each in proxy.asked)
+        queries = sum('limit=' in line for line in proxy.asked)
+        return hosts, queries
 
     with Daemon(cloud, config):
         wait_until(lambda: ask() == (['one'], 0), WAIT, 'answer about all hosts')
@@ -257,14 +298,15 @@ def asks(cloud, client, proxy):
     ],
 )
 def test_what_has_changed_since(cloud, asks, change, host, asked):
-    """Whatever has changed since Placement was asked, the next request gets a host that
-    is right now; it costs a question at the most."""
+    """After a change since Placement's answer, the next request gets a host by the new
+    state, with at most a single query to Placement."""
     change(cloud)
     assert asks() == (host, asked)
 
 
 def test_the_last_place(cloud, asks):
-    """It is found by the request that comes after its instance was deleted."""
+    """When all hosts are full and an instance is deleted, the next request gets the
+    place of the instance."""
     fill_up(cloud, 'one')
     consumer = fill_up(cloud, 'two')
     assert asks()[0] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts read from a real MariaDB, where digests say what has changed."""
+"""Hosts read from a real MariaDB. Digests of rows tell the changed rows."""
 
 import secrets
 from concurrent.futures import ThreadPoolExecutor
@@ -17,39 +17,43 @@ from tests.lab.nova_databases import EXAMPLE, HOSTS, STORY, NovaDatabases, Story
 
 READERS = 6
 WRITES = 150
-INSTANCES = 700  # on each host
+INSTANCES = 700  # on every host
 
 
 @pytest.fixture(scope='module')
 def databases(mariadb):
     """nova's tables on the database server."""
     prefix = f'novasched_{secrets.token_hex(4)}'
-    create = lambda name: servers.create_database(mariadb.url, f'{prefix}_{name}')  # noqa: E731
-    with closing(NovaDatabases(create)) as made:
-        yield made
+
+    def create(name):
+        return servers.create_database(mariadb.url, f'{prefix}_{name}')
+
+    with closing(NovaDatabases(create)) as databases:
+        yield databases
 
 
 @given(steps=STORY)
 @example(steps=EXAMPLE)
 @settings(max_examples=200, deadline=None)
 def test_every_change_is_seen_by_the_next_request(databases, steps):
-    """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours
-    that change alike: what a request sees is what a full read sees that is made for
-    it."""
+    """A request sees the same as a full read at the same time, after equal timestamps,
+    clocks that differ, deletions, moves, restored backups, and equal changes of
+    neighbours."""
     story = Story(databases)
     story.tell(steps)
     story.close()
 
 
 def test_nobody_sees_hosts_from_before_their_arrival(databases):
-    """While hosts are written and read at once, each request sees at least what was
-    committed when it came."""
+    """While hosts are written and read at once, a request sees at least the value that
+    was committed when the request came."""
     story = Story(databases)
     engine = databases.engines['cell1']
     node = tables.compute_nodes
-    written = [0]
+    last_written = 0
 
     def write():
+        nonlocal last_written
         for value in range(1, WRITES + 1):
             with engine.begin() as connection:
                 connection.execute(
@@ -57,31 +61,35 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases):
                     .where(node.c.host == HOSTS[0])
                     .values(free_ram_mb=value)
                 )
-            written[0] = value
+            last_written = value
 
     def ask():
-        seen = []
-        while written[0] < WRITES:
-            least = written[0]
+        """The last written value before a request, and the value that the request saw,
+        for all requests of a thread."""
+        pairs = []
+        while last_written < WRITES:
+            before = last_written
             hosts = story.reader.read(None, a_request()).hosts
-            seen.append((least, hosts[a_uuid(HOSTS[0])].free_ram_mb))
-        return seen
+            pairs.append((before, hosts[a_uuid(HOSTS[0])].free_ram_mb))
+        return pairs
 
-    written[0] = 0
     with engine.begin() as connection:
         connection.execute(sa.update(node).values(free_ram_mb=0))
     with ThreadPoolExecutor(READERS + 1) as pool:
-        asked = [pool.submit(ask) for _ in range(READERS)]
+        futures = [pool.submit(ask) for _ in range(READERS)]
         pool.submit(write).result()
-        seen = [pair for each in asked for pair in each.result()]
+        pairs = []
+        for future in futures:
+            pairs += future.result()
     story.close()
-    assert len(seen) > READERS
-    assert [(least, saw) for least, saw in seen if saw < least] == []
+
+    assert len(pairs) > READERS
+    assert [(before, seen) for before, seen in pairs if seen < before] == []
 
 
 def test_queries_do_not_grow_with_hosts(databases):
-    """A request on a cloud in which nothing changes costs the same few queries, however
-    many hosts there are; so it does after a renewal with which a cell has come."""
+    """A request on an unchanged cloud costs a constant number of queries, however many
+    hosts there are, also after a renewal of the cell mappings."""
     story = Story(databases)
     mapping = tables.cell_mappings
     for number in range(300):
@@ -89,7 +97,7 @@ def test_queries_do_not_grow_with_hosts(databases):
     story.read()
 
     def renew(disabled):
-        """The number of hosts once the second cell is disabled or not."""
+        """Disable or enable the second cell; the number of hosts afterwards."""
         with databases.api.begin() as connection:
             connection.execute(
                 sa.update(mapping)
@@ -97,14 +105,16 @@ def test_queries_do_not_grow_with_hosts(databases):
                 .values(disabled=disabled)
             )
         story.reader.renew()
-        with databases.watched() as asked:
+        with databases.watched() as watched:
             hosts = story.reader.read(None, a_request()).hosts
-        queries = [
-            each for each, _ in asked if each.startswith('SELECT') and 'FROM' in each
-        ]
-        # Of aggregates three, and of each cell two: nodes and services; of a disabled
-        # one services.
-        assert len(queries) == 3 + (2 - disabled) * 2 + disabled
+
+        queries = 0
+        for statement, _ in watched:
+            if statement.startswith('SELECT') and 'FROM' in statement:
+                queries += 1
+        # Three queries for aggregates; nodes and services for every enabled cell;
+        # services for the disabled cell.
+        assert queries == 3 + (2 - disabled) * 2 + disabled
         return len(hosts)
 
     assert renew(disabled=False) == 300 + len(HOSTS)
@@ -114,27 +124,29 @@ def test_queries_do_not_grow_with_hosts(databases):
 
 
 def test_all_instances_are_read_in_portions(databases):
-    """Nothing gets lost between them; instances of the same image share its
-    properties."""
+    """No instance is lost between two portions, and instances with the same image share
+    the image's properties."""
     story = Story(databases)
-    kept = tables.instance_system_metadata
+    columns = {'deleted': 0}
+    image = {'key': 'image_hw_pmu', 'value': '1', 'deleted': 0}
     for name, cell in story.where.items():
         uuids = [f'{name}-{number}' for number in range(INSTANCES)]
+        rows = [{'uuid': uuid, 'host': name, **columns} for uuid in uuids]
+        metadata = [{**image, 'instance_uuid': uuid} for uuid in uuids]
         with databases.engines[cell].begin() as connection:
-            rows = [{'uuid': uuid, 'host': name, 'deleted': 0} for uuid in uuids]
             connection.execute(sa.insert(tables.instances), rows)
-            image = {'key': 'image_hw_pmu', 'value': '1', 'deleted': 0}
-            metadata = [{**image, 'instance_uuid': uuid} for uuid in uuids]
-            connection.execute(sa.insert(kept), metadata)
+            connection.execute(sa.insert(tables.instance_system_metadata), metadata)
+
     for images in (False, True):
-        hosts = story.reader.read(
-            None, a_request(), Needs(instances=True, images=images)
-        ).hosts
+        needs = Needs(instances=True, images=images)
+        hosts = story.reader.read(None, a_request(), needs).hosts
+
         for host in hosts.values():
-            assert host.instances.keys() == {
-                f'{host.host}-{i}' for i in range(INSTANCES)
-            }
-            properties = [each.image_properties for each in host.instances.values()]
-            assert properties[0] == ({'hw_pmu': True} if images else {})
-            assert all(each is properties[0] for each in properties)
+            expected = {f'{host.host}-{number}' for number in range(INSTANCES)}
+            assert host.instances.keys() == expected
+
+            first, *rest = host.instances.values()
+            assert first.image_properties == ({'hw_pmu': True} if images else {})
+            for instance in rest:
+                assert instance.image_properties is first.image_properties
     story.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of the decisions of a real daemon, sent to a collector."""
+"""Traces of the decisions of a real daemon arrive at a collector."""
 
 import base64
 import threading
@@ -24,10 +24,13 @@ from tests.lab.rpc_load import CONTEXT, arguments_for
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A span as it came; ``who`` is what the process says of itself."""
+class Span:
+    """A span as received.
 
-    who: dict[str, Any]
+    :ivar resource: attributes of the process that sent the span.
+    """
+
+    resource: dict[str, Any]
     name: str
     trace: str
     id: str
@@ -39,12 +42,12 @@ class Seen:
 
 
 class Collector(HttpStub):
-    """See the module. What it ``hears`` are spans; it answers none while it
-    ``hangs``."""
+    """A collector that keeps received spans in ``spans``. Started with ``hangs``, it
+    answers no request until the end of the context."""
 
     def __init__(self, hangs: bool = False) -> None:
         super().__init__()
-        self.heard: list[Seen] = []
+        self.spans: list[Span] = []
         self.headers: list[Mapping[str, str]] = []
         self.asked = threading.Semaphore(0)
         self._go_on = threading.Event()
@@ -59,7 +62,7 @@ class Collector(HttpStub):
         if path != '/v1/traces':
             return 404, {}, b''
         self.headers.append(headers)
-        self.heard += spans(ExportTraceServiceRequest.FromString(body))
+        self.spans += spans(ExportTraceServiceRequest.FromString(body))
         answer = ExportTraceServiceResponse().SerializeToString()
         return 200, {'Content-Type': 'application/x-protobuf'}, answer
 
@@ -68,40 +71,45 @@ class Collector(HttpStub):
         super().__exit__(*exception)
 
 
-def spans(request: ExportTraceServiceRequest) -> list[Seen]:
-    return [
-        Seen(
-            plain(of_process.resource.attributes),
-            span.name,
-            span.trace_id.hex(),
-            span.span_id.hex(),
-            span.parent_span_id.hex(),
-            span.start_time_unix_nano,
-            span.end_time_unix_nano,
-            plain(span.attributes),
-            span.status.code == span.status.STATUS_CODE_ERROR,
-        )
-        for of_process in request.resource_spans
-        for of_library in of_process.scope_spans
-        for span in of_library.spans
-    ]
+def spans(request: ExportTraceServiceRequest) -> list[Span]:
+    """The spans of a request to the collector."""
+    found = []
+    for of_process in request.resource_spans:
+        resource = plain(of_process.resource.attributes)
+        for of_library in of_process.scope_spans:
+            found += [a_span(resource, message) for message in of_library.spans]
+    return found
+
+
+def a_span(resource: dict[str, Any], message: Any) -> Span:
+    return Span(
+        resource,
+        message.name,
+        message.trace_id.hex(),
+        message.span_id.hex(),
+        message.parent_span_id.hex(),
+        message.start_time_unix_nano,
+        message.end_time_unix_nano,
+        plain(message.attributes),
+        message.status.code == message.status.STATUS_CODE_ERROR,
+    )
 
 
 def plain(attributes: Any) -> dict[str, Any]:
-    return {each.key: value(each.value) for each in attributes}
+    return {attribute.key: value(attribute.value) for attribute in attributes}
 
 
 def value(any_value: Any) -> Any:
     kind = any_value.WhichOneof('value')
-    found = getattr(any_value, kind)
+    content = getattr(any_value, kind)
     if kind == 'array_value':
-        return [value(each) for each in found.values]
-    return found
+        return [value(item) for item in content.values]
+    return content
 
 
 SOON = 60.0
 OFTEN = {'OTEL_BSP_SCHEDULE_DELAY': '50'}
-"""So many milliseconds pass until a batch goes out."""
+"""Milliseconds between two batches of spans."""
 
 TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
 PARENT = '00f067aa0ba902b7'
@@ -117,7 +125,7 @@ def hosts(cloud):
 
 
 def traced(address, workers=1):
-    """Options for a daemon whose collector is there."""
+    """Options of a daemon whose collector has the address."""
     return {
         'scheduler': {'workers': workers},
         'novasched': {'tracing_endpoint': f'http://{address}'},
@@ -125,7 +133,7 @@ def traced(address, workers=1):
 
 
 def place(caller, daemon, **context):
-    """Ask for a server; it gets its host, and this is its UUID."""
+    """Place a server; the UUID of the server."""
     [server] = new_uuids()
     [[chosen]] = caller.call(
         'select_destinations',
@@ -137,25 +145,52 @@ def place(caller, daemon, **context):
     return server
 
 
-def of(server, collector):
-    """The span of a request, and those below it, when they are there."""
-    found = []
+def trace_of(server, collector):
+    """Wait for the trace of a request; the span of the request, and the spans of the
+    steps in order."""
+    trace = []
 
-    def is_told():
-        heard = [*collector.heard]
-        found[:] = [
-            s for s in heard if s.values.get('openstack.server_ids') == [server]
+    def has_arrived():
+        received = [*collector.spans]
+        trace[:] = [
+            span
+            for span in received
+            if span.values.get('openstack.server_ids') == [server]
         ]
-        found.extend(s for s in heard if found and s.parent == found[0].id)
-        return len(found) > 1
+        if not trace:
+            return False
+        trace.extend(span for span in received if span.parent == trace[0].id)
+        return len(trace) > 1
 
-    wait_until(is_told, SOON, f'trace of {server}')
-    return found[0], sorted(found[1:], key=lambda span: span.start)
+    wait_until(has_arrived, SOON, f'trace of {server}')
+    request, *steps = trace
+    return request, sorted(steps, key=lambda span: span.start)
+
+
+def check_trace(request, steps, daemon):
+    """Check the spans of a request that came with the trace of :data:`CALLER`."""
+    assert request.name == 'select_destinations'
+    assert request.trace == TRACE
+    assert request.parent == PARENT
+    assert request.values['openstack.request_id'] == 'req-ours'
+    assert request.values['novasched.headline'].endswith(': 2 of 2 hosts fit')
+    assert request.resource['service.name'] == 'novasched'
+    assert request.resource['host.name'] == daemon.host
+
+    assert [step.name for step in steps] == [*STEPS]
+    next_start = request.start
+    for step in steps:
+        assert step.trace == TRACE
+        assert step.resource['process.pid'] == request.resource['process.pid']
+        assert step.start == next_start
+        next_start = step.end
+    assert request.start < request.end == next_start
 
 
 def test_two_workers(hosts, caller):
-    """Each request of each worker is a trace, or a part of its caller's; it lasts from
-    its first step to its last, and no password is told to anybody but the collector."""
+    """The request of a worker is a trace, or a part of the caller's trace. The spans of
+    the steps have no gaps. The daemon sends the password for the collector to the
+    collector only."""
     password = a_secret()
     with (
         Collector() as collector,
@@ -163,68 +198,58 @@ def test_two_workers(hosts, caller):
             hosts, traced(f'me:{password}@{collector.address}', 2), environment=OFTEN
         ) as daemon,
     ):
-        workers = {each.pid for each in psutil.Process(daemon.pid).children()}
+        pids = {process.pid for process in psutil.Process(daemon.pid).children()}
         began = time.time_ns()
         servers = []
 
-        def all_heard():
-            servers.append(
-                place(caller, daemon, request_id='req-ours', traceparent=CALLER)
-            )
-            whole, _ = of(servers[-1], collector)
-            return workers == {
-                span.who['process.pid'] for span in collector.heard
-            } and bool(whole)
+        def all_workers_are_heard():
+            """Place a server, and tell if spans of all workers have arrived."""
+            server = place(caller, daemon, request_id='req-ours', traceparent=CALLER)
+            servers.append(server)
+            trace_of(server, collector)
+            return pids == {span.resource['process.pid'] for span in collector.spans}
 
-        wait_until(all_heard, SOON, 'trace of each worker')
+        wait_until(all_workers_are_heard, SOON, 'trace of each worker')
         ended = time.time_ns()
         for server in servers:
-            whole, steps = of(server, collector)
-            assert (whole.name, whole.trace, whole.parent) == (
-                'select_destinations',
-                TRACE,
-                PARENT,
-            )
-            assert whole.values['openstack.request_id'] == 'req-ours'
-            assert whole.values['novasched.headline'].endswith(': 2 of 2 hosts fit')
-            assert whole.who['service.name'] == 'novasched'
-            assert whole.who['host.name'] == daemon.host
-            assert [step.name for step in steps] == [*STEPS]
-            assert {(step.trace, step.who['process.pid']) for step in steps} == {
-                (TRACE, whole.who['process.pid'])
-            }
-            edges = [whole.start, *(step.end for step in steps)]
-            assert [step.start for step in steps] == edges[:-1]
-            assert began < whole.start < whole.end == edges[-1] < ended
-        alone, _ = of(place(caller, daemon), collector)
-        assert (alone.parent, alone.trace == TRACE) == ('', False)
+            request, steps = trace_of(server, collector)
+            check_trace(request, steps, daemon)
+            assert began < request.start
+            assert request.end < ended
+
+        untraced = place(caller, daemon)
+        request, _ = trace_of(untraced, collector)
+        assert request.parent == ''
+        assert request.trace != TRACE
+
         assert daemon.stop() == 0
         assert 'Traces' not in daemon.text()
         assert password not in daemon.text()
+
     authorization = base64.b64encode(f'me:{password}'.encode()).decode()
-    assert {each['Authorization'] for each in collector.headers} == {
-        f'Basic {authorization}'
-    }
+    received = {headers['Authorization'] for headers in collector.headers}
+    assert received == {f'Basic {authorization}'}
 
 
 def test_what_is_left_when_it_ends(hosts, caller):
-    """A worker that ends sends what it has."""
+    """A worker sends its remaining spans before it stops."""
     with Collector() as collector:
         with Daemon(hosts, traced(collector.address)) as daemon:
             server = place(caller, daemon)
             assert daemon.stop() == 0
-        _, steps = of(server, collector)
+        _, steps = trace_of(server, collector)
         assert [step.name for step in steps] == [*STEPS]
 
 
 def test_a_collector_that_hangs(hosts, caller):
-    """Every request is answered, and the daemon ends in order, though what it has to
-    tell is never heard. One that is away is told of once, see the unit tests."""
+    """Every request is answered and the daemon stops in order, although the collector
+    takes no spans. The unit tests cover a collector that is not there."""
     with (
         Collector(hangs=True) as collector,
         Daemon(hosts, traced(collector.address), environment=OFTEN) as daemon,
     ):
         place(caller, daemon)
+
         assert collector.asked.acquire(timeout=SOON)
         for _ in range(10):
             place(caller, daemon)
