@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short outage refuses nobody: requests wait for what they cannot do without."""
+"""No request is refused in a short outage: requests wait for Placement, the API
+database and the cells."""
 
 import re
 import statistics
@@ -29,15 +30,16 @@ from .test_placement_fails import CANDIDATES, first, held_by, placed
 SMALL = Flavor()
 LARGE = Flavor(ram_mb=4096)
 WANTED = f'MEMORY_MB%3A{LARGE.ram_mb}'
-TIMEOUT = 2
+ANSWER_TIMEOUT = 2
 PATIENCE = 60
 SOON = 60.0
 WAITS = ' wait, for '
+"""Part of the log line of a waiting request."""
 
 
 @pytest.fixture(scope='module')
 def hosts(cloud):
-    """Two hosts without end."""
+    """Two hosts with practically endless resources."""
     cloud.reset()
     for number in range(2):
         cloud.add_host(
@@ -48,14 +50,14 @@ def hosts(cloud):
 
 @pytest.fixture(scope='module')
 def between(cloud):
-    """What stands between the daemon and Placement."""
+    """The proxy between the daemon and Placement."""
     with Proxy(cloud.placement_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def proxy(hosts, between):
-    """The same for one test, at the end of which all is well again."""
+    """The proxy for a test, which works again after the test."""
     between.asked.clear()
     yield between
     between.faults = None
@@ -64,28 +66,28 @@ def proxy(hosts, between):
 
 @pytest.fixture(scope='module')
 def tunnels(hosts):
-    """What stands between the daemon and the API database, and the cell of both
+    """The tunnels from the daemon to the API database, and to the cell of both
     hosts."""
-    cell = hosts.cells['cell1'].url
-    with Tunnel(hosts.api.url) as api, Tunnel(cell) as own:
-        hosts.map_cell('cell1', database_connection=own.url)
-        yield {'api': api, 'cell': own}
+    cell_url = hosts.cells['cell1'].url
+    with Tunnel(hosts.api.url) as api, Tunnel(cell_url) as cell:
+        hosts.map_cell('cell1', database_connection=cell.url)
+        yield {'api': api, 'cell': cell}
         hosts.restore_cells()
 
 
 @pytest.fixture(scope='module')
 def scheduler(hosts, between, tunnels):
-    """It waits for longer than any of these outages takes, and has few threads for
-    that."""
+    """A scheduler with few threads. The patience is longer than the outages of these
+    tests."""
     config = {
         'DEFAULT': {'executor_thread_pool_size': 2, 'graceful_shutdown_timeout': 6},
         'oslo_messaging_rabbit': {'rabbit_qos_prefetch_count': 1},
-        'placement': {'endpoint': between.url, 'timeout': TIMEOUT},
+        'placement': {'endpoint': between.url, 'timeout': ANSWER_TIMEOUT},
         'api_database': {'connection': tunnels['api'].url},
         'novasched': {
             'placement_patience': PATIENCE,
             'database_patience': PATIENCE,
-            'cell_timeout': TIMEOUT,
+            'cell_timeout': ANSWER_TIMEOUT,
             'candidates_max_age': 0,
         },
     }
@@ -93,7 +95,7 @@ def scheduler(hosts, between, tunnels):
         yield daemon
 
 
-# The library itself repeats a request at the first 401.
+# keystoneauth repeats a request after the first 401.
 PASSING = [
     *[answer(500)] * 2,
     *[answer(401)] * 2,
@@ -105,19 +107,25 @@ PASSING = [
 ]
 
 
+def queries(proxy):
+    """The queries for allocation candidates that the proxy has seen."""
+    return [line for line in proxy.asked if CANDIDATES in line]
+
+
 def test_a_query(proxy, client, scheduler):
-    """Whatever it is that passes, it is waited for. Credentials that are refused may be
-    good again soon; the log has the refusal, and then the acceptance."""
-    assert placed(client)  # the credentials are good
+    """A request waits out every kind of transient failure. The log tells of refused
+    credentials, which may be accepted again soon, and of their acceptance."""
+    assert placed(client)  # the credentials are accepted
     proxy.asked.clear()
     before = len(scheduler.text())
+
     proxy.faults = first('GET', CANDIDATES, *PASSING)
     assert placed(client)
-    asked = [each for each in proxy.asked if CANDIDATES in each]
-    assert len(asked) == len(PASSING) + 1
+
+    assert len(queries(proxy)) == len(PASSING) + 1
     log = scheduler.text()[before:]
-    said = re.findall(r'The credentials in \[placement\] are (refused|accepted)', log)
-    assert said == ['refused', 'accepted']
+    lines = re.findall(r'The credentials in \[placement\] are (refused|accepted)', log)
+    assert lines == ['refused', 'accepted']
 
 
 @pytest.mark.usefixtures('scheduler')
@@ -133,107 +141,126 @@ def test_a_query(proxy, client, scheduler):
     ],
 )
 def test_a_claim(proxy, hosts, client, method, servers, fault):
-    """What it may have done is looked at before it is asked for once more."""
+    """Before a claim is repeated, the scheduler reads the allocations that the first
+    attempt may have made."""
     uuids = new_uuids(servers)
     proxy.faults = first(method, '/allocations', *[fault] * 2)
+
     chosen = placed(client, *uuids)
+
     assert len(chosen) == servers
-    found = hosts.all_allocations()
-    assert {server: found.get(server) for server in uuids} == held_by(chosen, uuids)
+    allocations = hosts.all_allocations()
+    of_servers = {server: allocations.get(server) for server in uuids}
+    assert of_servers == held_by(chosen, uuids)
 
 
 @pytest.mark.usefixtures('scheduler')
 def test_a_bad_query(proxy, client):
-    """Nobody waits where the query itself is at fault."""
+    """A request does not wait if Placement rejects the query as invalid."""
     proxy.faults = every('GET', CANDIDATES, answer(400))
     assert placed(client) == []
-    assert len([each for each in proxy.asked if CANDIDATES in each]) == 1
+    assert len(queries(proxy)) == 1
 
 
 def large_ones(fault):
-    return lambda method, path, body: (
-        fault if CANDIDATES in path and WANTED in path else None
-    )
+    """A rule for the proxy: queries for the large flavor meet a fault."""
+
+    def rule(method, path, body):
+        if CANDIDATES in path and WANTED in path:
+            return fault
+        return None
+
+    return rule
 
 
 def test_one_slow_query(proxy, client, caller, scheduler):
-    """It times out again and again, and nobody who asks for something else is
+    """A query times out again and again, and no request for another flavor is
     refused."""
     proxy.faults = large_ones(hang())
     before = len(scheduler.text())
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(client.chosen, flavor=LARGE)
         proxy.wait_for_hanging()
-        with load(caller, 4) as found:
-            wait_until(
-                lambda: (
-                    slow.done() or sum(WANTED in each for each in [*proxy.asked]) > 1
-                ),
-                SOON,
-                'second attempt',
-            )
-            count = len(found.answers) + 20
-            wait_until(lambda: len(found.answers) > count, SOON, 'quick ones')
-        assert found.failures() == []
+
+        def is_repeated():
+            large_queries = sum(WANTED in line for line in [*proxy.asked])
+            return slow.done() or large_queries > 1
+
+        with load(caller, 4) as quick:
+            wait_until(is_repeated, SOON, 'second attempt')
+            count = len(quick.answers) + 20
+            wait_until(lambda: len(quick.answers) > count, SOON, 'quick ones')
+        assert quick.failures() == []
+
         proxy.faults = None
         proxy.release()
         assert slow.result()
-    taken = sorted(each.seconds for each in found.answers)
-    print(
-        f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}'
-    )
+
+    taken = sorted(answer.seconds for answer in quick.answers)
+    median = statistics.median(taken)
+    print(f'{len(taken)} quick ones: median {median:.3f} s, last {taken[-1]:.3f}')
     assert 'circuit open' not in scheduler.text()[before:]
 
 
 def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
-    """They stay in the broker while others wait, and are answered as well."""
+    """Requests stay in the broker while all threads have waiting requests, and are
+    answered as well."""
     before = scheduler.text().count(WAITS)
     proxy.faults = every('GET', CANDIDATES, answer(500))
     with ThreadPoolExecutor(6) as pool:
-        asked = [pool.submit(caller.place) for _ in range(6)]
+        requests = [pool.submit(caller.place) for _ in range(6)]
         wait_until(
             lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait'
         )
         wait_until(
             lambda: broker.depth(hosts.amqp_url) == 3, SOON, 'those in the broker'
         )
+
         proxy.faults = None
-        assert [each.result().error for each in asked] == [None] * 6
+        for request in requests:
+            assert request.result().error is None
 
 
 @pytest.mark.usefixtures('proxy')
 @pytest.mark.parametrize(
-    ('name', 'asked', 'silent'),
+    ('name', 'options', 'is_silent'),
     [('api', {'force_hosts': ['host-1']}, False), ('cell', {}, True)],
     ids=['API refuses', 'cell is silent'],
 )
-def test_a_database(client, scheduler, tunnels, name, asked, silent):
-    """A request that names a host waits for what knows its cell, and each request for
-    the only cell with hosts."""
+def test_a_database(client, scheduler, tunnels, name, options, is_silent):
+    """A request that names a host waits for the API database, which knows the host's
+    cell. Every request waits for the only cell with hosts."""
     tunnel = tunnels[name]
-    before = scheduler.text().count(WAITS)
-    if silent:
-        begin, end = (tunnel.shut, tunnel.open)
+    if is_silent:
+        begin = tunnel.shut
+        end = tunnel.open
     else:
-        begin, end = (tunnel.refuse, tunnel.accept)
+        begin = tunnel.refuse
+        end = tunnel.accept
+    before = scheduler.text().count(WAITS)
+
     with ThreadPoolExecutor(1) as pool:
         begin()
-        placed = pool.submit(client.select_destinations, new_uuids(), SMALL, **asked)
+        answer = pool.submit(client.select_destinations, new_uuids(), SMALL, **options)
         wait_until(lambda: scheduler.text().count(WAITS) > before, SOON, 'wait')
         end()
-        [[found]] = placed.result()
-    assert found['service_host'] in asked.get('force_hosts', ['host-0', 'host-1'])
+        [[selection]] = answer.result()
+
+    expected = options.get('force_hosts', ['host-0', 'host-1'])
+    assert selection['service_host'] in expected
 
 
 def test_the_end_of_the_process(proxy, caller, scheduler):
-    """Who waits is refused in time."""
+    """Waiting requests are refused when the process stops."""
     before = scheduler.text().count(WAITS)
     proxy.faults = every('GET', CANDIDATES, answer(500))
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(caller.place) for _ in range(2)]
+        requests = [pool.submit(caller.place) for _ in range(2)]
         wait_until(
             lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait'
         )
+
         assert scheduler.stop() == 0
-        assert all('NoValidHost' in str(each.result().error) for each in asked)
+        for request in requests:
+            assert 'NoValidHost' in str(request.result().error)
     assert scheduler.text().count('Cannot schedule, since Placement fails: ') == 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins of others in the running daemon: blazar's filter, and a package of our
-making."""
+"""Foreign plugins in the running daemon: blazar's filter, and a package made for these
+tests."""
 
 import importlib.util
 import sys
@@ -55,11 +55,12 @@ ENTRY_POINTS = """
 
 @pytest.fixture(scope='module')
 def hosts(cloud):
-    """Equal hosts: one reserved for our project, one for another, one in blazar's pool
-    of free hosts, and three that blazar has nothing to do with."""
+    """Equal hosts: host-1 is reserved for our project, host-2 for another project,
+    host-3 is in blazar's pool of free hosts, and the remaining hosts are in no pool."""
     cloud.reset()
     for number in range(1, 7):
         cloud.add_host(f'host-{number}')
+
     zones = {'availability_zone': 'blazar_zone'}
     cloud.add_aggregate('ours', ['host-1'], metadata={**zones, 'blazar:owner': PROJECT})
     cloud.add_aggregate(
@@ -71,32 +72,15 @@ def hosts(cloud):
 
 @pytest.fixture(scope='module', params=['without nova', 'with nova'], autouse=True)
 def daemon(request, hosts, nova, tmp_path_factory):
-    """A scheduler with blazar's filter as it comes from PyPI, nova beside it or not,
-    and with an installed package of filters and weighers, found by entry points."""
+    """A scheduler with blazar's unmodified filter, with or without nova in the
+    environment, and with an installed package of filters and weighers, which the
+    scheduler finds by entry points."""
     assert importlib.util.find_spec('blazarnova'), 'blazar-nova is not installed'
     assert importlib.util.find_spec('nova') is None, 'nova is in our own environment'
     site = tmp_path_factory.mktemp('site')
     if request.param == 'with nova':
-        # nova 34 needs Python 3.11: a daemon on Python 3.10 cannot import it.
-        ask = 'import sys; print(*sys.version_info[:2])'
-        if run([str(nova.python), '-c', ask]).split() != [
-            str(n) for n in sys.version_info[:2]
-        ]:
-            pytest.skip('nova is installed for another Python')
-
-        ask = 'import nova, os; print(os.path.dirname(os.path.dirname(nova.__file__)))'
-        found = run([str(nova.python), '-c', ask]).strip()
-        # At the end of the path: our own libraries come first.
-        (site / 'sitecustomize.py').write_text(
-            f'import sys\nsys.path.append({found!r})\n'
-        )
-    metadata = site / 'acme_scheduling-1.0.dist-info'
-    metadata.mkdir()
-    (site / 'acme_scheduling.py').write_text(dedent(CODE))
-    (metadata / 'METADATA').write_text(
-        'Metadata-Version: 2.1\nName: acme-scheduling\nVersion: 1.0\n'
-    )
-    (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
+        add_nova(nova, site)
+    add_package(site)
     config = {
         'filter_scheduler': {
             'available_filters': ['nova.scheduler.filters.all_filters', BLAZAR],
@@ -108,10 +92,40 @@ def daemon(request, hosts, nova, tmp_path_factory):
         yield running
 
 
+def add_nova(nova, site):
+    """Let a daemon whose PYTHONPATH has the folder import nova."""
+    # nova 34 needs Python 3.11: a daemon on Python 3.10 cannot import it.
+    script = 'import sys; print(*sys.version_info[:2])'
+    version = run([str(nova.python), '-c', script]).split()
+    if version != [str(number) for number in sys.version_info[:2]]:
+        pytest.skip('nova is installed for another Python')
+
+    script = 'import nova, os; print(os.path.dirname(os.path.dirname(nova.__file__)))'
+    library = run([str(nova.python), '-c', script]).strip()
+    # At the end of the path: the libraries of the daemon come first.
+    text = f'import sys\nsys.path.append({library!r})\n'
+    (site / 'sitecustomize.py').write_text(text)
+
+
+def add_package(site):
+    """Install a package with filters and weighers in a folder."""
+    (site / 'acme_scheduling.py').write_text(dedent(CODE))
+    metadata = site / 'acme_scheduling-1.0.dist-info'
+    metadata.mkdir()
+    (metadata / 'METADATA').write_text(
+        'Metadata-Version: 2.1\nName: acme-scheduling\nVersion: 1.0\n'
+    )
+    (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
+
+
 def test_blazar(hosts, client):
-    """A filter written for nova, unmodified, named by its import path. Only hosts in no
-    pool take a server that names no reservation; that of its own project leads to its
-    host; that of somebody else, or of nobody, is no host, and nothing is left."""
+    """blazar's filter was written for nova and is named by its import path.
+
+    A server without a reservation goes to a host in no pool. A server with a
+    reservation of its project goes to the reserved host. A server with an unknown
+    reservation, or with the reservation of another project, is refused, and no
+    allocation remains.
+    """
     assert client.reached() == {'host-4', 'host-5', 'host-6'}
     assert client.chosen(hints={'reservation': ['ours']}) == ['host-1']
     before = hosts.all_allocations()
@@ -123,17 +137,19 @@ def test_blazar(hosts, client):
 
 
 def test_entry_points(client):
-    """The filter says which hosts, the weigher which of them."""
+    """The filter selects two hosts, and the weigher prefers the host with the higher
+    number."""
     assert client.chosen(hints={'own': ['host-4', 'host-5']}) == ['host-5']
     assert client.chosen(hints={'own': ['host-4']}) == ['host-4']
 
 
 def test_one_that_raises(daemon, hosts, client):
-    """It is named in the log, its request is refused and claims nothing, and the next
-    request is served."""
+    """The log names the filter that raises. The request is refused and claims nothing,
+    and the next request is served."""
     before = hosts.all_allocations()
     with pytest.raises(Refused) as caught:
         client.chosen(hints={'own': ['host-4'], 'broken': ['yes']})
+
     assert caught.value.no_valid_host
     assert 'out of order' not in str(caught.value)
     assert 'BadPlugin: BrokenFilter raised RuntimeError: out of order' in daemon.text()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement answered earlier, while requests come all the time and the cloud
-changes under them.
+"""Requests come all the time and use remembered answers of Placement, while the cloud
+changes.
 
-Each change has a flavor of its own, whose trait two hosts have: its own host, which is
-preferred, and the spare one. So a table says where requests go before a change, and
-where they go after it.
+Every change has a flavor with a trait. Two hosts have the trait: the host of the
+change, which the weigher prefers, and the spare host. A table names the host of the
+requests before a change and after the change.
 """
 
 import time
@@ -21,7 +21,7 @@ from tests.lab.rpc_load import Load, load
 from tests.lab.wire import FLAVOR
 
 MAX_AGE = 1.0
-"""Seconds for which an answer is used: what is asked later goes by what holds now."""
+"""Maximum age of a remembered answer, in seconds. Later requests see the change."""
 CLIENTS = 3
 PAUSE = 0.05
 ENOUGH = 6
@@ -29,7 +29,7 @@ WAIT = 150.0
 VCPUS = 10_000
 RAM = 3_000_000
 ROOM = {'spare': 1_000_000, 'older': 2_000_000}
-"""Sizes of hosts; the one with the most MB is preferred."""
+"""Memory of hosts in MB; the weigher prefers the host with the most memory."""
 AGGREGATES = {
     'zone': {'availability_zone': 'zone'},
     'tenant': {'filter_tenant_id': 'tenant'},
@@ -44,10 +44,10 @@ FIELDS = {
     'late_tenant': {'project_id': 'late_tenant'},
 }
 LATE = ('late_zone', 'late_tenant')
-"""Changes that nova's database has before Placement."""
+"""Changes that reach nova's database before Placement."""
 SPECS = {'flavor': {'aggregate_instance_extra_specs:kind': 'flavor'}}
-"""By the change: its aggregate; what the request says; and its flavor, beside the
-trait."""
+"""By the name of the change: AGGREGATES has the metadata of its aggregate, FIELDS the
+fields of the request spec, and SPECS the extra specs of the flavor beside the trait."""
 CONFIG = {
     'DEFAULT': {'debug': False},
     'scheduler': {'limit_tenants_to_placement_aggregate': True},
@@ -60,7 +60,11 @@ CONFIG = {
 
 
 class Site:
-    """The cloud and its clients; ``full`` is an instance that has all of its host."""
+    """The cloud and its clients.
+
+    :ivar full: an instance that takes all VCPUs of its host.
+    :ivar fields: fields of the request spec for the current change.
+    """
 
     def __init__(self, cloud, caller, proxy):
         self.cloud = cloud
@@ -73,12 +77,18 @@ class Site:
         self.fields = {}
 
     def place(self):
-        """Ask for what the current change wants; clients call it (:func:`load`)."""
+        """Place an instance for the current change; called by :func:`load`."""
         return self.caller.place(fields=self.fields)
 
     def add_host(self, name, *traits):
-        sizes = {'vcpus': VCPUS, 'ram_mb': ROOM.get(name, RAM), 'disk_gb': 1_000_000}
-        self.cloud.add_host(name, cpu_ratio=1.0, traits=traits, **sizes)
+        self.cloud.add_host(
+            name,
+            vcpus=VCPUS,
+            ram_mb=ROOM.get(name, RAM),
+            disk_gb=1_000_000,
+            cpu_ratio=1.0,
+            traits=traits,
+        )
 
     def put(self, name, **part):
         self.placement.insist(
@@ -91,7 +101,7 @@ def trait_of(name):
 
 
 def leaves(site, name):
-    """It is in no aggregate any more."""
+    """Remove the host from all aggregates."""
     site.cloud.api.delete('aggregate_hosts', host=name)
     site.put(name, aggregates=[])
 
@@ -105,31 +115,30 @@ def gains(site, name):
 
 
 def is_off(site, name):
-    """Its service is disabled; Placement is not told."""
+    """Disable the host's service, without telling Placement."""
     site.cell.update('services', {'disabled': True}, host=name)
 
 
 def is_marked(site, name):
-    """It is disabled, as far as Placement knows."""
+    """Disable the host in Placement only."""
     site.put(name, traits=[*COMPUTE_TRAITS, trait_of(name), 'COMPUTE_STATUS_DISABLED'])
 
 
 def shrinks(site, name):
-    """It has less than is in use."""
+    """Shrink the host's VCPUs below the VCPUs in use."""
     sizes = site.cloud.computes[name].inventories()
     site.put(name, inventories={**sizes, 'VCPU': {'total': 1}})
 
 
 def goes(site, name):
-    """It is deleted, and so are its provider and what is allocated there."""
+    """Delete the host, its provider and the provider's allocations."""
     provider = f'/resource_providers/{site.cloud.computes[name].uuid}'
     for table in ('compute_nodes', 'services'):
         site.cell.update(table, {'deleted': 1}, host=name)
 
     def remove():
-        for consumer in site.placement.call('GET', f'{provider}/allocations')[
-            'allocations'
-        ]:
+        answer = site.placement.call('GET', f'{provider}/allocations')
+        for consumer in answer['allocations']:
             site.placement.release(consumer)
         site.placement.call('DELETE', provider)
 
@@ -137,7 +146,7 @@ def goes(site, name):
 
 
 def is_freed(site, name):
-    """The instance that has all of it is deleted."""
+    """Delete the instance that takes all VCPUs of the host."""
     compute = site.cloud.computes[name]
     site.cell.update('instances', {'deleted': 1}, uuid=site.full)
     site.cell.update('compute_nodes', compute.node_row(), uuid=compute.uuid)
@@ -145,8 +154,8 @@ def is_freed(site, name):
 
 
 def is_lost(site, name):
-    """Placement is as it was before it came, and before the older host had its
-    trait."""
+    """Restore a backup of Placement from before the arrival of the host, when the older
+    host did not have the trait yet."""
     site.backup.restore()
 
 
@@ -163,49 +172,55 @@ CHANGES = [
     ('freed', is_freed, 'spare', 'freed'),
     ('lost', is_lost, 'lost', 'spare'),
 ]
-"""Name, what becomes of the host of that name, and where requests go before and
-after."""
+"""Name of the change, function that changes the host of this name, and the host of the
+requests before and after the change."""
 
 
 @pytest.fixture(scope='module')
 def site(cloud, caller, placement):
-    """Everything as it is before the changes, and clients at work."""
+    """The cloud before the changes, and the clients at work."""
     cloud.reset()
     names = [*LATE, *(name for name, *_ in CHANGES)]
     with Proxy(cloud.placement_url) as proxy:
-        made = Site(cloud, caller, proxy)
-        made.add_host('spare', *map(trait_of, names))
-        made.add_host('older')
+        site = Site(cloud, caller, proxy)
+        site.add_host('spare', *map(trait_of, names))
+        site.add_host('older')
         for name in names[:-1]:
-            made.add_host(name, *[trait_of(name)] * (name != 'fit'))
+            if name == 'fit':
+                site.add_host(name)
+            else:
+                site.add_host(name, trait_of(name))
         for name, metadata in AGGREGATES.items():
             cloud.add_aggregate(name, [name, 'spare'], metadata=metadata)
-        made.placement.allocate(
-            made.full, cloud.computes['freed'].uuid, {'VCPU': VCPUS}
-        )
-        cloud.boot(made.full, 'freed', Flavor(vcpus=VCPUS))
-        made.backup = Backup(placement.connection)
-        made.add_host('lost', trait_of('lost'))
-        made.put('older', traits=[*COMPUTE_TRAITS, trait_of('lost')])
+
+        provider = cloud.computes['freed'].uuid
+        site.placement.allocate(site.full, provider, {'VCPU': VCPUS})
+        cloud.boot(site.full, 'freed', Flavor(vcpus=VCPUS))
+
+        site.backup = Backup(placement.connection)
+        site.add_host('lost', trait_of('lost'))
+        site.put('older', traits=[*COMPUTE_TRAITS, trait_of('lost')])
+
         config = {**CONFIG, 'placement': {'endpoint': proxy.url}}
-        with Daemon(cloud, config), load(made, CLIENTS, pause=PAUSE) as made.load:
-            yield made
-    made.backup.restore()  # without the claims, which are deleted one after the other
+        with Daemon(cloud, config), load(site, CLIENTS, pause=PAUSE) as site.load:
+            yield site
+
+    # The backup has no claims; deleting them one after the other takes longer.
+    site.backup.restore()
     cloud.reset()
 
 
 def ask_for(site, name, before):
-    """Let the clients ask for the flavor of a change, until an answer about all hosts
-    serves them, by which they go to the host from before the change."""
+    """Let the clients request instances for a change, until a remembered answer about
+    all hosts serves the requests and brings them to the host before the change."""
 
     def is_remembered():
-        number = len(site.load.answers)
+        count = len(site.load.answers)
         site.proxy.asked.clear()
-        wait_until(lambda: len(site.load.answers) >= number + ENOUGH, WAIT, 'answers')
-        hosts = {each.host for each in site.load.answers[number:]}
-        return hosts == {before} and not any(
-            'limit=' in each for each in site.proxy.asked
-        )
+        wait_until(lambda: len(site.load.answers) >= count + ENOUGH, WAIT, 'answers')
+        hosts = {answer.host for answer in site.load.answers[count:]}
+        has_asked = any('limit=' in line for line in site.proxy.asked)
+        return hosts == {before} and not has_asked
 
     specs = {f'trait:{trait_of(name)}': 'required', **SPECS.get(name, {})}
     flavor = {**FLAVOR['nova_object.data'], 'extra_specs': specs}
@@ -213,43 +228,54 @@ def ask_for(site, name, before):
         'flavor': {**FLAVOR, 'nova_object.data': flavor},
         **FIELDS.get(name, {}),
     }
+
     wait_until(is_remembered, WAIT, f'{before} by an answer about all hosts')
 
 
 @pytest.mark.parametrize('name', LATE)
 def test_a_host_that_leaves_placements_aggregate_later(site, name):
-    """A request that comes after the change of nova's database does not get the host:
-    neither while Placement still has it in the aggregate, nor by an answer from that
+    """A request after the change of nova's database does not get the host, neither
+    while Placement still has the host in the aggregate, nor by an answer of that
     time."""
     ask_for(site, name, name)
+
     site.cloud.api.delete('aggregate_hosts', host=name)
     changed = time.monotonic()
     site.proxy.asked.clear()
+
+    def has_new_answers():
+        """True if Placement was asked about all hosts, and requests were answered."""
+        for line in [*site.proxy.asked]:
+            if 'member_of' in line and 'limit=' not in line:
+                return len(site.load.since(changed)) >= ENOUGH
+        return False
+
     wait_until(
-        lambda: (
-            any(
-                'member_of' in each and 'limit=' not in each
-                for each in [*site.proxy.asked]
-            )
-            and len(site.load.since(changed)) >= ENOUGH
-        ),
-        WAIT,
-        'an answer about all hosts, and answers to requests',
+        has_new_answers, WAIT, 'an answer about all hosts, and answers to requests'
     )
+
     site.put(name, aggregates=[])
     later = time.monotonic()
     wait_until(lambda: len(site.load.since(later)) >= ENOUGH, WAIT, 'later answers')
-    assert {each.host for each in site.load.since(changed)} == {'spare'}
+
+    assert hosts_since(site, changed) == {'spare'}
     assert site.load.failures() == []
+
+
+def hosts_since(site, moment):
+    """The hosts of the requests after a moment."""
+    return {answer.host for answer in site.load.since(moment)}
 
 
 @pytest.mark.parametrize(('name', 'change', 'before', 'after'), CHANGES)
 def test_a_change(site, name, change, before, after):
-    """Whoever asks later than an answer may be old gets the right host, and nobody is
-    refused."""
+    """Requests after the maximum age of the answers get the right host, and no request
+    is refused."""
     ask_for(site, name, before)
+
     change(site, name)
-    over = time.monotonic() + MAX_AGE
-    wait_until(lambda: len(site.load.since(over)) >= ENOUGH, WAIT, 'later answers')
-    assert {each.host for each in site.load.since(over)} == {after}
+    expired = time.monotonic() + MAX_AGE
+    wait_until(lambda: len(site.load.since(expired)) >= ENOUGH, WAIT, 'later answers')
+
+    assert hosts_since(site, expired) == {after}
     assert site.load.failures() == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traits that hosts had better have, or lack, as nova's own client finds them."""
+"""Preferred and avoided traits, requested through nova's own client."""
 
 from dataclasses import replace
 
@@ -13,20 +13,19 @@ from tests.lab.proxy import Proxy
 SMALL = Flavor(ram_mb=512)
 
 
-def wishing(**traits):
-    """A flavor with these for extra specs: ``CUSTOM_X='preferred'``."""
-    return replace(
-        SMALL, extra_specs={f'trait:{name}': wish for name, wish in traits.items()}
-    )
+def a_flavor(**traits):
+    """A flavor with trait extra specs, as ``CUSTOM_X='preferred'``."""
+    extra_specs = {f'trait:{name}': wish for name, wish in traits.items()}
+    return replace(SMALL, extra_specs=extra_specs)
 
 
-OTHERS = [f'{name}_weight_multiplier' for name in ('cpu', 'disk', 'io_ops')]
+OTHER_MULTIPLIERS = [f'{name}_weight_multiplier' for name in ('cpu', 'disk', 'io_ops')]
 FLAVORS = {
     'any': SMALL,
-    'prefers fast': wishing(CUSTOM_FAST='preferred'),
-    'avoids hot': wishing(CUSTOM_HOT='avoided'),
-    'prefers hot': wishing(CUSTOM_HOT='preferred'),
-    'requires hot': wishing(CUSTOM_HOT='required'),
+    'prefers fast': a_flavor(CUSTOM_FAST='preferred'),
+    'avoids hot': a_flavor(CUSTOM_HOT='avoided'),
+    'prefers hot': a_flavor(CUSTOM_HOT='preferred'),
+    'requires hot': a_flavor(CUSTOM_HOT='required'),
 }
 
 
@@ -40,41 +39,42 @@ FLAVORS = {
 )
 @pytest.mark.parametrize('is_remembered', [False, True])
 def test_traits(cloud, client, is_remembered, options, hosts):
-    """The host with the most memory unless the flavor, or else the operator, would
-    rather have another one: by an answer of Placement's to this request, or to an
-    earlier one. None of it is in a query."""
+    """The server gets the host with the most memory, unless the flavor or the operator
+    prefers another host by a trait. A new answer of Placement and a remembered answer
+    give the same host, and no query names the preferred traits."""
     cloud.reset()
     cloud.add_host('hot', ram_mb=65536, traits=('CUSTOM_HOT',))
     cloud.add_host('plain', ram_mb=32768)
     cloud.add_host('fast', ram_mb=16384, traits=('CUSTOM_FAST',))
-    asked = []
-    found = {}
+    lines = []
+    chosen = {}
     with Proxy(cloud.placement_url) as proxy:
+        max_age = 3600 if is_remembered else 0
         config = {
             'placement': {'endpoint': proxy.url},
-            'filter_scheduler': dict.fromkeys(OTHERS, 0),
-            'novasched': {
-                'candidates_max_age': 3600 if is_remembered else 0,
-                **options,
-            },
+            'filter_scheduler': dict.fromkeys(OTHER_MULTIPLIERS, 0),
+            'novasched': {'candidates_max_age': max_age, **options},
         }
 
         def place(name):
+            """Place a server of a flavor; True if no query was made for the request."""
             proxy.asked.clear()
-            [found[name]] = client.chosen(flavor=FLAVORS[name])
-            mine = [each for each in proxy.asked if 'limit=' in each]
-            asked.extend(proxy.asked)
-            return not mine
+            [chosen[name]] = client.chosen(flavor=FLAVORS[name])
+            has_asked = any('limit=' in line for line in proxy.asked)
+            lines.extend(proxy.asked)
+            return not has_asked
 
         with Daemon(cloud, config):
             for name in FLAVORS:
                 if is_remembered:
                     wait_until(
-                        lambda one=name: place(one), START, 'answer about all hosts'
+                        lambda name=name: place(name), START, 'answer about all hosts'
                     )
                 else:
                     assert not place(name)
-    assert [*found.values()] == hosts
-    queries = [each for each in asked if 'allocation_candidates' in each]
+
+    assert [*chosen.values()] == hosts
+    queries = [line for line in lines if 'allocation_candidates' in line]
     assert queries
-    assert not any('CUSTOM_FAST' in each for each in queries)
+    for query in queries:
+        assert 'CUSTOM_FAST' not in query
