@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells as operators have them: templates, and changes that SIGHUP makes known."""
+"""Cells in the configurations of operators: templates, and changes with SIGHUP."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from .signals import reload
 
 PATIENCE = 30
 SHORT = 5
-"""Seconds, for [novasched] cell_timeout."""
+"""[novasched] cell_timeout, in seconds."""
 
 TEMPLATES = [
     'mysql://u:p@h/db',
@@ -32,7 +32,7 @@ TEMPLATES = [
     'x}',
     '',
 ]
-OWN = [
+CONNECTIONS = [
     None,
     'mysql+pymysql://nova:secret@db.example:3306/nova?charset=utf8',
     'mysql+pymysql://nova:p%40ss%2Fw%25rd%3A@db.example/nova',
@@ -56,29 +56,32 @@ NOVAS = """
 import json, sys
 from nova.objects.cell_mapping import CellMapping, CONF
 filled = []
-for template, own in json.load(sys.stdin):
-    CONF.set_override('connection', own, group='database')
+for template, connection in json.load(sys.stdin):
+    CONF.set_override('connection', connection, group='database')
     filled.append(CellMapping.format_db_url(template))
 print(json.dumps(filled))
 """
 
 
 def test_templates_are_filled_as_nova_does(nova):
-    """Whatever the template and the own URL, what comes out is what nova makes of
-    them."""
-    table = [(template, own) for template in TEMPLATES for own in OWN]
-    done = subprocess.run(
+    """novasched fills every template from every connection like nova."""
+    pairs = []
+    for template in TEMPLATES:
+        for connection in CONNECTIONS:
+            pairs.append((template, connection))
+    process = subprocess.run(
         [str(nova.python), '-c', NOVAS],
-        input=json.dumps(table),
+        input=json.dumps(pairs),
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    novas = json.loads(done.stdout.splitlines()[-1])
-    ours = [filled(template, own, 'cell') for template, own in table]
-    assert [*zip(table, ours, strict=True)] == [*zip(table, novas, strict=True)]
+    assert process.returncode == 0, process.stderr
+    urls = json.loads(process.stdout.splitlines()[-1])
+
+    for (template, connection), url in zip(pairs, urls, strict=True):
+        assert filled(template, connection, 'cell') == url, (template, connection)
 
 
 BOTH = {'host-1', 'host-2'}
@@ -86,7 +89,7 @@ BOTH = {'host-1', 'host-2'}
 
 @pytest.fixture
 def cells(cloud):
-    """One host in each cell; what a test does to the mappings is undone."""
+    """A host in both cells. The original cell mappings are restored after the test."""
     cloud.reset()
     cloud.add_host('host-1', 'cell1')
     cloud.add_host('host-2', 'cell2')
@@ -99,54 +102,61 @@ def lines(daemon, text):
 
 
 def test_changes_are_known_after_sighup(cells, client):
-    """A cell that is disabled, enabled, moved to another database, removed or added;
-    until the signal nothing changes, and requests are answered all the time. The parts
-    of a template are those of our own [database] connection."""
-    one = cells.cells['cell1'].url
-    two = cells.cells['cell2'].url
-    [row] = [
-        each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2'
-    ]
-    template = (
-        '{scheme}://{username}:{password}@{hostname}:{port}/' + one.rpartition('/')[2]
-    )
+    """After SIGHUP the scheduler knows that a cell was disabled, enabled, moved to
+    another database, removed or added. Before the signal nothing changes. Requests are
+    answered all the time. The values for a template are parts of [database]
+    connection."""
+    url1 = cells.cells['cell1'].url
+    url2 = cells.cells['cell2'].url
+    mappings = cells.api.rows('cell_mappings')
+    [cell2] = [row for row in mappings if row['name'] == 'cell2']
+    name = url1.rpartition('/')[2]
+    template = '{scheme}://{username}:{password}@{hostname}:{port}/' + name
     cells.map_cell('cell1', database_connection=template + '?{query}')
+
     with Daemon(cells) as daemon:
         assert client.reached() == BOTH
+
         cells.map_cell('cell1', disabled=True)
         assert client.reached() == BOTH
         reload(daemon)
         assert client.reached() == {'host-2'}
+
         cells.map_cell('cell1', disabled=False)
         reload(daemon)
         assert client.reached() == BOTH
-        cells.map_cell('cell1', database_connection=two)
-        cells.map_cell('cell2', database_connection=one, disabled=True)
+
+        cells.map_cell('cell1', database_connection=url2)
+        cells.map_cell('cell2', database_connection=url1, disabled=True)
         reload(daemon)
         assert client.reached() == {'host-2'}
-        cells.map_cell('cell1', database_connection=one)
+
+        cells.map_cell('cell1', database_connection=url1)
         cells.api.delete('host_mappings')
-        cells.api.delete('cell_mappings', uuid=row['uuid'])
+        cells.api.delete('cell_mappings', uuid=cell2['uuid'])
         reload(daemon)
         assert client.reached() == {'host-1'}
-        cells.api.insert('cell_mappings', [row])
+
+        cells.api.insert('cell_mappings', [cell2])
         reload(daemon)
         assert client.reached() == BOTH
         assert 'Traceback' not in daemon.text()
 
 
 def test_a_cell_that_is_down(cells, client):
-    """From the start, or from SIGHUP on, it is named and left out, and the other
-    answers. A server that takes connections and says nothing is left out after
-    cell_timeout, and keeps the daemon neither from starting nor from ending."""
+    """A cell that is down at the start, or at SIGHUP, is logged and left out, and the
+    second cell answers. A server that accepts connections and does not answer is left
+    out after cell_timeout, and delays neither the start nor the stop of the daemon."""
     discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
     quick = {'novasched': {'cell_timeout': SHORT}, 'scheduler': discovery}
+
     with socket.create_server(('127.0.0.1', 0)) as frozen:
         silent = f'mysql+pymysql://nova:secret@127.0.0.1:{frozen.getsockname()[1]}/away'
         cells.map_cell('cell1', database_connection=silent)
         with Daemon(cells, quick) as daemon:
             assert client.reached() == {'host-2'}
             assert f' computes for cell {cells.cell_uuids["cell1"]}' in daemon.text()
+
             for url, hosts in (
                 (cells.cells['cell1'].url, BOTH),
                 ('{unknown}', {'host-2'}),
@@ -157,34 +167,38 @@ def test_a_cell_that_is_down(cells, client):
                 assert client.reached() == hosts
             assert 'The URL of cell cell1 cannot be filled: KeyError' in daemon.text()
             assert 'A cell is left out: cell cell1 = (not shown)' in daemon.text()
+
             assert daemon.stop() == 0
             assert 'secret' not in daemon.text()
             assert 'Traceback' not in daemon.text()
 
 
 def test_a_cell_that_goes_and_comes(cells, client):
-    """If it refuses, its hosts are there for the very next request that finds it back.
-    If it is silent, one request waits for it; the others leave it out at once, each
-    with a warning, until it has answered a probe."""
-    failed = (
-        f'Failed to get computes for cell {cells.cell_uuids["cell1"]}: cell cell1: '
-    )
+    """The hosts of a cell that refuses connections are missing; the next request after
+    the cell has come back finds the hosts. A single request waits for a silent cell.
+    Later requests leave the cell out at once, with a warning for every request, until
+    the cell has answered a probe."""
+    uuid = cells.cell_uuids['cell1']
+    failed = f'Failed to get computes for cell {uuid}: cell cell1: '
     with Tunnel(cells.cells['cell1'].url) as tunnel:
         cells.map_cell('cell1', database_connection=tunnel.url)
         with Daemon(cells, {'novasched': {'cell_timeout': SHORT}}) as daemon:
             assert client.reached() == BOTH
+
             tunnel.refuse()
             assert client.reached() == {'host-2'}
             tunnel.accept()
             assert client.reached() == BOTH
+
             tunnel.shut()
             assert client.reached() == {'host-2'}
-            waited = lines(daemon, 'Timeout getting')
-            left_out = lines(daemon, failed)
+            timeouts = lines(daemon, 'Timeout getting')
+            failures = lines(daemon, failed)
             assert client.reached() == {'host-2'}
-            assert lines(daemon, 'Timeout getting') == waited
-            assert lines(daemon, failed) > left_out
+            assert lines(daemon, 'Timeout getting') == timeouts
+            assert lines(daemon, failed) > failures
             assert lines(daemon, 'cell cell1: circuit open, queries fail fast') == 1
+
             tunnel.open()
             wait_until(lambda: client.reached() == BOTH, PATIENCE, 'use of the cell')
             assert lines(daemon, 'cell cell1: circuit closed') == 1
@@ -192,43 +206,44 @@ def test_a_cell_that_goes_and_comes(cells, client):
 
 
 def test_without_the_api_database(cells, client):
-    """What aggregates were known goes on to count, with one warning, whether the
-    database refuses or is silent. Who asks for a host by name is refused, as nobody
-    knows its cell."""
+    """The last known aggregates count on, with a single warning, whether the API
+    database refuses connections or is silent. A request that names a host is refused,
+    since the host's cell is unknown."""
     for number in (1, 2):
         cells.add_aggregate(f'rack-{number}', [f'host-{number}'], zone=f'z{number}')
 
-    def works():
-        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [
-            ['host-1'],
-            ['host-2'],
-        ]
+    def check_zones():
+        assert client.chosen(zone='z1') == ['host-1']
+        assert client.chosen(zone='z2') == ['host-2']
 
     with Tunnel(cells.api.url) as tunnel:
-        own = {'cell_timeout': SHORT, 'database_patience': 0}
-        quick = {'novasched': own, 'api_database': {'connection': tunnel.url}}
-        with Daemon(cells, quick) as daemon:
-            works()
+        config = {
+            'novasched': {'cell_timeout': SHORT, 'database_patience': 0},
+            'api_database': {'connection': tunnel.url},
+        }
+        with Daemon(cells, config) as daemon:
+            check_zones()
+
             tunnel.refuse()
-            works()
-            works()
+            check_zones()
+            check_zones()
             client.refusal(force_hosts=['host-2'])
-            assert (
-                lines(daemon, 'Cannot schedule, since a database fails: [api_database]')
-                == 1
-            )
-            assert (
-                lines(daemon, 'Aggregates cannot be read, and stay as they were') == 1
-            )
+            refused = 'Cannot schedule, since a database fails: [api_database]'
+            assert lines(daemon, refused) == 1
+            stale = 'Aggregates cannot be read, and stay as they were'
+            assert lines(daemon, stale) == 1
+
             tunnel.accept()
             assert client.chosen(force_hosts=['host-2']) == ['host-2']
             assert lines(daemon, 'Aggregates can be read again') == 1
+
             tunnel.shut()
-            works()
-            works()
+            check_zones()
+            check_zones()
             assert (
                 lines(daemon, '[api_database] connection: circuit open, queries') == 1
             )
+
             tunnel.open()
             wait_until(
                 lambda: lines(daemon, 'connection: circuit closed') == 1,
@@ -240,7 +255,7 @@ def test_without_the_api_database(cells, client):
 
 
 def test_the_end_while_a_database_is_silent(cells, client):
-    """Nothing that waits for it keeps the daemon alive."""
+    """The daemon stops while its heartbeat waits for a silent database."""
     with Tunnel(cells.cell0.url) as tunnel:
         patient = {
             'novasched': {'cell_timeout': 1000},

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server that fails, and what its cells' hosts are to requests meanwhile;
-and the daemon on PostgreSQL."""
+"""A failing database server and the requests meanwhile, and the daemon on
+PostgreSQL."""
 
 import queue
 import secrets
@@ -40,8 +40,8 @@ LEFT_ALONE = {
     f'cell cell1: no answer within {PATIENCE} s',
     "cell cell1: (2013, 'Lost connection to MySQL server during query (timed out)')",
 }
-"""Why MariaDB is not asked any more: a request, or PyMySQL, has noticed first that it
-is silent."""
+"""Messages about MariaDB after a timeout. Either a request or PyMySQL notices the
+timeout first."""
 LOCK = {'mysql': 'LOCK TABLES {} WRITE', 'postgresql': 'LOCK TABLE {}'}
 UNLOCK = {'mysql': 'UNLOCK TABLES', 'postgresql': 'ROLLBACK'}
 KILL = {'mysql': 'KILL {}', 'postgresql': 'SELECT pg_terminate_backend({})'}
@@ -55,52 +55,59 @@ BOTH_DRIVERS = pytest.mark.parametrize(
 
 @pytest.fixture(scope='module', params=[MariaDB, PostgreSQL])
 def server(request):
-    """A server of our own, with which a test does as it likes."""
-    with closing(request.param()) as made:
-        made.start()
-        yield made
+    """A database server for the tests of this module, which stop it, hold it up and
+    change its users."""
+    with closing(request.param()) as server:
+        server.start()
+        yield server
 
 
 @pytest.fixture
 def databases(server, request):
-    """nova's tables, with a host in each cell; a driver of PostgreSQL may be asked
-    for."""
+    """nova's tables, with a host in every cell. The parameter is a driver of
+    PostgreSQL."""
     prefix = f'nova_{secrets.token_hex(4)}'
     driver = getattr(request, 'param', 'psycopg2')
 
     def create(name):
-        return create_database(server.url, f'{prefix}_{name}').replace(
-            'psycopg2', driver
-        )
+        url = create_database(server.url, f'{prefix}_{name}')
+        return url.replace('psycopg2', driver)
 
-    made = NovaDatabases(create, PATIENCE)
-    made.add_host('h1', 'cell1')
-    made.add_host('h2', 'cell2')
+    databases = NovaDatabases(create, PATIENCE)
+    databases.add_host('h1', 'cell1')
+    databases.add_host('h2', 'cell2')
     try:
-        yield made
+        yield databases
     finally:
-        made.close()
+        databases.close()
 
 
 @pytest.fixture
 def reader(databases):
-    with closing(databases.reader(cell_timeout=PATIENCE)) as made:
-        wait_until(lambda: hosts(made) == BOTH, SECONDS, 'hosts')
-        yield made
+    with closing(databases.reader(cell_timeout=PATIENCE)) as reader:
+        wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'hosts')
+        yield reader
 
 
 def hosts(reader):
-    """What a request finds; nothing if no cell answers."""
+    """The names of the hosts that a request sees; none if no cell answers."""
+    needs = Needs(instances=True, images=True)
     try:
-        found = reader.read(None, a_request(), Needs(instances=True, images=True)).hosts
+        snapshot = reader.read(None, a_request(), needs)
     except DatabaseUnavailable:
         return set()
-    return {host.host for host in found.values()}
+    return {host.host for host in snapshot.hosts.values()}
+
+
+def cell1_of(reader):
+    [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
+    return cell1
 
 
 @contextmanager
 def locked(engine, table):
-    """Nobody else reads the table meanwhile."""
+    """Lock a table against all readers while the context lasts; yields the connection
+    that holds the lock."""
     with engine.connect() as connection:
         connection.exec_driver_sql(LOCK[engine.dialect.name].format(table))
         try:
@@ -110,15 +117,19 @@ def locked(engine, table):
 
 
 def waiting(engine):
-    """The connections that wait for a lock, as they are now: a transaction of
-    PostgreSQL sees them as they were when it looked first."""
-    with engine.connect() as own:
-        return set(own.exec_driver_sql(WAITING[engine.dialect.name]).scalars())
+    """The IDs of the connections that wait for a lock.
+
+    Every call opens a new connection: within a transaction, PostgreSQL repeats its
+    first answer.
+    """
+    with engine.connect() as connection:
+        ids = connection.exec_driver_sql(WAITING[engine.dialect.name]).scalars()
+        return set(ids)
 
 
 def test_a_restart(server, reader):
-    """The first request after it sees all hosts, from however many connections there
-    were."""
+    """The first request after a restart sees all hosts, however many connections there
+    were before."""
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(hosts, [reader] * 8)) == [BOTH] * 8
     server.stop()
@@ -128,21 +139,24 @@ def test_a_restart(server, reader):
 
 
 def calls():
-    """The number of threads that are in a call to a database."""
-    return sum(
-        any(each.f_code.co_filename == database.__file__ for each, _ in walk_stack(top))
-        for top in sys._current_frames().values()
-    )
+    """The number of threads in a call to a database."""
+    count = 0
+    for top_frame in sys._current_frames().values():
+        files = {frame.f_code.co_filename for frame, _ in walk_stack(top_frame)}
+        count += database.__file__ in files
+    return count
 
 
 def test_a_server_that_hangs(server, reader):
-    """However many requests come, those that do not find it left alone yet are the only
-    ones that leave a thread with it; it is used again when it goes on."""
+    """A hanging server costs the first requests a thread, until the daemon leaves the
+    server alone; later requests cost no thread. The daemon uses the server again when
+    the server goes on."""
     server.freeze()
     try:
         assert hosts(reader) == set()
         before = calls()
-        assert [hosts(reader) for _ in range(20)] == [set()] * 20
+        for _ in range(20):
+            assert hosts(reader) == set()
         assert calls() <= before + 1  # a probe
     finally:
         server.thaw()
@@ -150,43 +164,53 @@ def test_a_server_that_hangs(server, reader):
 
 
 def test_a_connection_that_is_cut(databases, reader):
-    """What was being read is read once more, by the same request."""
+    """A request whose connection is cut reads the rows again."""
     engine = databases.engines['cell1']
     dialect = engine.dialect.name
-    with ThreadPoolExecutor(1) as pool, locked(engine, 'services') as own:
-        asked = pool.submit(hosts, reader)
+    with ThreadPoolExecutor(1) as pool, locked(engine, 'services') as admin:
+        request = pool.submit(hosts, reader)
         wait_until(lambda: bool(waiting(engine)), SECONDS, 'query')
+
         [first] = waiting(engine)
-        own.exec_driver_sql(KILL[dialect].format(first))
+        admin.exec_driver_sql(KILL[dialect].format(first))
         wait_until(lambda: bool(waiting(engine) - {first}), SECONDS, 'second query')
-        own.exec_driver_sql(UNLOCK[dialect])
-        assert asked.result() == BOTH
+
+        admin.exec_driver_sql(UNLOCK[dialect])
+        assert request.result() == BOTH
 
 
 @ON_POSTGRESQL
 def test_the_server_does_not_wait_for_a_lock_for_ever(databases, reader):
-    """Who has asked in vain leaves no process with it that waits for the end of a
-    migration."""
+    """After a request has given up, the server has no process of the request that waits
+    for the end of a migration."""
     engine = databases.engines['cell1']
     with ThreadPoolExecutor(1) as pool, locked(engine, 'compute_nodes'):
-        asked = pool.submit(hosts, reader)
+        request = pool.submit(hosts, reader)
         wait_until(lambda: bool(waiting(engine)), SECONDS, 'query')
-        assert asked.result() == {'h2'}
-        reader.cells.close()  # no probe comes that waits, too
+        assert request.result() == {'h2'}
+
+        reader.cells.close()  # otherwise probes would wait too
         wait_until(lambda: not waiting(engine), SECONDS, 'end of what waits')
 
 
 @ON_MARIADB
 def test_a_table_that_is_locked(databases, reader):
-    """Probes find out that it would be waited for, too, though the server answers."""
-    [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
-    with locked(databases.engines['cell1'], 'compute_nodes') as own:
+    """The server answers, but a probe of the locked table gets no answer, so that the
+    cell stays unused until the table is unlocked."""
+    probes = (
+        'SELECT count(*) FROM information_schema.processlist'
+        " WHERE info LIKE '%% LIMIT 1'"
+    )
+    cell1 = cell1_of(reader)
+    with locked(databases.engines['cell1'], 'compute_nodes') as admin:
+
+        def is_probed():
+            return admin.exec_driver_sql(probes).scalar_one() > 0
+
         assert hosts(reader) == {'h2'}
-        probed = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE '%% LIMIT 1'"
-        wait_until(
-            lambda: own.exec_driver_sql(probed).scalar_one() > 0, SECONDS, 'probe'
-        )
+        wait_until(is_probed, SECONDS, 'probe')
         assert hosts(reader) == {'h2'}
+
         with pytest.raises(DatabaseUnavailable) as left_alone:
             cell1.database.rows('services', ('id',))
         assert str(left_alone.value) in LEFT_ALONE
@@ -195,7 +219,8 @@ def test_a_table_that_is_locked(databases, reader):
 
 @ON_MARIADB
 def test_no_connection_is_left(databases, caplog):
-    """The cell is left out, with the server's own words, as long as that is so."""
+    """The request leaves out a cell whose server has no free connections, and logs the
+    server's message."""
     name = databases.engines['cell1'].url.database
     admin = databases.engines['cell2']
     with admin.begin() as connection:
@@ -203,18 +228,20 @@ def test_no_connection_is_left(databases, caplog):
             "CREATE USER few IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 9"
         )
         connection.exec_driver_sql(f'GRANT SELECT ON `{name}`.* TO few')
+
     url = databases.engines['cell1'].url.set(username='few', password='x')
+    mapping = tables.cell_mappings
+    values = {'database_connection': url.render_as_string(False)}
     with databases.api.begin() as connection:
-        mapping = tables.cell_mappings
-        values = {'database_connection': url.render_as_string(False)}
         connection.execute(
             sa.update(mapping).where(mapping.c.name == 'cell1').values(values)
         )
+
     with closing(databases.reader(cell_timeout=PATIENCE)) as reader:
-        others = sa.create_engine(url, poolclass=sa.NullPool)
-        with ExitStack() as held:
+        engine = sa.create_engine(url, poolclass=sa.NullPool)
+        with ExitStack() as connections:
             for _ in range(9):
-                held.enter_context(others.connect())
+                connections.enter_context(engine.connect())
             assert hosts(reader) == {'h2'}
             assert 'max_user_connections' in caplog.text
         wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'connection')
@@ -226,9 +253,9 @@ def test_no_connection_is_left(databases, caplog):
     indirect=True,
 )
 def test_a_migration(databases, caplog):
-    """Columns go and come while requests read them, in digests, too: each finds all
-    hosts, as they are when nothing changes any more."""
-    # A change of a table waits for those who read it, and they for the change.
+    """Columns go and come while requests read the columns, and digests of them. Every
+    request finds all hosts, and a request after the migration sees the new values."""
+    # A change of a table waits for its readers, and the readers wait for the change.
     reader = databases.reader(cell_timeout=SECONDS)
     engine = databases.engines['cell1']
     rounds = queue.SimpleQueue[None]()
@@ -242,6 +269,7 @@ def test_a_migration(databases, caplog):
     )
 
     def migrate():
+        """Run the migrations, with three requests after every statement."""
         for statement in migrations:
             with engine.begin() as connection:
                 connection.exec_driver_sql(statement)
@@ -249,27 +277,27 @@ def test_a_migration(databases, caplog):
                 rounds.get(timeout=SECONDS)
 
     with closing(reader), ThreadPoolExecutor(1) as pool:
-        done = pool.submit(migrate)
-        while not done.done():
+        migration = pool.submit(migrate)
+        while not migration.done():
             assert hosts(reader) == BOTH
             rounds.put(None)
-        done.result()
-        [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
-        cell1.database.look_again()
-        found = reader.read(None, a_request()).hosts.values()
-    assert {host.host: host.cpu_allocation_ratio for host in found} == {
-        'h1': 7.0,
-        'h2': 4.0,
-    }
-    # oslo.db itself warns of an error of PostgreSQL that it does not know.
-    ours = [each for each in caplog.records if each.name.startswith('nova')]
-    assert [each for each in ours if each.levelname == 'WARNING'] == []
+        migration.result()
+
+        cell1_of(reader).database.look_again()
+        snapshot = reader.read(None, a_request())
+
+    ratios = {host.host: host.cpu_allocation_ratio for host in snapshot.hosts.values()}
+    assert ratios == {'h1': 7.0, 'h2': 4.0}
+    # oslo.db warns of an error of PostgreSQL that it does not know; novasched does not.
+    for record in caplog.records:
+        if record.name.startswith('nova'):
+            assert record.levelname != 'WARNING'
 
 
 @ON_POSTGRESQL
 @BOTH_DRIVERS
 def test_every_change_is_seen_by_the_next_request(databases):
-    """What a request sees is what a full read sees that is made for it."""
+    """A request sees the same hosts as a full read at the same time."""
 
     @given(steps=STORY)
     @example(steps=EXAMPLE)
@@ -285,42 +313,55 @@ def test_every_change_is_seen_by_the_next_request(databases):
 @ON_POSTGRESQL
 @BOTH_DRIVERS
 def test_rows_are_read_that_have_changed(databases, reader):
-    """The others are told by their digests, and stay with the server."""
-    with databases.watched() as asked:
+    """A request reads changed rows only. Digests tell that the remaining rows are
+    unchanged."""
+    with databases.watched() as watched:
         assert hosts(reader) == BOTH
-    named = ('FROM compute_nodes', 'FROM services')
-    tables = [each for each, _ in asked if any(name in each for name in named)]
-    silent = [each for each in tables if 'last_seen_up' in each]
-    digests = [each for each in tables if 'sum(hashtextextended' in each]
-    assert (len(silent), len(digests), len(tables)) == (2, 4, 4)
+
+    statements = []
+    for statement, _ in watched:
+        if 'FROM compute_nodes' in statement or 'FROM services' in statement:
+            statements.append(statement)
+    heartbeats = [line for line in statements if 'last_seen_up' in line]
+    digests = [line for line in statements if 'sum(hashtextextended' in line]
+    assert (len(heartbeats), len(digests), len(statements)) == (2, 4, 4)
 
 
-@ON_POSTGRESQL
-def test_the_daemon(server, nova, rabbitmq, placement, directory):
-    """With nova's own schemas instances are placed, moved and grouped; hosts change,
-    come and are mapped; the service is up."""
-    with ExitStack() as stack:
-        cloud = NovaCloud(
-            nova,
-            directory,
-            amqp_url=rabbitmq.url,
-            database_url=server.url,
-            placement_url=placement.url,
-            cells=('cell1',),
-        )
-        stack.enter_context(closing(cloud))
+@pytest.fixture
+def cloud_on_postgresql(server, nova, rabbitmq, placement, directory):
+    """A cloud of two hosts in different availability zones, with nova's own schemas."""
+    cloud = NovaCloud(
+        nova,
+        directory,
+        amqp_url=rabbitmq.url,
+        database_url=server.url,
+        placement_url=placement.url,
+        cells=('cell1',),
+    )
+    with closing(cloud):
         cloud.reset()
         for number in (1, 2):
             cloud.add_host(f'h{number}')
             cloud.add_aggregate(f'rack{number}', [f'h{number}'], zone=f'z{number}')
-        cell1 = cloud.cells['cell1']
-        client = stack.enter_context(closing(NovaClient(nova, cloud.config('client'))))
-        daemon = stack.enter_context(Daemon(cloud, SOON))
+        yield cloud
 
+
+@ON_POSTGRESQL
+def test_the_daemon(cloud_on_postgresql, nova):
+    """On PostgreSQL instances are placed, moved and grouped, hosts change, come and are
+    mapped, and the service of the scheduler is up."""
+    cloud = cloud_on_postgresql
+    cell1 = cloud.cells['cell1']
+    with (
+        closing(NovaClient(nova, cloud.config('client'))) as client,
+        Daemon(cloud, SOON) as daemon,
+    ):
         servers = new_uuids(4)
         assert {*client.chosen(*servers)} == BOTH
-        assert all(cloud.allocations(server) for server in servers)
-        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [['h1'], ['h2']]
+        for server in servers:
+            assert cloud.allocations(server)
+        assert client.chosen(zone='z1') == ['h1']
+        assert client.chosen(zone='z2') == ['h2']
 
         [first] = client.chosen()
         cloud.boot(servers[0], first, Flavor())
@@ -351,8 +392,8 @@ def test_the_daemon(server, nova, rabbitmq, placement, directory):
         new = Compute('h3', 'cell1')
         cell1.insert('compute_nodes', [{**new.node_row(), 'mapped': 0}])
         cell1.insert('services', [new.service_row(nova.service_version)])
-        said = 'Discovered 1 new hosts: cell1:h3'
-        wait_until(lambda: said in daemon.text(), SECONDS, 'discovery')
+        line = 'Discovered 1 new hosts: cell1:h3'
+        wait_until(lambda: line in daemon.text(), SECONDS, 'discovery')
         assert cloud.api.rows('host_mappings', host='h3')
         assert 'Traceback' not in daemon.text()
         assert daemon.stop() == 0

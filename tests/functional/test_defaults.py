@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are not set mean what they mean to nova-scheduler."""
+"""Default values of options are those of nova-scheduler."""
 
 import json
 import sys
@@ -26,13 +26,13 @@ SHOW = """
 import json
 from oslo_config import cfg
 groups = {name: conf[name] for name in conf}
-values = {'DEFAULT': {name: each for name, each in groups.items()
-                      if not isinstance(each, cfg.ConfigOpts.GroupAttr)}}
-values.update((name, dict(each)) for name, each in groups.items() if name not in values['DEFAULT'])
+values = {'DEFAULT': {name: value for name, value in groups.items()
+                      if not isinstance(value, cfg.ConfigOpts.GroupAttr)}}
+values.update((name, dict(group)) for name, group in groups.items() if name not in values['DEFAULT'])
 print(json.dumps(values, default=str))
 """
 
-OF_OUR_OWN = {
+DIFFERENT = {
     ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',
     ('DEFAULT', 'host'): "the machine's name as well, but looked up when it is needed",
     (
@@ -50,30 +50,31 @@ OF_OUR_OWN = {
         'know what another one has chosen'
     ),
 }
-"""The options whose default is not nova's, and the reason."""
+"""Options whose default differs from nova's, and the reason."""
 
 
 def options(output):
-    """The values that a process has shown in the last line of its output."""
-    groups = json.loads(output.splitlines()[-1])
-    return {
-        (group, name): value
-        for group, each in groups.items()
-        for name, value in each.items()
-    }
+    """The values of options in the last line of a process's output: group and name to
+    value."""
+    values = {}
+    for group, values_by_name in json.loads(output.splitlines()[-1]).items():
+        for name, value in values_by_name.items():
+            values[group, name] = value
+    return values
 
 
 def test_defaults_are_those_of_nova(nova):
-    """With an empty nova.conf all are, but for the table's, and each of these differs
-    indeed."""
+    """With an empty nova.conf all defaults are nova's, except the options of
+    :data:`DIFFERENT`. The defaults of these options indeed differ."""
     novas = options(run([str(nova.python), '-c', NOVAS + SHOW]))
     ours = options(run([sys.executable, '-c', OURS + SHOW]))
-    both = novas.keys() & ours.keys()
-    assert len(both) > 200
-    different = {
-        each: (ours[each], novas[each]) for each in both if ours[each] != novas[each]
-    }
-    assert {
-        each: different[each] for each in different.keys() - OF_OUR_OWN.keys()
-    } == {}
-    assert OF_OUR_OWN.keys() - different.keys() == set()
+    in_both = novas.keys() & ours.keys()
+    assert len(in_both) > 200
+
+    different = {}
+    for option in in_both:
+        if ours[option] != novas[option]:
+            different[option] = (ours[option], novas[option])
+    unexpected = different.keys() - DIFFERENT.keys()
+    assert {option: different[option] for option in unexpected} == {}
+    assert DIFFERENT.keys() - different.keys() == set()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database grants that the documentation asks for are enough, and none is too
-many."""
+"""The database grants of the documentation are sufficient and necessary."""
 
 import ast
 import re
@@ -24,43 +23,52 @@ EVERYTHING = {
         'image_props_weight_multiplier': 1,
     }
 }
-"""Looks at the servers on hosts, and at the images of these."""
+"""Filters and weighers that read the servers on hosts, and the servers' images."""
 STATEMENT = re.compile(r'^    ((?:CREATE USER|GRANT) .*);$', re.M)
 
 PATIENCE = 60
 TOOLS = {'flavors', 'flavor_extra_specs'}
-"""The readers that ``novaschedctl`` alone has use for."""
+"""Tables that only ``novaschedctl`` reads."""
 BASIC = 0
 DISCOVERY = 1
-"""The parts of the page: what everybody needs, and what discovery does."""
+"""The parts of the page: the basic grants, and the grants for host discovery."""
 
 
-def written(part):
+def statements(part):
     """The statements of a part of the page."""
     return STATEMENT.findall(PAGE.read_text().split('and, with host discovery::')[part])
 
 
 def grant(server, cloud, password, part):
-    """Do what a part of the page says, for this cloud."""
-    names = {
+    """Execute the statements of a part of the page, with the names of the cloud's
+    databases."""
+    urls = {
         'nova_api': [cloud.api.url],
         'nova_cell0': [cloud.cell0.url],
         'nova_cell1': [cell.url for cell in cloud.cells.values()],
     }
     with server.begin() as connection:
-        for each in written(part):
-            database = next((name for name in names if f' {name}.' in each), None)
-            for url in names[database] if database else ['']:
-                name = sa.make_url(url).database if url else ''
-                made = each.replace(database or ' ', name or ' ').replace(
-                    '...', password
-                )
-                connection.exec_driver_sql(made.replace('%', '%%'))
+        for statement in statements(part):
+            for sql in with_real_names(statement, urls):
+                sql = sql.replace('...', password).replace('%', '%%')
+                connection.exec_driver_sql(sql)
+
+
+def with_real_names(statement, urls):
+    """The statement for every database that has the role of the statement's database.
+
+    :param urls: the name in the documentation to the URLs of the databases.
+    """
+    for name, databases in urls.items():
+        if f' {name}.' in statement:
+            real_names = [sa.make_url(url).database for url in databases]
+            return [statement.replace(name, real_name) for real_name in real_names]
+    return [statement]
 
 
 @pytest.fixture
 def server(mariadb):
-    """The database server, which forgets the page's user in the end."""
+    """The database server. The user of the page is removed after the test."""
     engine = sa.create_engine(mariadb.url)
     yield engine
     with engine.begin() as connection:
@@ -69,8 +77,9 @@ def server(mariadb):
 
 
 def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
-    """With them servers are placed in every cell, the services row lives, and new hosts
-    are mapped as soon as that is granted; until then it is an error in the log."""
+    """With the grants servers are placed in every cell, and the services row is kept up
+    to date. New hosts are mapped once the grants for discovery are there; before that,
+    discovery logs an error."""
     cloud.reset()
     password = a_secret()
     grant(server, cloud, password, BASIC)
@@ -78,7 +87,6 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
         url = f'{TEMPLATE}{sa.make_url(database.url).database}'
         cloud.map_cell(cell, database_connection=url)
         cloud.add_host(f'host-{cell}', cell)
-    [first, second] = new_uuids(2)
     overrides = {
         **EVERYTHING,
         'api_database': {'connection': as_user(cloud.api.url, 'novasched', password)},
@@ -93,63 +101,73 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
         [node] = cloud.cells['cell1'].rows('compute_nodes', host='host-new')
         return node['mapped'], bool(cloud.api.rows('host_mappings', host='host-new'))
 
-    def levels():
-        found = checked(cloud.config('granted', overrides))
-        assert found['[database] connection'][0] == found['members'][0] == 'ok'
-        return {found[name][0] for name in ('[api_database] connection', 'cell cell2')}
+    def discovery_levels():
+        """The levels of the findings that depend on the grants for discovery."""
+        findings = checked(cloud.config('granted', overrides))
+        assert findings['[database] connection'][0] == 'ok'
+        assert findings['members'][0] == 'ok'
+        subjects = ('[api_database] connection', 'cell cell2')
+        return {findings[subject][0] for subject in subjects}
 
     with Daemon(cloud, overrides) as daemon:
-        away = {'ignore_hosts': ['host-new'], 'image': {'hw_vif_model': 'virtio'}}
-        [[one]] = client.select_destinations([first], Flavor(), **away)
-        cloud.boot(first, one['service_host'], Flavor())
-        hints = {'different_host': [first]}
-        [[two]] = client.select_destinations([second], Flavor(), hints=hints, **away)
-        assert {one['service_host'], two['service_host']} == {
-            'host-cell1',
-            'host-cell2',
-        }
-        [row] = [
-            x for x in cloud.service_rows('nova-scheduler') if x['host'] == daemon.host
-        ]
+        check_placement(cloud, client)
+        rows = cloud.service_rows('nova-scheduler')
+        [row] = [row for row in rows if row['host'] == daemon.host]
         assert row['last_seen_up']
 
         denied = 'Unable to discover hosts in cell'
         wait_until(lambda: denied in daemon.text(), PATIENCE, 'refusal')
         assert is_mapped() == (0, False)
-        assert levels() == {'error'}
+        assert discovery_levels() == {'error'}
+
         grant(server, cloud, password, DISCOVERY)
         wait_until(
             lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery'
         )
         assert is_mapped() == (1, True)
-        assert levels() == {'ok'}
+        assert discovery_levels() == {'ok'}
         assert daemon.stop() == 0
-        denials = [line for line in daemon.text().splitlines() if 'denied' in line]
-        assert all('discover' in line for line in denials)
+
+        for line in daemon.text().splitlines():
+            if 'denied' in line:
+                assert 'discover' in line
         assert 'Traceback' not in daemon.text()
     cloud.restore_cells()
 
 
+def check_placement(cloud, client):
+    """Place two servers on the hosts of the two cells, with a filter that reads the
+    servers on the hosts."""
+    options = {'ignore_hosts': ['host-new'], 'image': {'hw_vif_model': 'virtio'}}
+    [first, second] = new_uuids(2)
+
+    [[selection]] = client.select_destinations([first], Flavor(), **options)
+    first_host = selection['service_host']
+    cloud.boot(first, first_host, Flavor())
+
+    hints = {'different_host': [first]}
+    [[selection]] = client.select_destinations(
+        [second], Flavor(), hints=hints, **options
+    )
+    assert {first_host, selection['service_host']} == {'host-cell1', 'host-cell2'}
+
+
 def test_the_grants_of_the_documentation_are_needed(cloud):
-    """There is one for each of nova's tables that the daemon's readers of databases
-    name, and none for another; what the operator's tool reads beside is said in
-    words."""
-    known = {
-        name
-        for base in (cloud.api, cloud.cell0)
-        for name in sa.inspect(base.engine).get_table_names()
-    }
-    named = {True: set(), False: set()}
+    """Every granted table of nova is named by the daemon's readers of databases, and
+    the other way round. The page mentions the additional tables of the operator's
+    tool."""
+    tables = set()
+    for database in (cloud.api, cloud.cell0):
+        tables.update(sa.inspect(database.engine).get_table_names())
+
+    named = set()
     for path in Path(novasched.cells.__file__).parent.glob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and node.value in known:
-                named[node.value in TOOLS].add(node.value)
-    granted = set(
-        re.findall(
-            r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(BASIC) + written(DISCOVERY))
-        )
-    )
-    assert granted == named[False]
-    assert all(
-        f'``nova_api.{name}``' in PAGE.read_text() for name in named[True] - granted
-    )
+            if isinstance(node, ast.Constant) and node.value in tables:
+                named.add(node.value)
+
+    text = '\n'.join(statements(BASIC) + statements(DISCOVERY))
+    granted = set(re.findall(r' ON nova_\w+\.(\w+) TO ', text))
+    assert granted == named - TOOLS
+    for name in named & TOOLS - granted:
+        assert f'``nova_api.{name}``' in PAGE.read_text()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus: what a real daemon exposes, and what a real Prometheus makes
-of it."""
+"""Metrics of a real daemon, scraped by a real Prometheus."""
 
 import contextlib
 import json
@@ -34,34 +33,37 @@ PACKAGE = 'prometheus'
 ETC = Path(__file__).parents[2] / 'etc'
 RULES = ETC / 'prometheus' / 'novasched.rules.yml'
 DASHBOARD = ETC / 'grafana' / 'novasched.json'
-EVERY = '1s'
-"""Between two scrapes, and between two looks at the rules."""
+INTERVAL = '1s'
+"""Time between two scrapes, and between two evaluations of the rules."""
 
 
 def promtool(*arguments: str, text: str = '') -> str:
-    """What it says; the end of the test where it is not content."""
-    done = subprocess.run(
+    """Run promtool without an error; its output."""
+    process = subprocess.run(
         [program(PACKAGE, 'promtool'), *arguments],
         input=text,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 class Prometheus(Service):
-    """It, with the rules; for a with statement.
+    """A Prometheus with novasched's rules; for a with statement.
 
-    :param target: HOST:PORT that it scrapes.
+    :param target: HOST:PORT of the metrics.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
         config = folder / 'prometheus.yml'
         jobs = [{'job_name': 'novasched', 'static_configs': [{'targets': [target]}]}]
-        every = {'scrape_interval': EVERY, 'evaluation_interval': EVERY}
-        text = {'global': every, 'rule_files': [str(RULES)], 'scrape_configs': jobs}
-        config.write_text(yaml.safe_dump(text))
+        options = {
+            'global': {'scrape_interval': INTERVAL, 'evaluation_interval': INTERVAL},
+            'rule_files': [str(RULES)],
+            'scrape_configs': jobs,
+        }
+        config.write_text(yaml.safe_dump(options))
         address = f'127.0.0.1:{free_port()}'
         self._url = f'http://{address}/'
         self._log = folder / 'prometheus.log'
@@ -77,19 +79,18 @@ class Prometheus(Service):
         self._process.ready(self._is_ready, START, 'Prometheus')
 
     def query(self, expression: str) -> list[float]:
-        """The values that an expression has now.
+        """The current values of an expression.
 
-        :raises HTTPError: it is no expression.
+        :raises HTTPError: the expression is invalid.
         """
-        found = self._get('api/v1/query', {'query': expression})
-        return [float(each['value'][1]) for each in found['result']]
+        answer = self._get('api/v1/query', {'query': expression})
+        return [float(series['value'][1]) for series in answer['result']]
 
     def rules(self) -> list[dict[str, Any]]:
-        return [
-            rule
-            for group in self._get('api/v1/rules')['groups']
-            for rule in group['rules']
-        ]
+        rules = []
+        for group in self._get('api/v1/rules')['groups']:
+            rules += group['rules']
+        return rules
 
     def _is_ready(self) -> bool:
         try:
@@ -104,13 +105,14 @@ class Prometheus(Service):
 
 
 def expressions() -> list[str]:
-    """Those of the dashboard's panels, with Grafana's variables filled in."""
-    panels = json.loads(DASHBOARD.read_text())['panels']
-    return [
-        target['expr'].replace('$__rate_interval', '1m').replace('$instance', '.*')
-        for panel in panels
-        for target in panel.get('targets', ())
-    ]
+    """The expressions of the dashboard's panels, with values for Grafana's
+    variables."""
+    expressions = []
+    for panel in json.loads(DASHBOARD.read_text())['panels']:
+        for target in panel.get('targets', ()):
+            expression = target['expr'].replace('$__rate_interval', '1m')
+            expressions.append(expression.replace('$instance', '.*'))
+    return expressions
 
 
 WAIT = 30.0
@@ -120,38 +122,41 @@ LARGE = Flavor(ram_mb=1_000_000)
 
 @pytest.fixture(scope='module', autouse=True)
 def temporary(tmp_path_factory):
-    """What a daemon that is killed leaves behind goes with the tests."""
+    """Keep the files of a killed daemon in a directory of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TMPDIR', str(tmp_path_factory.mktemp('metrics')))
         yield
 
 
 def samples(bind):
-    """What is exposed now: values by name and labels' values."""
-    found = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
-    return {
-        (
-            sample.name,
-            *(value for _, value in sorted(sample.labels.items())),
-        ): sample.value
-        for family in text_string_to_metric_families(found)
-        for sample in family.samples
-    }
+    """The exposed metrics: name and values of the labels to value."""
+    text = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
+    values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = [value for _, value in sorted(sample.labels.items())]
+            values[(sample.name, *labels)] = sample.value
+    return values
+
+
+def placed_total(bind):
+    """The number of placed instances by the metrics."""
+    return samples(bind).get(('novasched_instances_placed_total',), 0)
 
 
 def children(daemon, role):
-    """Its processes of a role."""
-    found = []
-    for each in psutil.Process(daemon.pid).children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            if f'nova-scheduler: {role} ' in ' '.join(each.cmdline()):
-                found.append(each)
-    return found
+    """The child processes of a daemon with a role."""
+    of_role = []
+    for process in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
+            if f'nova-scheduler: {role} ' in ' '.join(process.cmdline()):
+                of_role.append(process)
+    return of_role
 
 
 @pytest.fixture(scope='class')
 def served(cloud):
-    """A daemon with room for everybody, and where its metrics are."""
+    """A daemon with room for all requests, and the address of its metrics."""
     cloud.reset()
     for name in ('host-1', 'host-2'):
         cloud.add_host(name, ram_mb=100_000, vcpus=1_000, disk_gb=10_000)
@@ -161,22 +166,21 @@ def served(cloud):
 
 
 def names(queries):
-    """The series that expressions look at."""
-    return {
-        name
-        for query in queries
-        for name in re.findall(r'\bnovasched[_:][\w:]+', query)
-    }
+    """The names of novasched's series in expressions."""
+    names = set()
+    for query in queries:
+        names.update(re.findall(r'\bnovasched[_:][\w:]+', query))
+    return names
 
 
-def are_numbers(found):
-    """Whether there are any, and nothing else."""
-    return bool(found) and not any(map(math.isnan, found))
+def are_numbers(values):
+    """True if there are values, and no value is NaN."""
+    return bool(values) and not any(map(math.isnan, values))
 
 
 def test_rules():
-    """They are rules, and each alert fires when it should and not when it should
-    not."""
+    """The rules are valid, and tests of the rules say when the alerts fire. Every alert
+    has a test."""
     promtool('check', 'rules', str(RULES))
     cases = Path(__file__).parent / 'rules' / 'novasched.test.yml'
     promtool('test', 'rules', str(cases))
@@ -185,86 +189,87 @@ def test_rules():
 
 
 class TestServed:
-    """One daemon, which the last test ends."""
+    """Tests with a shared daemon, which the last test stops."""
 
     def test_what_prometheus_makes_of_it(self, served, client, tmp_path):
-        """promtool finds nothing to complain of, every metric is there, and once there
-        are requests every expression of the dashboard and every value of the rules has
-        numbers; no alert fires."""
+        """promtool accepts the metrics, and every metric is exposed. After requests,
+        every expression of the dashboard and of the rules has numbers, and no alert
+        fires."""
         bind = served[1]
         with Prometheus(tmp_path, bind) as prometheus:
             rules = prometheus.rules()
-            recorded = [rule['query'] for rule in rules if rule['type'] == 'recording']
-            left = [
-                *expressions(),
-                *recorded,
-                *sorted(names(rule['query'] for rule in rules)),
-            ]
-            assert len(left) > 40
+            series = names(rule['query'] for rule in rules)
+            without_numbers = [*expressions(), *sorted(series)]
+            for rule in rules:
+                if rule['type'] == 'recording':
+                    without_numbers.append(rule['query'])
+            assert len(without_numbers) > 40
 
             def all_have_numbers():
                 client.select_destinations(new_uuids(1), SMALL)
                 with pytest.raises(Refused):
                     client.select_destinations(new_uuids(1), LARGE)
-                left[:] = [
-                    each for each in left if not are_numbers(prometheus.query(each))
-                ]
-                return not left
+                for query in [*without_numbers]:
+                    if are_numbers(prometheus.query(query)):
+                        without_numbers.remove(query)
+                return not without_numbers
 
             try:
                 wait_until(all_have_numbers, WAIT, 'numbers')
             finally:
-                print('without numbers:', left)
-            assert {rule['health'] for rule in prometheus.rules()} == {'ok'}
-            firing = [
-                rule['name']
-                for rule in prometheus.rules()
-                if rule.get('state') == 'firing'
-            ]
-            assert firing == []
+                print('without numbers:', without_numbers)
+
+            for rule in prometheus.rules():
+                assert rule['health'] == 'ok'
+                assert rule.get('state') != 'firing', rule['name']
+
             text = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
             promtool('check', 'metrics', text=text)
             shown = {sample[0] for sample in samples(bind)}
             endings = {COUNTER: '', GAUGE: '', HISTOGRAM: '_bucket'}
-            assert {metric.name + endings[metric.kind] for metric in METRICS} <= shown
+            for metric in METRICS:
+                assert metric.name + endings[metric.kind] in shown
 
     def test_the_process_that_serves(self, served, client):
-        """HTTP has a process of its own, and the threads for metrics get less of the
-        processors. A killed process is replaced, SIGHUP does no harm, the process ends
-        with the daemon, and the workers outlive the process."""
+        """A process of its own serves HTTP, with less priority than the workers. The
+        daemon replaces the process when it is killed, SIGHUP leaves it alone, and it
+        stops with the daemon. The workers outlive it."""
         daemon, bind = served
         assert requests.get(f'http://{bind}/', timeout=WAIT).status_code == 404
-        placed = lambda: samples(bind).get(('novasched_instances_placed_total',), 0)  # noqa: E731
+
         [worker] = children(daemon, 'worker')
         [web] = children(daemon, 'http')
-        threads = [
+        priorities = [
             os.getpriority(os.PRIO_PROCESS, thread.id) for thread in web.threads()
         ]
-        assert web.nice() == worker.nice() < max(threads)
+        assert web.nice() == worker.nice() < max(priorities)
+
         wait_until(lambda: ('novasched_workers',) in samples(bind), WAIT, 'metrics')
-        before = placed()
+        before = placed_total(bind)
         reload(daemon)
         assert children(daemon, 'http') == [web]
+
         web.kill()
         wait_until(
             lambda: children(daemon, 'http') not in ([web], []), WAIT, 'another process'
         )
         client.select_destinations(new_uuids(1), SMALL)
-        wait_until(lambda: placed() > before, WAIT, 'metrics')
+        wait_until(lambda: placed_total(bind) > before, WAIT, 'metrics')
         assert children(daemon, 'worker') == [worker]
+
         [web] = children(daemon, 'http')
-        directory = Path(
-            re.findall(r'/\S*novasched-metrics-[^/]+', str(worker.memory_maps()))[0]
-        )
+        mapped_files = str(worker.memory_maps())
+        directory = Path(re.findall(r'/\S*novasched-metrics-[^/]+', mapped_files)[0])
         assert directory.stat().st_mode & 0o777 == 0o700
+
         assert daemon.stop() == 0
         assert not web.is_running()
         assert not directory.exists()
 
 
 def test_counts(cloud, client):
-    """With two workers, every request is counted once by what came of it; what a worker
-    has counted stays when it is killed, and how things stood in it does not."""
+    """With two workers, every request is counted once by its result. The counters of a
+    killed worker stay, and its gauges go."""
     cloud.reset()
     for name in ('host-1', 'host-2'):
         cloud.add_host(name, ram_mb=16_384)
@@ -278,27 +283,34 @@ def test_counts(cloud, client):
             with pytest.raises(Refused):
                 client.select_destinations([server], LARGE)
 
-    def counted(placed, refused):
-        found = wanted(placed, refused)
-        now = samples(bind)
-        return {each: now.get(each) for each in found} == found
+    def are_counted(placed, refused):
+        expected = expected_samples(placed, refused)
+        exposed = samples(bind)
+        return {name: exposed.get(name) for name in expected} == expected
+
+    def both_workers_run():
+        return samples(bind).get(('novasched_workers',)) == 2
 
     with Daemon(cloud, config) as daemon:
-        both = lambda: samples(bind).get(('novasched_workers',)) == 2  # noqa: E731
-        wait_until(both, WAIT, 'both workers')
+        wait_until(both_workers_run, WAIT, 'both workers')
         client('sync_instance_info', host='host-1', instance_uuids=[])
         ask(6, 3)
-        wait_until(lambda: counted(6, 3), WAIT, 'counts')
+        wait_until(lambda: are_counted(6, 3), WAIT, 'counts')
+
         worker = children(daemon, 'worker')[0]
         worker.kill()
         worker.wait(WAIT)
         ask(4, 2)
-        wait_until(lambda: counted(10, 5) and both(), WAIT, 'counts that go on')
+        wait_until(
+            lambda: are_counted(10, 5) and both_workers_run(),
+            WAIT,
+            'counts that go on',
+        )
         assert daemon.stop() == 0
 
 
-def wanted(placed, refused):
-    """What is to be shown of so many requests, each for one server."""
+def expected_samples(placed, refused):
+    """The metrics after placed and refused requests for a server."""
     return {
         ('novasched_requests_total', 'placed'): placed,
         ('novasched_requests_total', 'refused'): refused,
@@ -310,7 +322,7 @@ def wanted(placed, refused):
         ('novasched_filter_hosts_in_total', 'ComputeFilter'): 2 * placed,
         ('novasched_filter_hosts_out_total', 'ComputeFilter'): 2 * placed,
         ('novasched_claims_refused_total',): 0,
-        ('novasched_casts_total', 'ignored'): 2,  # one that each of the workers heard
+        ('novasched_casts_total', 'ignored'): 2,  # a cast that both workers heard
         ('novasched_message_wait_seconds_count',): placed + refused,
         ('novasched_messages_waiting',): 0,
         ('novasched_snapshot_hosts',): 2,
@@ -318,9 +330,9 @@ def wanted(placed, refused):
 
 
 def test_what_fails(cloud, client):
-    """While Placement is silent requests fail, and are not counted as refused; it is
-    seen that it is left alone, until it answers again. When the master dies nobody
-    lives on, nor keeps the port."""
+    """While Placement is silent, requests count as failed, not as refused, and the
+    circuit breaker is shown open. When the master is killed, its children end and the
+    port is free."""
     cloud.reset()
     cloud.add_host('host-1')
     port = free_port()
@@ -331,33 +343,37 @@ def test_what_fails(cloud, client):
 
     with Proxy(cloud.placement_url) as gate:
         placement = {'endpoint': gate.url, 'timeout': 1}
-        own = {'metrics_bind': bind, 'placement_patience': 0}
-        with Daemon(cloud, {'novasched': own, 'placement': placement}) as daemon:
+        options = {'metrics_bind': bind, 'placement_patience': 0}
+        with Daemon(cloud, {'novasched': options, 'placement': placement}) as daemon:
             wait_until(lambda: breaker_open() == 0, WAIT, 'metrics')
+
             gate.shut()
             with pytest.raises(Refused):
                 client.select_destinations(new_uuids(1), SMALL)
             wait_until(lambda: breaker_open() == 1, WAIT, 'open breaker')
-            results = {
-                each: samples(bind)['novasched_requests_total', each]
-                for each in RESULTS
-            }
+            results = {}
+            for result in RESULTS:
+                results[result] = samples(bind)['novasched_requests_total', result]
             assert results == {'placed': 0, 'refused': 0, 'failed': 1}
+
             gate.open()
             wait_until(lambda: breaker_open() == 0, WAIT, 'closed breaker')
-            left = [*children(daemon, 'worker'), *children(daemon, 'http')]
-            assert len(left) == 2
+
+            processes = [*children(daemon, 'worker'), *children(daemon, 'http')]
+            assert len(processes) == 2
             os.kill(daemon.pid, signal.SIGKILL)
-            wait_until(
-                lambda: not any(each.is_running() for each in left), WAIT, 'end of all'
-            )
+
+            def have_ended():
+                return not any(process.is_running() for process in processes)
+
+            wait_until(have_ended, WAIT, 'end of all')
             socket.create_server(('127.0.0.1', port)).close()
 
 
 def test_a_flood(cloud):
-    """Thousands who ask for metrics, who send garbage and who never come to an end take
-    no request its answer and no process its life, nor anybody who comes afterwards the
-    metrics."""
+    """Thousands of HTTP clients ask for metrics, send garbage or never finish a
+    request. All scheduling requests are answered, all processes live on, and later
+    clients get the metrics."""
     cloud.reset()
     cloud.add_host('host-1', vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
     bind = f'127.0.0.1:{free_port()}'
@@ -374,10 +390,10 @@ def test_a_flood(cloud):
             callers.listen(
                 lambda: callers.answered(servers), 4 * WAIT, 'answer for all'
             )
+
         assert callers.answers == dict.fromkeys(servers, 1)
         assert None not in callers.hosts.values()
-        counted = lambda: samples(bind)['novasched_instances_placed_total',] == 60  # noqa: E731
-        wait_until(counted, WAIT, 'metrics')
+        wait_until(lambda: placed_total(bind) == 60, WAIT, 'metrics')
         assert psutil.Process(daemon.pid).children() == before
         assert len(daemon.text()) < 200_000
         assert daemon.stop() == 0

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A nova.conf of Mitaka's time; and calls of releases that are gone, as Ocata, Pike and
-Queens sent them. Those of Kilo to Mitaka are Ocata's, which could still talk to
-them."""
+"""A nova.conf of Mitaka, and calls of Ocata, Pike and Queens. Calls of Kilo to Mitaka
+are like Ocata's: Ocata could still talk to these releases."""
 
 import json
 
@@ -27,14 +26,15 @@ MITAKA = {
         'ram_weight_multiplier': -1.0,
         'max_instances_per_host': 2,
     },
-    # Of a later time: it leaves zones to their filter, as it was then.
+    # A newer option. Mitaka's scheduler left availability zones to the filter.
     'scheduler': {'query_placement_for_availability_zone': False, 'workers': 1},
 }
 
 
 def test_it_means_what_it_meant(cloud, client):
-    """Servers are stacked on the smallest host until it has two, then on the next; one
-    alternate stands behind each; filters that upstream removed do their work."""
+    """The options keep their meaning: servers are stacked on the smallest host until
+    the host has two servers, a selection has an alternate if a second host has room,
+    and filters removed from nova still work."""
     cloud.reset()
     for number, ram_mb in enumerate((4096, 8192, 16384), 1):
         cloud.add_host(f'host-{number}', ram_mb=ram_mb)
@@ -47,6 +47,7 @@ def test_it_means_what_it_meant(cloud, client):
             )
             placed.append((first['service_host'], len(alternates)))
             cloud.boot(server, first['service_host'], Flavor())
+
         assert 'Filter AvailabilityZoneFilter returned 1 host(s)' in daemon.text()
         assert placed == [
             ('host-2', 0),
@@ -56,6 +57,7 @@ def test_it_means_what_it_meant(cloud, client):
             ('host-3', 0),
             ('host-3', 0),
         ]
+
         client.refusal()
         assert 'Filter NumInstancesFilter returned 0 hosts' in daemon.text()
 
@@ -71,11 +73,11 @@ HOSTS = {
     'device': {'devices'},
     'group': {'cells', 'devices'},
 }
-"""Where the server of each case may go."""
+"""Possible hosts of the server in every case."""
 
 
-def named(line):
-    """The name of a case: sender and message."""
+def case_name(line):
+    """The name of a case: release, version of the call, and case."""
     message = json.loads(line)
     return f'{message["from"]}-{message["version"]}-{message["case"]}'
 
@@ -94,47 +96,55 @@ def scheduler(cloud):
 
 
 @pytest.mark.usefixtures('scheduler')
-@pytest.mark.parametrize('line', [pytest.param(line, id=named(line)) for line in LINES])
+@pytest.mark.parametrize(
+    'line', [pytest.param(line, id=case_name(line)) for line in LINES]
+)
 def test_old_message(cloud, client, line):
-    """A call is understood, and answered in the form and in the versions of its
-    release; what it asks to have claimed is, and nothing else."""
+    """The scheduler understands a call, and answers in the form and with the object
+    versions of the call's release. It claims exactly if the release expects a claim."""
     [server] = new_uuids()
     message = json.loads(line.replace(SERVER, server))
-    found = client.raw_call(
-        'select_destinations', message['arguments'], version=message['version']
+    version = message['version']
+
+    answer = client.raw_call(
+        'select_destinations', message['arguments'], version=version
     )
-    if message['version'] == '4.5':
-        [host, limits] = of_selections(found)
+
+    if version == '4.5':
+        [host, limits] = of_selections(answer)
     else:
-        [host, limits] = of_dicts(found)
+        [host, limits] = of_dicts(answer)
     assert host in HOSTS[message['case']]
+
     numa = limits.get('numa_topology')
-    assert (numa and numa['nova_object.version']) == (
-        '1.0' if message['case'] == 'pinned' else None
-    )
-    claims = message['version'] >= '4.4'
-    assert list(cloud.allocations(server)) == ([host] if claims else [])
+    if message['case'] == 'pinned':
+        assert numa['nova_object.version'] == '1.0'
+    else:
+        assert numa is None
+
+    if version >= '4.4':
+        assert list(cloud.allocations(server)) == [host]
+    else:
+        assert list(cloud.allocations(server)) == []
 
 
-def of_dicts(found):
+def of_dicts(answer):
     """The host and the limits of an answer before 4.5."""
-    [chosen] = found
-    assert chosen.keys() == {'host', 'nodename', 'limits'}
-    return chosen['host'], chosen['limits']
+    [destination] = answer
+    assert destination.keys() == {'host', 'nodename', 'limits'}
+    return destination['host'], destination['limits']
 
 
-def of_selections(found):
-    """The host and the limits of Queens' answer, whose alternates are of the same
-    kind."""
-    [selections] = found
-    for each in selections:
-        assert (each['nova_object.name'], each['nova_object.version']) == (
-            'Selection',
-            '1.0',
-        )
-        data = each['nova_object.data']
+def of_selections(answer):
+    """The host and the limits of an answer to Queens. Alternates have the same form."""
+    [selections] = answer
+    for selection in selections:
+        assert selection['nova_object.name'] == 'Selection'
+        assert selection['nova_object.version'] == '1.0'
+        data = selection['nova_object.data']
         assert 'availability_zone' not in data
         assert data['allocation_request_version'] == '1.12'
         assert json.loads(data['allocation_request']).keys() == {'allocations'}
-    chosen = selections[0]['nova_object.data']
-    return chosen['service_host'], chosen['limits']['nova_object.data']
+
+    selected = selections[0]['nova_object.data']
+    return selected['service_host'], selected['limits']['nova_object.data']
