@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers, the cloud and the client that all functional tests share; and the
-tool."""
+"""Fixtures of all functional tests: servers, cloud, client, and novaschedctl."""
 
 import json
 from pathlib import Path
@@ -25,27 +24,28 @@ Daemon.forked = True
 
 HERE = Path(__file__).parent
 HOLD_FOR_NOVA = ('test_main_job', 'test_numa', 'test_bad_input')
-"""The modules that are run where nova's own scheduler is under test, to prove them."""
+"""Modules whose tests nova-scheduler passes too, as a proof of the tests."""
 
 
 def pytest_collection_modifyitems(items):
-    """Leave out, where that is so, those for which it is no nova-scheduler's matter."""
-    if is_reference():
-        for item in items:
-            if item.path.parent == HERE and item.path.stem not in HOLD_FOR_NOVA:
-                item.add_marker(pytest.mark.skip(reason="it is ours, and not nova's"))
+    """Skip the tests of novasched's own behaviour if nova-scheduler is under test."""
+    if not is_reference():
+        return
+    for item in items:
+        if item.path.parent == HERE and item.path.stem not in HOLD_FOR_NOVA:
+            item.add_marker(pytest.mark.skip(reason="it is ours, and not nova's"))
 
 
 @pytest.fixture(scope='module')
 def caller(cloud):
-    """Asks in several threads, and one of several daemons."""
-    with Caller(cloud.config('caller')) as made:
-        yield made
+    """A client for several threads, which can address one of several daemons."""
+    with Caller(cloud.config('caller')) as caller:
+        yield caller
 
 
 @pytest.fixture(scope='module')
 def small_cloud(cloud):
-    """One host."""
+    """The cloud with a single host."""
     cloud.reset()
     cloud.add_host('host-1')
     return cloud
@@ -53,8 +53,8 @@ def small_cloud(cloud):
 
 @pytest.fixture
 def tool(capsys):
-    """Runs a command of novaschedctl with a configuration file and further arguments:
-    the exit status, and the JSON."""
+    """A function that runs a command of novaschedctl with a configuration file and
+    further arguments; it returns the exit status and the JSON output."""
 
     def run(command, config, *arguments):
         capsys.readouterr()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong configuration stops the start with one clear line; wrong messages stop
+"""A wrong configuration ends the start with one clear line. Wrong messages end
 nothing."""
 
 import re
@@ -15,7 +15,7 @@ from tests.lab.wire import primitive
 
 from .test_check import SECRET, nowhere
 
-# Told from the log's own prefix: these levels need nobody's attention.
+# Levels in the prefix of a log line that need no attention.
 QUIET = (' DEBUG ', ' INFO ', ' WARNING ')
 
 only_novasched = pytest.mark.skipif(
@@ -25,9 +25,12 @@ only_novasched = pytest.mark.skipif(
 
 
 def complaints(daemon):
-    """The lines that the operator is meant to see."""
-    lines = [line for line in daemon.text().splitlines() if line.strip()]
-    return [line for line in lines if not any(level in line for level in QUIET)]
+    """The log lines for the operator's attention."""
+    lines = []
+    for line in daemon.text().splitlines():
+        if line.strip() and not any(level in line for level in QUIET):
+            lines.append(line)
+    return lines
 
 
 @only_novasched
@@ -65,8 +68,8 @@ def complaints(daemon):
     ],
 )
 def test_start_is_refused(small_cloud, tmp_path, overrides, line):
-    """One line names what is wrong; the exit status says so too; no secret is told, and
-    systemd not that the daemon is ready. Each wrong value has a unit test."""
+    """The start ends with an error status and one line that names the mistake, shows no
+    secret, and does not notify systemd. The unit tests cover all wrong values."""
     quiet = {**overrides, 'DEFAULT': {**overrides.get('DEFAULT', {}), 'debug': False}}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / 'notify'))
@@ -84,12 +87,12 @@ def test_start_is_refused(small_cloud, tmp_path, overrides, line):
 
 
 def test_placement_unreachable(small_cloud, client):
-    """Placement may come later: a warning now, a refusal for who asks meanwhile."""
-    away = {
+    """Without Placement the daemon starts with a warning, and refuses requests."""
+    config = {
         'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
         'novasched': {'placement_patience': 0},
     }
-    with Daemon(small_cloud, away) as daemon:
+    with Daemon(small_cloud, config) as daemon:
         assert re.search('WARNING.*(?i:placement)', daemon.text())
         assert client.ping()['service'] == 'scheduler'
         client.refusal()
@@ -124,7 +127,8 @@ def daemon(small_cloud):
     ],
 )
 def test_undecodable_request(client, arguments):
-    """The caller gets an error that is not NoValidHost, and the next one a host."""
+    """The caller gets an error other than NoValidHost, and the next request gets a
+    host."""
     with pytest.raises(Refused) as caught:
         client.raw_call(
             'select_destinations', {'instance_uuids': new_uuids(), **arguments}
@@ -139,6 +143,7 @@ def test_undecodable_request(client, arguments):
     'body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}']
 )
 def test_message_of_no_form(small_cloud, client, body):
-    """Nobody to answer: it is dropped, and the next one gets a host."""
+    """The daemon drops a message without a valid form, and the next request gets a
+    host."""
     broker.publish(small_cloud.amqp_url, body)
     assert len(client.select_destinations(new_uuids(), Flavor())) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``novaschedctl check`` against real servers, whatever is wrong with one of them."""
+"""``novaschedctl check`` against real servers, with a mistake in one place."""
 
 import json
 import socket
@@ -30,25 +30,25 @@ class Report:
 
     def of(self, area):
         """The findings of an area: {subject: (level, text)}."""
-        return {
-            each['subject']: (each['level'], each['text'])
-            for each in self._report['findings']
-            if each['area'] == area
-        }
+        findings = {}
+        for finding in self._report['findings']:
+            if finding['area'] == area:
+                findings[finding['subject']] = (finding['level'], finding['text'])
+        return findings
 
     def errors(self):
-        """What must be mended: (area, subject)."""
-        return [
-            (each['area'], each['subject'])
-            for each in self._report['findings']
-            if each['level'] == 'error'
-        ]
+        """The area and the subject of all errors."""
+        errors = []
+        for finding in self._report['findings']:
+            if finding['level'] == 'error':
+                errors.append((finding['area'], finding['subject']))
+        return errors
 
 
 @pytest.fixture
 def check(small_cloud, capsys, caplog):
-    """Run it with some options changed; whatever it prints or logs, the word is not in
-    it."""
+    """A function that runs the check with overrides of nova.conf, and asserts that the
+    output and the log do not contain the secret."""
 
     def run(overrides=None, *arguments):
         capsys.readouterr()
@@ -58,12 +58,11 @@ def check(small_cloud, capsys, caplog):
         )
         captured = capsys.readouterr()
         print(captured.out)
-        logged = ''.join(
-            record.getMessage()
-            for record in caplog.records
-            if record.name.startswith(('nova', 'novasched'))
-        )
-        everything = captured.out + captured.err + logged
+
+        everything = captured.out + captured.err
+        for record in caplog.records:
+            if record.name.startswith(('nova', 'novasched')):
+                everything += record.getMessage()
         assert SECRET not in everything
         assert SECRET.title() not in everything
         return Report(status, captured.out)
@@ -72,17 +71,18 @@ def check(small_cloud, capsys, caplog):
 
 
 @pytest.fixture
-def mapped(small_cloud):
-    """Changes the URL of cell2's database, until the end of the test."""
+def map_cell2(small_cloud):
+    """A function that changes the URL of cell2's database until the end of the test."""
     yield lambda url: small_cloud.map_cell('cell2', database_connection=url)
     small_cloud.restore_cells()
 
 
 def test_all_is_well(check, small_cloud):
-    """Every server is named with its version; the exit status is 0, and nothing is
-    written."""
+    """The report names every server with its version. The exit status is 0, and the
+    check writes nothing."""
     with Daemon(small_cloud) as daemon:
         report = check()
+
     rows = small_cloud.service_rows('nova-scheduler')
     assert {row['host'] for row in rows} == {daemon.host}
     assert report.status == 0
@@ -99,6 +99,7 @@ def test_all_is_well(check, small_cloud):
         'credentials': ('ok', 'accepted'),
     }
     assert report.of('aggregates') == SAME_MEMBERS
+
     [(level, text)] = report.of('RabbitMQ').values()
     assert level == 'ok'
     assert text.startswith('RabbitMQ ')
@@ -111,8 +112,8 @@ ZONES = '[scheduler] query_placement_for_availability_zone'
 
 @pytest.fixture
 def zone(small_cloud):
-    """Three hosts, the second in the other cell, and a zone of which Placement knows
-    nothing yet: its UUID."""
+    """Three hosts, the second in the second cell, and an availability zone that
+    Placement does not know yet; the UUID of the zone's aggregate."""
     for number in (2, 3):
         small_cloud.add_host(f'host-{number}', f'cell{4 - number}')
     uuid = str(uuid4())
@@ -123,73 +124,84 @@ def zone(small_cloud):
     small_cloud.add_host('host-1')
 
 
-def everything(cloud):
-    """What a check might have written: rows about hosts, and what Placement has of
-    them."""
+def snapshot(cloud):
+    """The rows about hosts and Placement's providers, where a check must not write."""
     rows = [cloud.api.rows(name) for name in API_TABLES]
-    bases = (cloud.cell0, *cloud.cells.values())
-    rows += [base.rows(name) for base in bases for name in CELL_TABLES]
+    for database in (cloud.cell0, *cloud.cells.values()):
+        rows += [database.rows(name) for name in CELL_TABLES]
+
     call = cloud.placement.call
     providers = call('GET', '/resource_providers')['resource_providers']
-    paths = [f'/resource_providers/{each["uuid"]}/aggregates' for each in providers]
-    return rows, providers, [call('GET', path) for path in paths]
+    aggregates = []
+    for provider in providers:
+        path = f'/resource_providers/{provider["uuid"]}/aggregates'
+        aggregates.append(call('GET', path))
+    return rows, providers, aggregates
 
 
 def test_members_of_aggregates(check, small_cloud, zone):
-    """Both ways of drifting apart are told, and nothing is written. nova-manage mends
-    the one, and who takes the aggregate from a provider the other."""
+    """The check reports hosts that are missing in Placement's aggregate, and hosts that
+    only Placement has in the aggregate, and writes nothing. nova-manage repairs the
+    former; the operator removes the latter from the aggregate."""
     stranger = small_cloud.computes['host-3'].uuid
     small_cloud.placement.put(stranger, aggregates=[zone])
-    before = everything(small_cloud)
+
+    before = snapshot(small_cloud)
     report = check()
-    assert everything(small_cloud) == before
+    assert snapshot(small_cloud) == before
     assert report.errors() == [('aggregates', ZONES)]
     _, text = report.of('aggregates')[ZONES]
     assert 'missing in Placement: 2 (host-1 of zone, host-2 of zone), ' in text
     assert 'in Placement alone: 1 (host-3 of zone), ' in text
+
     manage = small_cloud.config('manage')
     small_cloud.nova.manage(manage, 'placement', 'sync_aggregates')
     _, text = check().of('aggregates')[ZONES]
     assert text.startswith('in Placement alone: 1 (host-3 of zone), ')
+
     small_cloud.placement.put(stranger, aggregates=[])
     assert list(check().of('aggregates').values()) == [
         ('ok', 'the same in Placement, in all aggregates (1)')
     ]
 
 
-def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, mapped):
-    """Hosts without a mapping it tells at its end; at the first without a provider it
-    ends. Hosts of a cell that is away are left alone."""
+def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, map_cell2):
+    """nova-manage fails at hosts without a mapping and at hosts without a provider; the
+    check reports these hosts. The check does not judge hosts of a cell that is away."""
     manage = small_cloud.config('manage'), 'placement', 'sync_aggregates'
-    [row] = small_cloud.api.rows('aggregates', uuid=zone)
-    small_cloud.join_aggregate(row['id'], ['host-5'])
+    [aggregate] = small_cloud.api.rows('aggregates', uuid=zone)
+    small_cloud.join_aggregate(aggregate['id'], ['host-5'])
     with pytest.raises(Failed, match='Missing: host-5'):
         small_cloud.nova.manage(*manage)
+
     small_cloud.add_rows([Compute('host-4', 'cell1')])
-    small_cloud.join_aggregate(row['id'], ['host-4'])
+    small_cloud.join_aggregate(aggregate['id'], ['host-4'])
     with pytest.raises(Failed, match=small_cloud.computes['host-4'].uuid):
         small_cloud.nova.manage(*manage)
-    found = check().of('aggregates')
-    assert {
-        subject: text.partition(':')[0] for subject, (_, text) in found.items()
-    } == {
+
+    findings = check().of('aggregates')
+    hosts = {subject: text.partition(':')[0] for subject, (_, text) in findings.items()}
+    assert hosts == {
         'hosts of no cell': '1 (host-5)',
         'hosts without a provider': '1 (host-4)',
     }
-    mapped(nowhere('mysql+pymysql'))
-    found = check().of('aggregates')
-    assert found['hosts of other cells'][1].startswith('1 (host-2): ')
-    assert ZONES not in found
+
+    map_cell2(nowhere('mysql+pymysql'))
+    findings = check().of('aggregates')
+    assert findings['hosts of other cells'][1].startswith('1 (host-2): ')
+    assert ZONES not in findings
 
 
 def test_other_files(check, small_cloud, tmp_path):
-    """nova-scheduler's own beside nova.conf, and Placement's, which may be named."""
+    """The check reads nova-scheduler.conf beside nova.conf, and a named file of
+    Placement. The exit status is 2 if the named file does not exist."""
     path = small_cloud.directory / 'nova-scheduler.conf'
     path.write_text(f'[scheduler]\nmax_attempts = 7\n[x]\npassword = {SECRET}\n')
     placement_conf = tmp_path / 'placement.conf'
     placement_conf.write_text(
         f'[placement_database]\nconnection = mysql://x:{SECRET}@db/x\n'
     )
+
     try:
         report = check(None, '--placement-config', str(placement_conf))
     finally:
@@ -197,11 +209,11 @@ def test_other_files(check, small_cloud, tmp_path):
     level, text = report.of('files')[str(path)]
     assert level == 'warning'
     assert ' does not: [scheduler] max_attempts would be lost; ' in text
-    assert (
-        report.of('placement.conf')['[placement] allocation_conflict_retry_count'][0]
-        == 'warning'
-    )
+    findings = report.of('placement.conf')
+    level, _ = findings['[placement] allocation_conflict_retry_count']
+    assert level == 'warning'
     assert report.status == 0
+
     placement_conf.unlink()
     config = str(small_cloud.config('check'))
     arguments = ['--config-file', config, '--placement-config', str(placement_conf)]
@@ -209,21 +221,20 @@ def test_other_files(check, small_cloud, tmp_path):
 
 
 def nowhere(scheme, path='/nova'):
-    """A URL where nobody listens, with a password."""
+    """A URL with a password and a port without a listener."""
     return f'{scheme}://nova:{SECRET}@127.0.0.1:{free_port()}{path}'
 
 
-def away(option, url, *further):
-    """The URL of a database, and what it makes wrong."""
+def database_mistake(option, url, *further):
+    """Overrides with a wrong URL of a database, and the expected errors."""
     group = option.split(']')[0][1:]
     return {group: {'connection': url}}, [('databases', option), *further]
 
 
-def no_broker(url):
-    """The same of a URL of the broker."""
-    return {'DEFAULT': {'transport_url': url}}, [
-        ('RabbitMQ', '[DEFAULT] transport_url')
-    ]
+def broker_mistake(url):
+    """Overrides with a wrong URL of the broker, and the expected errors."""
+    errors = [('RabbitMQ', '[DEFAULT] transport_url')]
+    return {'DEFAULT': {'transport_url': url}}, errors
 
 
 OWN = '[database] connection'
@@ -237,10 +248,12 @@ KEYSTONE = {
 }
 PLACEMENT = [('Placement', '[placement]')]
 MISTAKES: dict[str, tuple[Config, list[Any]]] = {
-    'own database is away': away(OWN, nowhere('mysql+pymysql')),
-    'API database is away': away(API, nowhere('mysql+pymysql'), ('databases', 'cells')),
-    'no URL of a database': away(OWN, f'mysql+pymysql//nova:{SECRET}@h/x'),
-    'two hosts of a database': away(
+    'own database is away': database_mistake(OWN, nowhere('mysql+pymysql')),
+    'API database is away': database_mistake(
+        API, nowhere('mysql+pymysql'), ('databases', 'cells')
+    ),
+    'no URL of a database': database_mistake(OWN, f'mysql+pymysql//nova:{SECRET}@h/x'),
+    'two hosts of a database': database_mistake(
         OWN, f'mysql+pymysql://nova:a@{SECRET}@127.0.0.1:1/x'
     ),
     'Placement is away': (
@@ -253,14 +266,14 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
         PLACEMENT,
     ),
     'keystone is away': ({'placement': KEYSTONE}, PLACEMENT),
-    'no URL of a broker': no_broker(f'rabbit//nova:{SECRET}@h'),
-    'hash in the password of a broker': no_broker(
+    'no URL of a broker': broker_mistake(f'rabbit//nova:{SECRET}@h'),
+    'hash in the password of a broker': broker_mistake(
         f'rabbit://nova:x#{SECRET}@127.0.0.1/'
     ),
-    'comma in the password of a broker': no_broker(
+    'comma in the password of a broker': broker_mistake(
         f'rabbit://nova:{SECRET},{SECRET}@127.0.0.1/'
     ),
-    'no such kind of broker': no_broker(f'nosuch://nova:{SECRET}@127.0.0.1/'),
+    'no such kind of broker': broker_mistake(f'nosuch://nova:{SECRET}@127.0.0.1/'),
     'unknown filter': (
         {'filter_scheduler': {'enabled_filters': 'ComputeFilter,NoSuchFilter'}},
         [('plugins', 'filter NoSuchFilter')],
@@ -274,26 +287,26 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
 
 @pytest.mark.parametrize(('overrides', 'errors'), MISTAKES.values(), ids=MISTAKES)
 def test_one_thing_is_wrong(check, overrides, errors):
-    """It is told, nothing else is, and no secret."""
+    """The report has exactly the errors of the mistake, and no secret."""
     report = check(overrides)
     assert report.status == 1
     assert report.errors() == errors
-    assert all(report.of(area) for area in ('databases', 'Placement', 'RabbitMQ'))
+    for area in ('databases', 'Placement', 'RabbitMQ'):
+        assert report.of(area)
 
 
 def test_wrong_passwords(check, small_cloud):
-    """The servers' own words are shown, the passwords are not."""
-    right = urlsplit(small_cloud.api.url)
+    """The report shows the servers' messages without the passwords."""
+    api = urlsplit(small_cloud.api.url)
     amqp = urlsplit(small_cloud.amqp_url)
-    database = right._replace(
-        netloc=f'nova:{SECRET}@{right.hostname}:{right.port}'
-    ).geturl()
-    broker = amqp._replace(
-        netloc=f'guest:{SECRET}@{amqp.hostname}:{amqp.port}'
-    ).geturl()
+    database = api._replace(netloc=f'nova:{SECRET}@{api.hostname}:{api.port}')
+    broker = amqp._replace(netloc=f'guest:{SECRET}@{amqp.hostname}:{amqp.port}')
+
     report = check({
-        'DEFAULT': {'transport_url': broker}, 'api_database': {'connection': database},
+        'DEFAULT': {'transport_url': broker.geturl()},
+        'api_database': {'connection': database.geturl()},
     })  # fmt: skip
+
     assert 'Access denied' in report.of('databases')[API][1]
     [(level, text)] = report.of('RabbitMQ').values()
     assert level == 'error'
@@ -301,31 +314,32 @@ def test_wrong_passwords(check, small_cloud):
 
 
 def test_one_of_two_brokers_is_away(check, small_cloud):
-    """The other serves, so that it is a warning."""
+    """A missing broker is a warning if a second broker serves."""
     good = urlsplit(small_cloud.amqp_url).netloc
     url = f'rabbit://nova:{SECRET}@127.0.0.1:{free_port()},{good}/'
+
     report = check({'DEFAULT': {'transport_url': url}})
     assert [level for level, _ in report.of('RabbitMQ').values()] == ['warning', 'ok']
     assert report.status == 0
 
 
-def test_a_cell_is_away(check, mapped):
-    """It is told under its name; the other cell is fine."""
-    for url, why in (
+def test_a_cell_is_away(check, map_cell2):
+    """The report names the cell that is away; the second cell is ok."""
+    for url, reason in (
         (nowhere('mysql+pymysql'), "Can't connect"),
         (f'mysql+pymysql://nova:{SECRET}@127.0.0.1:{SECRET}/x', 'unusable'),
     ):
-        mapped(url)
+        map_cell2(url)
         report = check()
         assert report.errors() == [('databases', 'cell cell2')]
-        assert why in report.of('databases')['cell cell2'][1]
+        assert reason in report.of('databases')['cell cell2'][1]
         assert report.of('databases')['cell cell1'][0] == 'ok'
 
 
-def test_a_template_of_a_cell(check, small_cloud, mapped):
-    """Its holes are filled from [database] connection."""
+def test_a_template_of_a_cell(check, small_cloud, map_cell2):
+    """The check fills the template of a cell from [database] connection."""
     path = urlsplit(small_cloud.cells['cell2'].url).path
-    mapped(f'{{scheme}}://{{username}}:{{password}}@{{hostname}}:{{port}}{path}')
+    map_cell2(f'{{scheme}}://{{username}}:{{password}}@{{hostname}}:{{port}}{path}')
     assert check().errors() == []
     broken = f'mysql+pymysql://nova:x@127.0.0.1:{SECRET}/x'
     report = check({'database': {'connection': broken}})
@@ -333,25 +347,25 @@ def test_a_template_of_a_cell(check, small_cloud, mapped):
 
 
 def test_nobody_answers(check):
-    """Servers that keep silent hang nothing."""
+    """The check does not hang if servers are silent."""
     with socket.create_server(('127.0.0.1', 0)) as silent:
-        at = f'127.0.0.1:{silent.getsockname()[1]}'
+        address = f'127.0.0.1:{silent.getsockname()[1]}'
         overrides = {
-            'DEFAULT': {'transport_url': f'rabbit://nova:{SECRET}@{at}/'},
-            'database': {'connection': f'mysql+pymysql://nova:{SECRET}@{at}/x'},
-            'placement': {'endpoint': f'http://{at}'},
+            'DEFAULT': {'transport_url': f'rabbit://nova:{SECRET}@{address}/'},
+            'database': {'connection': f'mysql+pymysql://nova:{SECRET}@{address}/x'},
+            'placement': {'endpoint': f'http://{address}'},
         }
         report = check(overrides, '--timeout', '2')
     assert report.errors() == [
         ('databases', OWN),
         ('Placement', '[placement]'),
-        ('RabbitMQ', at),
+        ('RabbitMQ', address),
     ]
     assert report.of('Placement')['[placement]'][1] == 'no answer within 2 s'
 
 
 def test_somebody_else_answers(check, small_cloud):
-    """What is no Placement is not taken for one."""
+    """The report says so if the endpoint of Placement is not Placement."""
     report = check(
         {'placement': {'endpoint': f'{small_cloud.placement_url}/resource_providers'}}
     )
@@ -360,8 +374,8 @@ def test_somebody_else_answers(check, small_cloud):
 
 
 def test_the_row_of_services_cannot_be_written(check, small_cloud):
-    """A database that may only be read is no use to a daemon that shows that it is
-    alive."""
+    """The report has an error if the services table cannot be written, since the daemon
+    would be down in nova's eyes."""
     server, _, cell0 = small_cloud.cell0.url.rpartition('/')
     url = create_database(server, f'{cell0}_view')
     try:
@@ -377,7 +391,7 @@ def test_the_row_of_services_cannot_be_written(check, small_cloud):
 
 
 def test_secrets_everywhere(check):
-    """Whatever option holds one, known or not, in whatever group."""
+    """The report shows no secret, whatever the option and the group of the secret."""
     names = (
         'password',
         'token',
@@ -397,23 +411,24 @@ def test_secrets_everywhere(check):
         'database',
         'api_database',
     )
-    every = dict.fromkeys(names, f'http://u:{SECRET}@127.0.0.1:1/')
-    assert check(dict.fromkeys(groups, every)).status == 1
+    values = dict.fromkeys(names, f'http://u:{SECRET}@127.0.0.1:1/')
+    assert check(dict.fromkeys(groups, values)).status == 1
 
 
 def test_the_table(small_cloud, capsys):
-    """For people: one table, the verdict last."""
+    """The output for operators is a table, followed by the verdict."""
     config = small_cloud.config('check')
     capsys.readouterr()
+
     assert novaschedctl.main(['check', '--config-file', str(config)]) == 0
-    said = capsys.readouterr()
-    assert said.err == ''
-    lines = said.out.splitlines()
-    assert [cell.strip() for cell in lines[1].split('|')[1:-1]] == [
-        'area', 'level', 'subject', 'finding',
-    ]  # fmt: skip
+
+    captured = capsys.readouterr()
+    assert captured.err == ''
+    lines = captured.out.splitlines()
+    columns = [cell.strip() for cell in lines[1].split('|')[1:-1]]
+    assert columns == ['area', 'level', 'subject', 'finding']
     assert lines[-1] == '0 errors, 0 warnings: ready for the switch.'
-    assert TOKEN not in said.out
+    assert TOKEN not in captured.out
 
 
 @pytest.mark.parametrize(
@@ -427,19 +442,22 @@ def test_the_table(small_cloud, capsys):
     ],
 )
 def test_usage(capsys, arguments):
-    """What is no check at all has a status of its own, and one line."""
+    """A wrong command line exits with status 2 and prints one line."""
     with pytest.raises(SystemExit) as ended:
         sys.exit(novaschedctl.main(['check', *arguments.split()]))
+
     assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ''
-    assert len(said.err.splitlines()) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ''
+    assert len(captured.err.splitlines()) == 1
 
 
 def test_a_file_that_breaks_off(tmp_path, tool):
-    """One finding, and nothing of the line in it."""
+    """The report on a broken file has a single finding, without the text of the broken
+    line."""
     path = tmp_path / 'nova.conf'
     path.write_text(f'[DEFAULT]\n{SECRET}\n')
+
     status, report = tool('check', path)
     [finding] = report['findings']
     assert status == 1

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a real daemon has decided, as ``novaschedctl explain`` and the page for people
-tell it."""
+"""``novaschedctl explain`` and the web pages explain the decisions of a real daemon."""
 
 import contextlib
 import json
@@ -23,42 +22,42 @@ SOON = 60.0
 
 
 def test_a_placement_and_refusals(cloud, client, tool):
-    """Of each request the command names the true cause, once the daemon that decided it
-    is gone; users are told the first line, as the option wants it. Nothing else has to
-    be set."""
+    """After the end of the daemon, the command names the cause of every decision. Users
+    get the first line in the fault, by ``fault_detail``. Decision records need no
+    configuration."""
     cloud.reset()
-    for number, ram_mb in enumerate((4096, 8192), 1):
-        cloud.add_host(f'host-{number}', ram_mb=ram_mb)
+    cloud.add_host('host-1', ram_mb=4096)
+    cloud.add_host('host-2', ram_mb=8192)
     cloud.add_aggregate('rack-1', ['host-1'], zone='south')
     placed, unoffered, filtered = new_uuids(3)
     with Daemon(cloud, {'novasched': {'fault_detail': 'counts'}}) as daemon:
         client.select_destinations([placed], SMALL)
-        no_offer = client.refusal(unoffered, flavor=LARGE, zone='south')
+        fault_unoffered = client.refusal(unoffered, flavor=LARGE, zone='south')
         cloud.cells['cell1'].update(
             'services', {'disabled': True}, binary='nova-compute'
         )
-        no_host = client.refusal(filtered, flavor=SMALL)
+        fault_filtered = client.refusal(filtered, flavor=SMALL)
         assert daemon.stop() == 0
 
     def explain(*arguments):
-        status, told = tool('explain', daemon.config, *arguments)
+        status, explanation = tool('explain', daemon.config, *arguments)
         assert status == 0
-        return told
+        return explanation
 
-    told = explain(placed, '--host', 'host-1')
-    assert told['headline'] == 'host-2: 2 of 2 hosts fit'
-    assert told['host']['why'] == ['fit, number 2 of 2 by weight']
-    best = told['record']['attempts'][0]['best']
-    assert [each['host'] for each in best] == ['host-2', 'host-1']
-    weighed = {each['weigher']: each for each in best[0]['shares']}['RAMWeigher']
-    assert weighed == {
+    explanation = explain(placed, '--host', 'host-1')
+    assert explanation['headline'] == 'host-2: 2 of 2 hosts fit'
+    assert explanation['host']['why'] == ['fit, number 2 of 2 by weight']
+    best = explanation['record']['attempts'][0]['best']
+    assert [host['host'] for host in best] == ['host-2', 'host-1']
+    shares = {share['weigher']: share for share in best[0]['shares']}
+    assert shares['RAMWeigher'] == {
         'weigher': 'RAMWeigher',
         'raw': 8192.0,
         'normalised': 1.0,
         'multiplier': 1.0,
         'added': 1.0,
     }
-    assert set(told['record']['steps']) == {
+    assert set(explanation['record']['steps']) == {
         'prefilters',
         'placement',
         'hosts',
@@ -68,15 +67,15 @@ def test_a_placement_and_refusals(cloud, client, tool):
         'alternates',
     }
 
-    told = explain(unoffered)
-    assert told['headline'] == '0 of 2 hosts: 1 in another zone, 1 lack MEMORY_MB'
-    assert 'Placement offers no host.' in no_offer
+    headline = '0 of 2 hosts: 1 in another zone, 1 lack MEMORY_MB'
+    assert explain(unoffered)['headline'] == headline
+    assert 'Placement offers no host.' in fault_unoffered
 
-    told = explain('--last', '--host', 'host-2')
-    assert told['headline'] == '0 of 2 hosts: 2 disabled'
-    assert told['host']['why'] == ['ComputeFilter: disabled, reason: None']
-    assert told['record']['request']['instance_uuids'] == [filtered]
-    assert '0 of 2 hosts: 2 disabled.' in no_host
+    explanation = explain('--last', '--host', 'host-2')
+    assert explanation['headline'] == '0 of 2 hosts: 2 disabled'
+    assert explanation['host']['why'] == ['ComputeFilter: disabled, reason: None']
+    assert explanation['record']['request']['instance_uuids'] == [filtered]
+    assert '0 of 2 hosts: 2 disabled.' in fault_filtered
     assert cloud.placement.all_allocations().keys() == {placed}
 
 
@@ -84,7 +83,7 @@ AVX = Flavor(extra_specs={'trait:HW_CPU_X86_AVX512F': 'required'})
 AVX_TRAIT = ('HW_CPU_X86_AVX512F',)
 DISABLED = 'COMPUTE_STATUS_DISABLED'
 NOWHERE = Flavor(extra_specs={'trait:CUSTOM_NOWHERE': 'required'})
-NO_ROOM = json.dumps(
+CONFLICT = json.dumps(
     {'errors': [{'status': 409, 'detail': 'no room', 'code': ''}]}
 ).encode()
 NO_OFFER = 'Placement offers no host'
@@ -104,7 +103,7 @@ REFUSALS = (
     ),
     (
         {},
-        every('PUT', '/allocations', answer(409, NO_ROOM)),
+        every('PUT', '/allocations', answer(409, CONFLICT)),
         '0 of 3 hosts: 1 disabled, 1 lack MEMORY_MB, 1 claimed by others',
     ),
     (
@@ -113,12 +112,12 @@ REFUSALS = (
         'Not decided: Placement answers 503 Service Unavailable',
     ),
 )
-"""What is asked, what Placement does then, and the first line."""
+"""Options of a request, fault of the proxy, and first line of the explanation."""
 
 
 def test_refusals_by_placement(cloud, client, tmp_path):
-    """Whatever it is that Placement refuses, the first line names it; what it says of
-    hosts adds up to all of them."""
+    """The first line names the reason of Placement's refusal. The counts of hosts in
+    the record add up to the number of hosts."""
     cloud.reset()
     cloud.add_host('small', ram_mb=512)
     cloud.add_host('large')
@@ -126,14 +125,12 @@ def test_refusals_by_placement(cloud, client, tmp_path):
     cloud.add_aggregate('tenants', ['off'], metadata={'filter_tenant_id': 'tenant'})
     path = str(tmp_path / 'decisions.sqlite')
 
-    def told(server):
+    def latest_record(server):
         with closing(RecordReader(path)) as reader:
-            records = [
-                explain.as_json(each, 0, None, None) for each in reader.of(server)
-            ]
-        if records:
-            return json.loads(records[-1])
-        return {'headline': NO_OFFER}
+            records = list(reader.of(server))
+        if not records:
+            return {'headline': NO_OFFER}
+        return json.loads(explain.as_json(records[-1], 0, None, None))
 
     with Proxy(cloud.placement_url) as proxy:
         config = {
@@ -144,14 +141,19 @@ def test_refusals_by_placement(cloud, client, tmp_path):
         with Daemon(cloud, config):
             client.select_destinations(new_uuids(), SMALL)
             wait_until(lambda: Path(path).exists(), SOON, 'file')
-            for asked, rule, headline in REFUSALS:
+
+            for options, rule, headline in REFUSALS:
                 proxy.faults = rule
                 [server] = new_uuids()
-                client.refusal(server, **asked)
-                # Placement is asked again after the answer, and the record made anew.
-                known = lambda: told(server)['headline'] == headline  # noqa: B023, E731
-                wait_until(known, SOON, f'record of: {headline}')
-                assert sum(told(server)['counts'].values()) in (0, 3)
+                client.refusal(server, **options)
+
+                # After the answer, the scheduler asks Placement for the causes and
+                # writes the record again.
+                def has_headline(server=server, headline=headline):
+                    return latest_record(server)['headline'] == headline
+
+                wait_until(has_headline, SOON, f'record of: {headline}')
+                assert sum(latest_record(server)['counts'].values()) in (0, 3)
     assert len(cloud.placement.all_allocations()) == 1
 
 
@@ -177,11 +179,12 @@ LACKING = {
     'mixed': 'without a candidate that meets all at once: each constraint is met by itself, but '
     'not by what a candidate may be made of',
 }
-"""Hosts that lack one thing each, and what ``explain --host`` says of them."""
+"""Hosts that lack a single property each, and the cause by ``explain --host``."""
 
 
-def a_host_that_lacks(cloud, name):
-    """All that is asked for, but for the one thing by which the host is called."""
+def add_host_that_lacks(cloud, name):
+    """Add a host with all properties of :data:`FUSSY`, except the property that the
+    name of the host stands for."""
     traits = {
         'plain': (),
         'bad': (*AVX_TRAIT, 'CUSTOM_BAD'),
@@ -192,37 +195,40 @@ def a_host_that_lacks(cloud, name):
         ram_mb=1024 if name == 'tiny' else 4096,
         traits=traits.get(name, AVX_TRAIT),
     )
-    nic = {'CUSTOM_NIC': {'total': 2}}
+
+    one_nic = {'CUSTOM_NIC': {'total': 1}}
+    two_nics = {'CUSTOM_NIC': {'total': 2}}
     cards = {
-        'bare': [({'CUSTOM_NIC': {'total': 1}}, ['CUSTOM_FAST'])],
-        'mixed': [(nic, []), ({'CUSTOM_NIC': {'total': 1}}, ['CUSTOM_FAST'])],
-    }.get(name, [(nic, ['CUSTOM_FAST'])])
+        'bare': [(one_nic, ['CUSTOM_FAST'])],
+        'mixed': [(two_nics, []), (one_nic, ['CUSTOM_FAST'])],
+    }.get(name, [(two_nics, ['CUSTOM_FAST'])])
     for number, (inventories, card_traits) in enumerate(cards):
         [card] = new_uuids()
         cloud.placement.add_provider(
             card, f'{name}-{number}', inventories, card_traits, host.uuid
         )
+
     if name == 'full':
         cloud.placement.allocate(*new_uuids(), host.uuid, {'MEMORY_MB': 4000})
 
 
 def explained(tool, config, server):
-    """The causes of a refusal; none as long as there is no record, or no diagnosis."""
-    with contextlib.suppress(ValueError):  # there is nothing yet
+    """The causes of a refusal; None while there is no record or no diagnosis."""
+    with contextlib.suppress(ValueError):  # no record
         return tool('explain', config, server)[1].get('counts')
     return None
 
 
 def test_what_each_host_lacks(cloud, client, tool):
-    """Each kind of cause by itself, asked of the real Placement, together with a host
-    that a filter dropped; then of a request for one host, what the others lack is that
-    they are another one."""
+    """The diagnosis by the real Placement finds a cause of every kind, beside a host
+    that a filter rejects. When a request names one host, the cause of the remaining
+    hosts is the name."""
     cloud.reset()
-    for name in (*LACKING, 'down'):
-        if name != 'stranger':
-            a_host_that_lacks(cloud, name)
-    cloud.add_rows([Compute('stranger', 'cell2')])
     names = {*LACKING, 'down'} - {'stranger'}
+    for name in (*LACKING, 'down'):
+        if name in names:
+            add_host_that_lacks(cloud, name)
+    cloud.add_rows([Compute('stranger', 'cell2')])
     cloud.add_aggregate('rack', [*names - {'elsewhere'}], zone='south')
     cloud.add_aggregate(
         'ours', [*names - {'theirs'}], metadata={'filter_tenant_id': 'us'}
@@ -231,39 +237,38 @@ def test_what_each_host_lacks(cloud, client, tool):
         'licensed', ['isolated'], metadata={'trait:CUSTOM_LICENSED': 'required'}
     )
     cloud.cells['cell1'].update('services', {'forced_down': True}, host='down')
+
     config = {
         'scheduler': {
             'limit_tenants_to_placement_aggregate': True,
             'enable_isolated_aggregate_filtering': True,
         }
     }
-    asked = {'flavor': FUSSY, 'zone': 'south', 'project_id': 'us'}
-    refused, aimed = new_uuids(2)
+    options = {'flavor': FUSSY, 'zone': 'south', 'project_id': 'us'}
+    refused, forced = new_uuids(2)
     with Daemon(cloud, config) as daemon:
-        client.refusal(refused, **asked)
-        client.refusal(aimed, **asked, force_hosts=['tiny'])
-        # Its diagnosis comes after a pause: together they have a share of Placement's
-        # time.
-        wait_until(lambda: explained(tool, daemon.config, aimed), SOON, 'diagnosis')
+        client.refusal(refused, **options)
+        client.refusal(forced, **options, force_hosts=['tiny'])
+        # The second diagnosis waits: all diagnoses share a part of Placement's time.
+        wait_until(lambda: explained(tool, daemon.config, forced), SOON, 'diagnosis')
         assert daemon.stop() == 0
-    status, told = tool('explain', daemon.config, refused)
+
+    status, explanation = tool('explain', daemon.config, refused)
     assert status == 0
-    assert told['counts'] == {
-        **{why.partition(': ')[0]: 1 for why in LACKING.values()},
-        'lack MEMORY_MB': 2,
-        'down': 1,
-    }
-    for name, why in LACKING.items():
-        _, told = tool('explain', daemon.config, refused, '--host', name)
-        assert told['host']['why'] == [f'Placement: {why}']
-    _, told = tool('explain', daemon.config, aimed)
-    assert (
-        told['headline'] == '0 of 12 hosts: 11 not the requested host, 1 lack MEMORY_MB'
-    )
+    counts = {cause.partition(': ')[0]: 1 for cause in LACKING.values()}
+    assert explanation['counts'] == {**counts, 'lack MEMORY_MB': 2, 'down': 1}
+    for name, cause in LACKING.items():
+        _, explanation = tool('explain', daemon.config, refused, '--host', name)
+        assert explanation['host']['why'] == [f'Placement: {cause}']
+
+    _, explanation = tool('explain', daemon.config, forced)
+    headline = '0 of 12 hosts: 11 not the requested host, 1 lack MEMORY_MB'
+    assert explanation['headline'] == headline
 
 
 def test_a_file_that_cannot_be_written(cloud, client, capsys):
-    """The start warns once, says which option to set, and servers get their hosts."""
+    """The daemon warns once at the start and names the option to set. Servers get
+    hosts."""
     cloud.reset()
     cloud.add_host('host-1')
     config = {'DEFAULT': {'state_path': '/nowhere'}, 'scheduler': {'workers': 2}}
@@ -271,26 +276,22 @@ def test_a_file_that_cannot_be_written(cloud, client, capsys):
         for _ in range(4):
             client.select_destinations(new_uuids(), SMALL)
         assert daemon.stop() == 0
-        warnings = [x for x in daemon.text().splitlines() if 'kept only in memory' in x]
-    assert len(warnings) == 1
-    assert ' WARNING ' in warnings[0]
-    assert '/nowhere/novasched' in warnings[0]
-    assert 'set [novasched] decisions_file' in warnings[0]
-    assert (
-        novaschedctl.main(['explain', '--config-file', str(daemon.config), '--last'])
-        == 1
-    )
-    assert (
-        '/nowhere/novasched/decisions.sqlite: there is no such file'
-        in capsys.readouterr().err
-    )
+    lines = daemon.text().splitlines()
+    [warning] = [line for line in lines if 'kept only in memory' in line]
+    assert ' WARNING ' in warning
+    assert '/nowhere/novasched' in warning
+    assert 'set [novasched] decisions_file' in warning
+
+    command = ['explain', '--config-file', str(daemon.config), '--last']
+    assert novaschedctl.main(command) == 1
+    error = '/nowhere/novasched/decisions.sqlite: there is no such file'
+    assert error in capsys.readouterr().err
 
 
 def test_hosts_and_decisions(cloud, client, tmp_path):
-    """The page has the hosts of all cells as they are, and each decision with its
-    reasons; metrics stand beside it, and nothing secret is in it. Of a cell that is
-    silent it shows what it knows, and the cells are those that there are now, which
-    nobody has to tell it."""
+    """The web pages show the hosts of all cells, and decisions with their reasons,
+    beside the metrics, and no secrets. The hosts of a silent cell are shown as last
+    read. Changes of cell mappings are shown without a reload."""
     cloud.reset()
     cloud.add_host('host-1', ram_mb=4096)
     cloud.add_host('host-2', cell='cell2', ram_mb=8192)
@@ -307,13 +308,13 @@ def test_hosts_and_decisions(cloud, client, tmp_path):
     placed, refused = new_uuids(2)
 
     def get(path, status=200):
-        answer = requests.get(f'http://{bind}{path}', timeout=SOON)
-        assert answer.status_code == status, answer.text
-        assert answer.headers['X-Content-Type-Options'] == 'nosniff'
-        assert "default-src 'none'" in answer.headers['Content-Security-Policy']
-        return answer.text
+        response = requests.get(f'http://{bind}{path}', timeout=SOON)
+        assert response.status_code == status, response.text
+        assert response.headers['X-Content-Type-Options'] == 'nosniff'
+        assert "default-src 'none'" in response.headers['Content-Security-Policy']
+        return response.text
 
-    def says(words):
+    def wait_for(words):
         wait_until(lambda: words in get('/'), SOON, words)
 
     tunnel = Tunnel(cloud.cells['cell2'].url)
@@ -321,6 +322,7 @@ def test_hosts_and_decisions(cloud, client, tmp_path):
     with tunnel, Daemon(cloud, config) as daemon:
         client.select_destinations([placed], SMALL)
         client.refusal(refused, flavor=LARGE, zone='south')
+
         text = get('/?by=zone')
         assert '<strong>2</strong> hosts' in text
         assert 'south' in text
@@ -336,14 +338,16 @@ def test_hosts_and_decisions(cloud, client, tmp_path):
 
         cloud.cells['cell1'].update('services', {'disabled': True}, host='host-1')
         cloud.add_host('host-3')
-        says('host-3')
-        says('1 disabled')
+        wait_for('host-3')
+        wait_for('1 disabled')
         assert '://' not in text
+
         tunnel.shut()
-        says('Cell cell2 does not answer: its hosts are shown as they were')
+        wait_for('Cell cell2 does not answer: its hosts are shown as they were')
         assert 'title="host-2: ' in get('/')
         tunnel.open()
         wait_until(lambda: 'does not answer' not in get('/'), SOON, 'cell2')
+
         cloud.map_cell('cell2', disabled=True)
         wait_until(lambda: 'title="host-2: ' not in get('/'), SOON, 'end of cell2')
         assert daemon.stop() == 0

@@ -34,7 +34,7 @@ START = 'scheduler.select_destinations.start'
 
 
 def config(form):
-    """The same for both schedulers, but for the format of notifications."""
+    """Options of both schedulers, except the format of notifications."""
     return {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
         'notifications': {'notification_format': form},
@@ -42,38 +42,36 @@ def config(form):
     }
 
 
-def asked():
-    """Requests for new servers by what they are about."""
+def requests_by_subject():
+    """Requests for new servers, by the subject of the request."""
     impossible = conductor_requests.a_flavor(
         extra_specs={'capabilities:hypervisor_type': 'none'}
     )
     volume = conductor_requests.cases('', '')['volume']['spec_obj'][
         conductor_requests.DATA
     ]
-    cases = {
-        'plain': ({}, 1),
-        'zone': ({'availability_zone': 'e2e-az'}, 1),
-        'two': ({}, 2),
-        'pinned': (conductor_requests.pinned(None), 1),
-        'refused': ({'flavor': impossible}, 1),
-        'volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
-        'saved volume': ({name: volume[name] for name in ('image', 'is_bfv')}, 1),
-    }
+    of_volume = {'image': volume['image'], 'is_bfv': volume['is_bfv']}
     return {
-        name: _of(copy.deepcopy(fields), count)
-        for name, (fields, count) in cases.items()
+        'plain': _request({}),
+        'zone': _request({'availability_zone': 'e2e-az'}),
+        'two': _request({}, count=2),
+        'pinned': _request(conductor_requests.pinned(None)),
+        'refused': _request({'flavor': impossible}),
+        'volume': _request(of_volume),
+        'saved volume': _request(of_volume),
     }
 
 
-def _of(fields, count):
+def _request(fields, count=1):
     uuids = [str(uuid.uuid4()) for _ in range(count)]
-    named = {**fields, 'instance_uuid': uuids[0], 'num_instances': count}
-    return conductor_requests.changed('boot', named, instance_uuids=uuids)
+    fields = copy.deepcopy(fields)
+    fields.update(instance_uuid=uuids[0], num_instances=count)
+    return conductor_requests.changed('boot', fields, instance_uuids=uuids)
 
 
 @pytest.fixture(scope='module')
 def scheduler(cloud):
-    """nova's own, which notifies in both formats."""
+    """A nova-scheduler that notifies in both formats."""
     conductor_requests.furnish(cloud)
     with Daemon(cloud, config('both'), [cloud.nova.script('nova-scheduler')]) as daemon:
         yield daemon
@@ -81,7 +79,7 @@ def scheduler(cloud):
 
 @contextmanager
 def conductor(path, form):
-    """Says what nova-conductor says of a request that is refused."""
+    """A function that notifies of a refused request like nova-conductor."""
     conf = cfg.ConfigOpts()
     conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
     oslo_messaging.set_transport_defaults('nova')
@@ -93,14 +91,16 @@ def conductor(path, form):
         serializer=ContextSerializer(),
         topics=[TOPICS[form]],
     )
-    event = 'compute_task.build_instances' + ('.error' if form == 'versioned' else '')
+    event = 'compute_task.build_instances'
+    if form == 'versioned':
+        event += '.error'
     yield lambda context: notifier.error(RequestContext.from_dict(context), event, {})
     transport.cleanup()
 
 
 @contextmanager
 def running(command):
-    """A child that does not outlive the test."""
+    """A child process that is killed at the end of the context."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
@@ -110,44 +110,45 @@ def running(command):
 
 @pytest.mark.parametrize('form', TOPICS)
 def test_the_same(scheduler, cloud, caller, form):
-    """Whatever is asked for, both decide the same. Of a server on a volume that no
-    database knows it is told that it could not be rebuilt. The queue is gone in the
-    end, and the queue of others has all."""
-    cases = asked()
+    """Both schedulers decide the same. The report cannot tell for a server on a volume
+    if no database has the server's request spec. At the end shadow's queue is deleted,
+    and the queues of further listeners have all notifications."""
+    cases = requests_by_subject()
     spec = cases['saved volume']['spec_obj']
     row = {
         'server': spec[conductor_requests.DATA]['instance_uuid'],
         'spec': json.dumps(spec),
     }
     insert = 'insert into request_specs (instance_uuid, spec) values (:server, :spec)'
-    with (
-        cloud.api.engine.begin() as connection
-    ):  # as nova-api does before it calls the conductor
+    # nova-api writes the row before it calls the conductor.
+    with cloud.api.engine.begin() as connection:
         connection.execute(sa.text(insert), row)
     path = cloud.config('shadow', config(form))
     options = ['--listen', '--requests-seen', str(len(cases)), '--format', 'json']
     command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'shadow']
     with (
         conductor(path, form) as refuse,
-        notification_queues(cloud.amqp_url) as others,
+        notification_queues(cloud.amqp_url) as listener,
         running([*command, '--config-file', str(path), *options]) as shadow,
     ):
         wait_until(
             lambda: broker.consumers(cloud.amqp_url, QUEUE) > 0, PATIENCE, 'listener'
         )
+
         for arguments in cases.values():
             cloud.refresh_services()
-            context = context_of(CALLS['boot']) | {
-                'request_id': f'req-{secrets.token_hex(8)}'
-            }
+            request_id = f'req-{secrets.token_hex(8)}'
+            context = context_of(CALLS['boot']) | {'request_id': request_id}
             answer = caller.select(scheduler.host, arguments, context)
             if not isinstance(answer, list):
                 assert answer == 'NoValidHost'
                 refuse(context)
+
         out, _ = shadow.communicate(timeout=PATIENCE)
-        heard = [
-            each['queue'] for each in others.drain() if each['event_type'] == START
-        ]
+        queues = []
+        for message in listener.drain():
+            if message['event_type'] == START:
+                queues.append(message['queue'])
     report = json.loads(out)
     assert report['counts'] == {
         'requests': 7,
@@ -164,7 +165,8 @@ def test_the_same(scheduler, cloud, caller, form):
     assert 'the notification asks for DISK_GB:10' in rows['volume']['unknown']
     assert rows['pinned']['missing_fields'][-1:] == ['network_metadata']
     assert bool(rows['plain']['missing_fields']) == (form == 'unversioned')
+
     assert not broker.exists(cloud.amqp_url, QUEUE)
-    assert heard.count(f'{TOPICS[form]}.info') == 7
+    assert queues.count(f'{TOPICS[form]}.info') == 7
     for server in cloud.all_allocations():
         cloud.placement.release(server)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services that show in memcached that they are up, as nova's own do."""
+"""Services report to memcached that they are up, like nova's services."""
 
 import os
 from contextlib import closing
@@ -20,14 +20,14 @@ BACK = 'Recovered connection to memcache server'
 
 @pytest.fixture(scope='module')
 def memcached():
-    """A memcached of our own."""
+    """A memcached for the tests of this module."""
     with closing(Memcached()) as server:
         server.start()
         yield server
 
 
 def config(memcached, backend, down_time):
-    """What an operator sets; a server that was dead is tried again at once."""
+    """Options of an operator. A dead memcached is tried again at once."""
     return {
         'DEFAULT': {'servicegroup_driver': 'mc', 'service_down_time': down_time},
         'cache': {
@@ -42,7 +42,7 @@ def config(memcached, backend, down_time):
 
 @pytest.fixture
 def two_hosts(cloud):
-    """Two hosts in two cells, which the databases say were never seen."""
+    """Two hosts in two cells, whose services never reported to the databases."""
     cloud.reset()
     for name, cell in (('host-1', 'cell1'), ('host-2', 'cell2')):
         cloud.add_host(name, cell)
@@ -51,7 +51,7 @@ def two_hosts(cloud):
 
 
 class MakesADirectory:
-    """When it is unpickled."""
+    """An object whose unpickling makes a directory."""
 
     def __init__(self, path):
         self.path = path
@@ -61,19 +61,23 @@ class MakesADirectory:
 
 
 def up(client, daemon):
-    """Whether the scheduler is up in nova's own eyes."""
-    return [one['up'] for one in client('services') if one['host'] == daemon.host]
+    """A list with nova's verdict whether the scheduler is up."""
+    rows = client('services')
+    return [row['up'] for row in rows if row['host'] == daemon.host]
 
 
 @pytest.mark.parametrize(
     'backend', ['dogpile.cache.memcached', 'oslo_cache.memcache_pool']
 )
 def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
-    """With each client that nova's own services have: computes whose nova-compute has
-    written its key are up; nova reads ours, and knows who leads the discovery of hosts.
-    While memcached is away all computes are down; one warning says why, one line that
-    it is over. Who can write to memcached may say that a compute is down, and no more:
-    nothing of a key is run."""
+    """Both memcached clients of nova's services work with novasched. Computes with a
+    key of nova-compute are up, nova reads the scheduler's key, and the scheduler knows
+    the leader of the discovery.
+
+    While memcached is away, all computes are down. The log has a warning with the
+    reason, and a line when memcached is back. A stranger who can write to memcached can
+    make a compute seem down, but cannot run code.
+    """
     overrides = config(memcached, backend, 60)
     with (
         closing(
@@ -87,6 +91,7 @@ def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
         client('report', hosts=['host-1'])
         assert client.reached() == {'host-1', 'host-2'}
         assert up(client, daemon) == [True]
+
         two_hosts.cells['cell1'].update('compute_nodes', {'mapped': 0})
         two_hosts.api.delete('host_mappings')
         wait_until(
@@ -99,31 +104,32 @@ def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
         memcached.start()
         wait_until(lambda: BACK in daemon.text(), PATIENCE, 'recovery')
 
-        def seen():
+        def both_are_up():
             client('report', hosts=['host-1', 'host-2'])
             return client.reached() == {'host-1', 'host-2'}
 
-        wait_until(seen, PATIENCE, 'both hosts')
+        wait_until(both_are_up, PATIENCE, 'both hosts')
         assert daemon.text().count(LOST) == 1
 
-        made = tmp_path / 'made'
-        anybody = memcache.Client([memcached.url])
-        anybody.set(
-            sha1_mangle_key(service_key(COMPUTE, 'host-1')), MakesADirectory(made)
-        )
-        anybody.disconnect_all()
+        directory = tmp_path / 'made'
+        stranger = memcache.Client([memcached.url])
+        key = sha1_mangle_key(service_key(COMPUTE, 'host-1'))
+        stranger.set(key, MakesADirectory(directory))
+        stranger.disconnect_all()
         assert client.reached() == {'host-2'}
         assert 'none of a service: it would need posix.mkdir' in daemon.text()
-        assert not made.exists()
+        assert not directory.exists()
         assert daemon.stop() == 0
         assert 'Traceback' not in daemon.text()
-    # Another one: keys stay in memcached until they are too old.
+
+    # The next test needs an empty memcached: keys stay until they expire.
     memcached.stop()
     memcached.start()
 
 
 def test_who_keeps_silent_is_down(two_hosts, memcached):
-    """After service_down_time seconds, for nova and for us, also when we are gone."""
+    """nova and novasched consider a silent service down after service_down_time
+    seconds, the scheduler itself included."""
     overrides = config(memcached, 'oslo_cache.memcache_pool', 3)
     with (
         closing(
