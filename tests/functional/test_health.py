@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health as probes see it while real servers go and come, and processes hang and die.
-What takes half a minute to be seen runs with the faults."""
+"""Health probes while servers of the cloud fail and recover, and processes hang and
+die. Probes that take half a minute run with the faults."""
 
 import json
 import os
@@ -27,12 +27,15 @@ ETC = Path(__file__).parents[2] / 'etc'
 BIN = Path(sys.executable).parent
 WAIT = 120.0
 PATIENCE = 3
-"""Seconds for which requests wait for Placement and for databases, here."""
+"""Seconds that a request waits for Placement and for databases in these tests."""
 SMALL = Flavor()
 
 
 class Site:
-    """A daemon of two workers, and ways to all that it needs, which can be cut."""
+    """A daemon of two workers, and its connections, which a test can cut.
+
+    :ivar notified: the socket where systemd would listen.
+    """
 
     def __init__(self, cloud, client, folder, stack):
         cloud.reset()
@@ -42,18 +45,19 @@ class Site:
         self.client = client
         self.rabbit = stack.enter_context(Tunnel(cloud.amqp_url))
         self.placement = stack.enter_context(Proxy(cloud.placement_url))
-        self.cells = {
-            name: stack.enter_context(Tunnel(cloud.cells[name].url))
-            for name in ('cell1', 'cell2')
-        }
-        for name, way in self.cells.items():
-            cloud.map_cell(name, database_connection=way.url)
+        self.cells = {}
+        for name in ('cell1', 'cell2'):
+            tunnel = stack.enter_context(Tunnel(cloud.cells[name].url))
+            self.cells[name] = tunnel
+            cloud.map_cell(name, database_connection=tunnel.url)
         stack.callback(cloud.restore_cells)
+
         self.notified = stack.enter_context(
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         )
         self.notified.bind(str(folder / 'notify'))
         self.notified.setblocking(False)
+
         config = {
             'DEFAULT': {'state_path': folder, 'transport_url': self.rabbit.url},
             'placement': {'endpoint': self.placement.url, 'timeout': 1},
@@ -76,7 +80,7 @@ class Site:
         self.address = parse_bind(f'unix:{folder}/novasched/health.sock')
 
     def request(self):
-        """A request, with an answer or without one."""
+        """Request an instance; True if the request is answered with a host."""
         try:
             self.client.select_destinations(new_uuids(), SMALL)
         except Refused:
@@ -87,36 +91,45 @@ class Site:
         return self.children('worker')
 
     def children(self, role):
-        found = []
-        for each in psutil.Process(self.daemon.pid).children():
-            with suppress(psutil.NoSuchProcess):  # it has just ended
-                if f': {role} ' in ' '.join(each.cmdline()):
-                    found.append(each)
-        return found
+        """The child processes with a role."""
+        of_role = []
+        for process in psutil.Process(self.daemon.pid).children():
+            with suppress(psutil.NoSuchProcess):  # the process has just ended
+                if f': {role} ' in ' '.join(process.cmdline()):
+                    of_role.append(process)
+        return of_role
 
-    def says(self, path, status, name='', its=None, ask_too=False):
-        """Wait until a question is answered so, as a whole and for one item."""
+    def wait_for(self, path, status, name='', check_status=None, with_requests=False):
+        """Wait until a probe has the status, and a check of the probe its own status.
+
+        :param name: the name of the check.
+        :param with_requests: request an instance before every probe.
+        :returns: the check.
+        """
         last = {}
 
-        def does():
-            if ask_too:
+        def is_met():
+            if with_requests:
                 self.request()
             last.update(ask(self.address, path))
-            item = last['checks'].get(name, {}) if name else {}
-            return last['status'] == status and (not its or item.get('status') == its)
+            check = last['checks'].get(name, {}) if name else {}
+            if last['status'] != status:
+                return False
+            return not check_status or check.get('status') == check_status
 
         try:
-            wait_until(does, WAIT, f'{path} {status} {name} {its}')
+            wait_until(is_met, WAIT, f'{path} {status} {name} {check_status}')
         finally:
             print(json.dumps(last))
         return last['checks'].get(name)
 
-    def passes(self):
-        self.says('/ready', 'pass', ask_too=True)
-        self.says('/health', 'pass')
+    def wait_until_healthy(self):
+        self.wait_for('/ready', 'pass', with_requests=True)
+        self.wait_for('/health', 'pass')
 
-    def lives(self):
-        """A process that waits long for a processor is a warning, and no more."""
+    def is_alive(self):
+        """True unless /health fails. A process that waits long for a processor is only
+        a warning."""
         return ask(self.address, '/health')['status'] != 'fail'
 
 
@@ -127,191 +140,188 @@ def site(cloud, client, tmp_path_factory):
 
 
 def test_nothing_is_asked_for_a_probe(site):
-    """However often health is asked, neither Placement nor a database hears of it: a
-    tunnel that hands on nothing finds nothing to keep, and the proxy is asked
-    nothing."""
-    site.passes()
-    asked = len(site.placement.asked)
+    """Probes ask neither Placement nor a database. A tunnel that forwards nothing would
+    hold a query, and the proxy counts requests."""
+    site.wait_until_healthy()
+    requests_before = len(site.placement.asked)
     for _ in range(100):
         for path in ('/health', '/ready', '/status'):
             assert ask(site.address, path)['status'] == 'pass'
-    assert len(site.placement.asked) == asked
+    assert len(site.placement.asked) == requests_before
 
 
 @pytest.mark.long
 def test_rabbitmq_is_away(site):
-    """First it is a warning, then a scheduler that is not ready; it is alive all the
-    time, and ready again without a restart."""
-    site.passes()
+    """Without RabbitMQ /ready warns first, and fails later. The scheduler is alive all
+    the time, and is ready again without a restart."""
+    site.wait_until_healthy()
     before = site.workers()
+
     site.rabbit.refuse()
     try:
-        check = site.says('/ready', 'warn', 'message_bus', 'warn')
+        check = site.wait_for('/ready', 'warn', 'message_bus', 'warn')
         assert 'no connection for' in check['output']
-        site.says('/ready', 'warn', 'peers', 'warn')
-        site.says('/ready', 'fail', 'message_bus', 'fail')
-        assert site.lives()
+        site.wait_for('/ready', 'warn', 'peers', 'warn')
+        site.wait_for('/ready', 'fail', 'message_bus', 'fail')
+        assert site.is_alive()
     finally:
         site.rabbit.accept()
-    site.passes()
+
+    site.wait_until_healthy()
     assert site.workers() == before
+
+
+@contextmanager
+def hanging(proxy):
+    """Let Placement hang while the context lasts."""
+    proxy.shut()
+    try:
+        yield
+    finally:
+        proxy.open()
 
 
 @pytest.mark.parametrize('way', ['refuses', 'hangs'])
 def test_placement_is_away(site, way):
-    """A warning as soon as a request has met it, a failure when requests are refused
-    for it, and neither when one is answered again, or a probe of the circuit
-    breaker."""
-    site.passes()
-
-    @contextmanager
-    def hangs():
-        site.placement.shut()
-        try:
-            yield
-        finally:
-            site.placement.open()
-
-    with site.placement.down() if way == 'refuses' else hangs():
+    """/ready warns as soon as a request meets a failure of Placement, and fails when
+    requests are refused for the failure. It passes again when a request, or a probe of
+    the circuit breaker, is answered."""
+    site.wait_until_healthy()
+    is_away = site.placement.down() if way == 'refuses' else hanging(site.placement)
+    with is_away:
         site.client.send('select_destinations', **a_call(new_uuids(), SMALL))
-        site.says('/ready', 'warn', 'placement', 'warn')
+        site.wait_for('/ready', 'warn', 'placement', 'warn')
         with pytest.raises(Refused):
             site.client.receive(WAIT)
-        site.says('/ready', 'warn', 'placement', 'warn')
-        for _ in range(2):  # the other worker meets it, too
+        site.wait_for('/ready', 'warn', 'placement', 'warn')
+
+        for _ in range(2):  # so that both workers meet the failure
             site.request()
-        check = site.says('/ready', 'fail', 'placement', 'fail', ask_too=True)
+        check = site.wait_for('/ready', 'fail', 'placement', 'fail', with_requests=True)
         assert 'no answer for' in check['output']
-        assert site.lives()
-    site.passes()
+        assert site.is_alive()
+    site.wait_until_healthy()
 
 
 def test_cells_are_away(site):
-    """One of them is a warning, all of them are a failure, and so it goes back."""
-    site.passes()
+    """A cell that is away is a warning; all cells that are away are a failure. The
+    checks recover with the cells."""
+    site.wait_until_healthy()
+
     site.cells['cell1'].refuse()
-    site.says('/ready', 'warn', 'cell:cell1', 'warn', ask_too=True)
+    site.wait_for('/ready', 'warn', 'cell:cell1', 'warn', with_requests=True)
     assert ask(site.address, '/ready')['checks']['cell:cell2']['status'] == 'pass'
+
     site.cells['cell2'].shut()
-    site.says('/ready', 'fail', 'cell:cell2', 'fail', ask_too=True)
-    assert site.lives()
+    site.wait_for('/ready', 'fail', 'cell:cell2', 'fail', with_requests=True)
+    assert site.is_alive()
+
     site.cells['cell1'].accept()
-    site.says('/ready', 'warn', 'cell:cell1', 'pass', ask_too=True)
+    site.wait_for('/ready', 'warn', 'cell:cell1', 'pass', with_requests=True)
     site.cells['cell2'].open()
-    site.passes()
+    site.wait_until_healthy()
 
 
-def fed(site):
-    """True if systemd's watchdog has heard of the daemon since the last call."""
-    heard = b''
+def watchdog_was_fed(site):
+    """True if the daemon has notified systemd's watchdog since the last call."""
+    messages = b''
     try:
         while True:
-            heard += site.notified.recv(1000)
+            messages += site.notified.recv(1000)
     except BlockingIOError:
-        return b'WATCHDOG=1' in heard
+        return b'WATCHDOG=1' in messages
 
 
 @pytest.mark.long
 def test_a_worker_that_hangs(site):
-    """It is seen as such, and by systemd's watchdog, too; the other one serves. When it
-    goes on, all passes."""
-    site.passes()
-    wait_until(lambda: fed(site), WAIT, 'watchdog')
+    """Health probes and systemd's watchdog notice a hanging worker, and the second
+    worker serves. When the worker goes on, the probes pass."""
+    site.wait_until_healthy()
+    wait_until(lambda: watchdog_was_fed(site), WAIT, 'watchdog')
+
     worker = site.workers()[1]
     worker.suspend()
     try:
-        check = site.says('/health', 'warn', 'worker:1', 'warn')
+        check = site.wait_for('/health', 'warn', 'worker:1', 'warn')
         assert 'no report for' in check['output']
-        site.says('/ready', 'warn', 'workers', 'warn')
-        site.says('/health', 'fail', 'worker:1', 'fail')
-        fed(site)
+        site.wait_for('/ready', 'warn', 'workers', 'warn')
+        site.wait_for('/health', 'fail', 'worker:1', 'fail')
+        watchdog_was_fed(site)  # reads the messages from before the failure
         readable, _, _ = select.select([site.notified], [], [], 3.0)
         assert not readable, 'in three seconds it would come thrice'
     finally:
         worker.resume()
-    site.says('/health', 'pass')
-    wait_until(lambda: fed(site), WAIT, 'watchdog')
-    site.passes()
+
+    site.wait_for('/health', 'pass')
+    wait_until(lambda: watchdog_was_fed(site), WAIT, 'watchdog')
+    site.wait_until_healthy()
 
 
 @pytest.mark.long
 def test_a_worker_that_dies(site):
-    """It is started again, which is shown for a while and fails no probe."""
+    """A killed worker is started again. The probes show the restart for a while, and do
+    not fail."""
     worker = site.workers()[0]
     worker.kill()
-    check = site.says('/health', 'warn', 'worker:0', 'warn')
+
+    check = site.wait_for('/health', 'warn', 'worker:0', 'warn')
     assert f'process {worker.pid} has ended, and was started again' in check['output']
-    site.says('/ready', 'pass')
-    site.says('/health', 'pass')
+    site.wait_for('/ready', 'pass')
+    site.wait_for('/health', 'pass')
     assert ask(site.address, '/status')['processes'][1]['restarts'] == 1
 
 
 @pytest.mark.long
 def test_the_main_process_hangs(site):
-    """It is seen by the process that serves health."""
+    """The process of the health server notices a hanging main process."""
     main = psutil.Process(site.daemon.pid)
     main.suspend()
     try:
-        site.says('/health', 'fail', 'main', 'fail')
+        site.wait_for('/health', 'fail', 'main', 'fail')
     finally:
         main.resume()
-    site.says('/health', 'pass')
+    site.wait_for('/health', 'pass')
 
 
 def test_the_server_dies(site):
-    """Another one takes its place, on the same socket."""
+    """A new process takes the place of a killed health server, on the same socket."""
     [server] = site.children('http')
     server.kill()
     wait_until(
         lambda: site.children('http') not in ([], [server]), WAIT, 'another process'
     )
-    site.passes()
+    site.wait_until_healthy()
 
 
 def test_status(site, tool):
-    """It tells of processes, cells, hosts and decisions. Hosts are counted every few
-    seconds."""
-    site.passes()
+    """``novaschedctl status`` shows processes, cells, hosts and decisions."""
+    site.wait_until_healthy()
+    # The daemon counts hosts every few seconds.
     wait_until(
         lambda: ask(site.address, '/status')['hosts'] == {'up': 2}, WAIT, 'both hosts'
     )
-    status, found = tool('status', site.daemon.config)
-    assert status == 0
-    assert (found['health'], found['ready'], found['hosts']) == (
-        'pass',
-        'pass',
-        {'up': 2},
-    )
-    assert {each['pid'] for each in found['processes']} == {
-        site.daemon.pid,
-        *(each.pid for each in site.workers()),
-    }
-    assert sum(each.get('done', 0) for each in found['processes']) > 0
-    assert [(each['name'], each['hosts']) for each in found['cells']] == [
-        ('cell1', 1),
-        ('cell2', 1),
-    ]
-    assert 'host-' in found['decisions'][0]
-    assert len(found['decisions']) == 5
-    print(
-        ran(
-            [BIN / 'novaschedctl', 'status', '--config-file', site.daemon.config]
-        ).stdout
-    )
-    print(
-        ran(
-            [
-                BIN / 'novaschedctl',
-                'health',
-                '--ready',
-                '--config-file',
-                site.daemon.config,
-            ]
-        ).stdout
-    )
+
+    exit_status, status = tool('status', site.daemon.config)
+
+    assert exit_status == 0
+    assert status['health'] == 'pass'
+    assert status['ready'] == 'pass'
+    assert status['hosts'] == {'up': 2}
+    workers = {process.pid for process in site.workers()}
+    pids = {process['pid'] for process in status['processes']}
+    assert pids == {site.daemon.pid, *workers}
+    assert sum(process.get('done', 0) for process in status['processes']) > 0
+    hosts_of_cells = [(cell['name'], cell['hosts']) for cell in status['cells']]
+    assert hosts_of_cells == [('cell1', 1), ('cell2', 1)]
+    assert 'host-' in status['decisions'][0]
+    assert len(status['decisions']) == 5
+
+    config = ['--config-file', site.daemon.config]
+    print(execute([BIN / 'novaschedctl', 'status', *config]).stdout)
+    print(execute([BIN / 'novaschedctl', 'health', '--ready', *config]).stdout)
 
 
-def ran(command, **environment):
+def execute(command, **environment):
     return subprocess.run(
         [*map(str, command)],
         capture_output=True,
@@ -332,20 +342,21 @@ def helm_probes():
     """The commands of openstack-helm's probes."""
     values = yaml.safe_load((ETC / 'openstack-helm' / 'values.yaml').read_text())
     probes = values['pod']['probes']['scheduler']['default']
-    return [
-        probes[kind]['params']['exec']['command'] for kind in ('liveness', 'readiness')
-    ]
+    commands = []
+    for kind in ('liveness', 'readiness'):
+        commands.append(probes[kind]['params']['exec']['command'])
+    return commands
 
 
 @pytest.mark.parametrize('probes', [kolla_probe, helm_probes])
 def test_probes_of_deployments(small_cloud, tmp_path, probes):
-    """As they stand in the samples, they pass while the daemon is well, and fail once
-    it hangs or is gone; only its paths are those of the test. kolla's finds nova.conf
-    by itself."""
+    """The probes of the samples pass while the daemon is well, and fail once the daemon
+    is gone. The test replaces only the paths of the samples. kolla's probe finds
+    nova.conf without an option."""
     commands = probes()
     options = {
         'DEFAULT': {'state_path': tmp_path},
-        # The default, where a test has none.
+        # The default value, which the configuration of the tests overrides.
         'novasched': {'health_bind': 'unix:$state_path/novasched/health.sock'},
     }
     with Daemon(small_cloud, options) as daemon:
@@ -358,16 +369,18 @@ def test_probes_of_deployments(small_cloud, tmp_path, probes):
             '/etc/nova/nova.conf': str(daemon.config),
         }
 
-        def replaced(word):
-            for there, here in paths.items():
-                word = word.replace(there, here)
+        def replace_paths(word):
+            for sample_path, path in paths.items():
+                word = word.replace(sample_path, path)
             return word
 
         def statuses():
-            return [
-                ran(map(replaced, command), HOME=str(tmp_path)).returncode
-                for command in commands
-            ]
+            """The exit statuses of the probes."""
+            codes = []
+            for command in commands:
+                words = map(replace_paths, command)
+                codes.append(execute(words, HOME=str(tmp_path)).returncode)
+            return codes
 
         wait_until(lambda: statuses() == [0] * len(commands), WAIT, 'health')
         daemon.kill()
@@ -375,8 +388,8 @@ def test_probes_of_deployments(small_cloud, tmp_path, probes):
 
 
 def test_a_flood(small_cloud, client):
-    """Strangers who ask, send garbage and never come to an end take no request its
-    answer, no process its life and no probe its answer."""
+    """Thousands of HTTP clients ask for health, send garbage or never finish a request.
+    All scheduling requests and all probes are answered, and all processes live on."""
     bind = f'127.0.0.1:{free_port()}'
     with Daemon(small_cloud, {'novasched': {'health_bind': bind}}) as daemon:
         before = psutil.Process(daemon.pid).children()
@@ -391,9 +404,9 @@ def test_a_flood(small_cloud, client):
 
 
 def test_an_address_that_cannot_be(small_cloud, tmp_path):
-    """The operator's own stops the start, with one line that names it."""
+    """An impossible health_bind stops the start, and a line names the option."""
     path = tmp_path / 'none' / 'none' / 'x'
     daemon = Daemon(small_cloud, {'novasched': {'health_bind': f'unix:{path}'}})
     assert daemon.run_to_end() == 1
-    said = f'[novasched] health_bind = unix:{path}: No such file or directory'
-    assert said in daemon.text()
+    line = f'[novasched] health_bind = unix:{path}: No such file or directory'
+    assert line in daemon.text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that operators search for: the real nova-scheduler's log and ours, for the
+"""The log lines that operators search for, of nova-scheduler and of novasched for the
 same requests."""
 
 import copy
@@ -44,36 +44,37 @@ STARTS = (
     'Failed to get computes',
     'Deleted allocations',
 )
-"""How the lines that are compared begin, whoever says them."""
+"""Beginnings of the compared lines."""
 CANDIDATES = re.compile(r', allocation_candidates: \d+')
-"""nova counts the candidates of each host; there may be very many, and they say nothing
-of the host."""
+"""nova logs the number of a host's candidates. The number may be large, and does not
+depend on the host."""
 INSTANCE = re.compile(r'^\[instance: [^]]*\] ')
-"""Before the text where a line is about one server."""
+"""Prefix of the text in a line about a single server."""
 HOST = re.compile(r'\([^()]*\)[^(\]]*(?=,|\])')
-"""A host in the line that lists those that passed. nova lists them in the order of a
+"""A host in the line that lists the remaining hosts. nova's order is the order of a
 set."""
-DETAILS = 'DEBUG', 'Filtering'
-"""nova lists the hosts that each filter passed; we say, at INFO, why the last ones were
-rejected."""
+DETAILS = ('DEBUG', 'Filtering')
+"""nova lists the hosts that passed the filters. novasched logs at INFO why the last
+hosts were rejected."""
 WEIGHT = re.compile(r'(?<=weight: )[^]]+')
-"""A sum, of which the last digit depends on the order of the addends."""
+"""A sum, whose last digit depends on the order of the addends."""
 FIRST_WORDS = (
     'There is more than one numbered request group in the allocation candidate query',
 )
-"""Of these lines nova says more, and what to do."""
+"""Lines to which nova adds advice."""
 CELL = re.compile(r'^(Failed to get computes for cell \S+):.*')
-"""We add why."""
+"""A line to which novasched adds the reason."""
 TOGETHER = ('Selected host', 'Cleaning up', 'Deleted allocations')
-"""We claim for all servers of a request together, once each has its host. So hosts are
-told last, and where one server finds none there is nothing to tell, nor to clean up."""
+"""novasched claims for all servers of a request together, after all servers have hosts.
+The hosts are logged last. If a server finds no host, there are no hosts to log and no
+allocations to delete."""
 BEST = conductor_requests.HOSTS[-1]
 BIG = 262000  # MiB, of the 262144 that the best host has
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A scheduler, and what it logs."""
+    """A scheduler and its log."""
 
     daemon: Daemon
     between: Proxy
@@ -81,8 +82,10 @@ class Scheduler:
     cloud: NovaCloud
 
     def lines(self, arguments, happens):
-        """What it logs for a request, of what is watched; something happens once
-        Placement has offered candidates."""
+        """The compared lines of the log for a request.
+
+        :param happens: called after Placement has answered with candidates, or None.
+        """
         before = len(self.daemon.text())
         due = [happens] if happens else []
 
@@ -93,40 +96,42 @@ class Scheduler:
         self.between.heard = hear
         self.caller.select(self.daemon.host, arguments, context_of(CALLS['boot']))
         self.between.heard = None
+
         for server in self.cloud.all_allocations():
             self.cloud.placement.release(server)
-        return [
-            each
-            for each in map(_line, self.daemon.text()[before:].splitlines())
-            if each
-        ]
+        lines = map(_line, self.daemon.text()[before:].splitlines())
+        return [line for line in lines if line]
 
 
 def _line(text):
+    """Logger, level and normalised text of a line; None if the line is not compared."""
     match = LINE.match(text)
     if match is None:
         return None
-    said = CANDIDATES.sub('', match['text']).rstrip()
+
+    message = CANDIDATES.sub('', match['text']).rstrip()
     for start in FIRST_WORDS:
-        said = start if said.startswith(start) else said
-    said = WEIGHT.sub(lambda weight: f'{float(weight[0]):.9g}', said)
-    said = CELL.sub(r'\1', said)
-    if said.startswith('Filtered '):
-        said = f'Filtered {sorted(HOST.findall(said))}'
-    if (match['level'], said[:9]) == DETAILS or not INSTANCE.sub('', said).startswith(
-        STARTS
-    ):
+        if message.startswith(start):
+            message = start
+    message = WEIGHT.sub(lambda weight: f'{float(weight[0]):.9g}', message)
+    message = CELL.sub(r'\1', message)
+    if message.startswith('Filtered '):
+        message = f'Filtered {sorted(HOST.findall(message))}'
+
+    if (match['level'], message[:9]) == DETAILS:
         return None
-    return match['logger'], match['level'], said
+    if not INSTANCE.sub('', message).startswith(STARTS):
+        return None
+    return match['logger'], match['level'], message
 
 
 @pytest.fixture(scope='module')
 def pair(cloud):
-    """Both on one furnished cloud, with debugging on."""
+    """nova-scheduler and novasched on the same furnished cloud, with debugging on."""
     conductor_requests.furnish(cloud)
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
-        found = []
+        schedulers = []
         for command in ([cloud.nova.script('nova-scheduler')], []):
             between = stack.enter_context(Proxy(cloud.placement_url))
             config = {
@@ -138,8 +143,8 @@ def pair(cloud):
                 'novasched': {'in_flight_timeout': 0},
             }
             daemon = stack.enter_context(Daemon(cloud, config, command))
-            found.append(Scheduler(daemon, between, caller, cloud))
-        yield found[0], found[1]
+            schedulers.append(Scheduler(daemon, between, caller, cloud))
+        yield schedulers
 
 
 def _flavor(**fields):
@@ -201,7 +206,7 @@ CASES = {
 
 @contextmanager
 def _without_service(cloud):
-    """A host whose nova-compute has no record."""
+    """Remove the service record of a host while the context lasts."""
     database = cloud.cells['cell1']
     name = conductor_requests.HOSTS[0]
     database.update('services', {'host': 'elsewhere'}, host=name)
@@ -211,13 +216,15 @@ def _without_service(cloud):
 
 @contextmanager
 def _dead_cell(cloud):
-    """A cell whose database fails."""
-    names = ['compute_nodes', 'hidden']
-    for here, there in (names, names[::-1]):
+    """Let the database of a cell fail while the context lasts."""
+
+    def rename(old, new):
         with cloud.cells['cell2'].engine.begin() as connection:
-            connection.exec_driver_sql(f'RENAME TABLE {here} TO {there}')
-        if there == 'hidden':
-            yield
+            connection.exec_driver_sql(f'RENAME TABLE {old} TO {new}')
+
+    rename('compute_nodes', 'hidden')
+    yield
+    rename('hidden', 'compute_nodes')
 
 
 TROUBLES = {'no service': _without_service, 'dead cell': _dead_cell}
@@ -225,22 +232,29 @@ TROUBLES = {'no service': _without_service, 'dead cell': _dead_cell}
 
 @pytest.mark.parametrize('case', [*CASES, *TROUBLES])
 def test_both_log_the_same(pair, cloud, case):
-    """Logger, level and text, in order."""
+    """Both schedulers log the same lines, with logger, level and text, in order."""
+    nova, ours = pair
     cloud.refresh_services()
 
-    def happens():
+    def fill_best_host():
         best = cloud.computes[BEST]
         cloud.placement.allocate(best.uuid, best.uuid, {'MEMORY_MB': BIG})
 
-    meanwhile = happens if 'refused' in case else None
+    happens = fill_best_host if 'refused' in case else None
     arguments = CASES.get(case, CASES['placed'])
     with TROUBLES.get(case, nullcontext)(cloud):
-        nova, ours = [each.lines(copy.deepcopy(arguments), meanwhile) for each in pair]
-    assert nova
+        nova_lines = nova.lines(copy.deepcopy(arguments), happens)
+        our_lines = ours.lines(copy.deepcopy(arguments), happens)
+
+    assert nova_lines
     if case == 'some are filtered':
-        nova = [each for each in nova if not _is_of_all(each)]
-    assert sorted(ours, key=_is_of_all) == sorted(nova, key=_is_of_all)
+        nova_lines = [line for line in nova_lines if not _is_logged_last(line)]
+    # sorted() is stable: lines stay in order otherwise.
+    nova_lines = sorted(nova_lines, key=_is_logged_last)
+    our_lines = sorted(our_lines, key=_is_logged_last)
+    assert our_lines == nova_lines
 
 
-def _is_of_all(line):
+def _is_logged_last(line):
+    """True for lines that novasched logs after all servers have hosts."""
     return INSTANCE.sub('', line[2]).startswith(TOGETHER)

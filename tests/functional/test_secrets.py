@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passwords of every kind, in every place, with every trouble: none of them is told.
+"""No secret is in the log: passwords of every kind, in every option, in every failure.
 
-The daemon tells whatever it and its libraries have to tell, at the level DEBUG.
+The daemon and its libraries log at the level DEBUG.
 """
 
 import re
@@ -23,7 +23,7 @@ from .signals import reload, report
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler tells them')
 
 MARK = 'Kraken7'
-"""In each piece of each secret that a wrong parse could make."""
+"""A word in all parts of a secret. A wrong parse of the secret shows the word."""
 HOST = '127.0.0.1'
 PORT = free_port()
 LIBRARIES = (
@@ -49,29 +49,31 @@ LAST = 60.0
 
 
 def url_of(scheme, password):
-    """Where nobody listens."""
+    """A URL without a listener."""
     return f'{scheme}://nova:{password}@{HOST}:{PORT}/nova'
 
 
-def told(daemon):
-    """The lines in which a secret stands."""
+def lines_with_secret(daemon):
     return [line for line in daemon.text().splitlines() if MARK.lower() in line.lower()]
 
 
 def loud(overrides):
-    """The overrides, with all that there is to tell."""
+    """The overrides, with all logging enabled."""
     return {**overrides, 'DEFAULT': {**LOUD, **overrides.get('DEFAULT', {})}}
 
 
-def told_until(cloud, overrides, text):
-    """The lines in which a secret stands once the log has what an expression says."""
+def secrets_logged_until(cloud, overrides, text):
+    """Run a daemon until its log matches an expression; the lines with a secret."""
     daemon = Daemon(cloud, loud(overrides))
     process = daemon.launch()
+
+    def matches():
+        return re.search(text, daemon.text()) is not None
+
     try:
-        said = lambda: re.search(text, daemon.text()) is not None  # noqa: E731
-        wait_until(lambda: not process.alive() or said(), LAST, text)
-        assert said()
-        return told(daemon)
+        wait_until(lambda: not process.alive() or matches(), LAST, text)
+        assert matches()
+        return lines_with_secret(daemon)
     finally:
         daemon.close()
 
@@ -89,39 +91,39 @@ SERVERS = {
         r'novasched: \[placement\]|ontinuing with startup',
     ),
 }
-"""The option of each group that names a server, the scheme of its URL, and the words
+"""Group to an option with the URL of a server, the scheme of the URL, and the message
 with which the start ends or goes on."""
 
 
 @pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
 @pytest.mark.parametrize('group', SERVERS)
 def test_a_server_that_is_not_there(small_cloud, group, password):
-    """The start ends for a database, or for a URL that is none; the broker is tried
-    again and again, and Placement may come later."""
+    """A missing database and an invalid URL end the start; the daemon retries the
+    broker, and goes on without Placement."""
     option, scheme, text = SERVERS[group]
-    # No pause before a database is tried again.
+    # No pause before the retries of a database.
     overrides = {group: {option: url_of(scheme, password), 'retry_interval': 0}}
-    assert told_until(small_cloud, overrides, text) == []
+    assert secrets_logged_until(small_cloud, overrides, text) == []
 
 
 def test_wrong_passwords(small_cloud):
-    """Those who answer, and refuse."""
-    at = urlsplit(small_cloud.api.url)
-    wrong = at._replace(netloc=f'nova:{MARK}@{at.hostname}:{at.port}').geturl()
-    at = urlsplit(small_cloud.amqp_url)
-    user = at._replace(netloc=f'guest:{MARK}@{at.hostname}:{at.port}').geturl()
-    cases = [
-        ({'database': {'connection': wrong, 'retry_interval': 0}}, 'Access denied'),
-        ({'api_database': {'connection': wrong, 'retry_interval': 0}}, 'Access denied'),
-        ({'DEFAULT': {'transport_url': user}}, 'ACCESS_REFUSED'),
+    """Servers answer, and refuse the password."""
+    api = urlsplit(small_cloud.api.url)
+    amqp = urlsplit(small_cloud.amqp_url)
+    database = api._replace(netloc=f'nova:{MARK}@{api.hostname}:{api.port}')
+    broker = amqp._replace(netloc=f'guest:{MARK}@{amqp.hostname}:{amqp.port}')
+    connection = {'connection': database.geturl(), 'retry_interval': 0}
+    for overrides, text in (
+        ({'database': connection}, 'Access denied'),
+        ({'api_database': connection}, 'Access denied'),
+        ({'DEFAULT': {'transport_url': broker.geturl()}}, 'ACCESS_REFUSED'),
         ({'placement': {'token': MARK}}, r'novasched: \[placement\]'),
-    ]
-    for overrides, text in cases:
-        assert told_until(small_cloud, overrides, text) == []
+    ):
+        assert secrets_logged_until(small_cloud, overrides, text) == []
 
 
 def test_a_keystone_that_is_not_there(small_cloud):
-    """Its URL may have credentials too."""
+    """A missing Keystone, with and without credentials in its URL."""
     group = {
         'auth_type': 'password',
         'username': 'nova',
@@ -130,30 +132,34 @@ def test_a_keystone_that_is_not_there(small_cloud):
         'user_domain_name': 'Default',
         'project_domain_name': 'Default',
     }
+
     for auth_url in (f'http://me:{MARK}@{HOST}:{PORT}', f'http://{HOST}:{PORT}'):
         overrides = {'placement': {**group, 'auth_url': auth_url}}
-        assert told_until(small_cloud, overrides, 'ontinuing with startup') == []
+        text = 'ontinuing with startup'
+        assert secrets_logged_until(small_cloud, overrides, text) == []
 
 
 @pytest.mark.parametrize(
     'line', [MARK, f'  {MARK}', f'[{MARK}'], ids=['word', 'more', 'section']
 )
 def test_a_broken_file(small_cloud, line):
-    """The start ends with the file and the line's number, and so does nothing that is
-    told when the file breaks later."""
+    """A broken file ends the start; the log names the file and the number of the line,
+    and does not show the line."""
     daemon = Daemon(small_cloud, loud({}))
-    whole = daemon.config.read_text()
-    daemon.config.write_text(
-        f'[DEFAULT]\n{line}\n{whole}' if line[0] == ' ' else f'{line}\n{whole}'
-    )
+    valid = daemon.config.read_text()
+    broken = f'{line}\n{valid}'
+    if line[0] == ' ':
+        broken = f'[DEFAULT]\n{broken}'
+    daemon.config.write_text(broken)
+
     assert daemon.run_to_end() != 0
     assert 'novasched: --config-file = ' in daemon.text()
-    assert told(daemon) == []
+    assert lines_with_secret(daemon) == []
 
 
 def test_what_comes_by_sighup(small_cloud, client):
-    """Databases of a cell, whose URLs the API's alone knows, while the host of another
-    cell is left; and a file that breaks."""
+    """SIGHUP reads new URLs of a cell's database from the API database, and a broken
+    file. Requests get hosts of the second cell meanwhile."""
     overrides = loud({'database': {'connection_debug': 100}})
     small_cloud.refresh_services()
     with Daemon(small_cloud, overrides) as daemon:
@@ -162,9 +168,10 @@ def test_what_comes_by_sighup(small_cloud, client):
             small_cloud.map_cell('cell2', database_connection=url)
             reload(daemon)
             assert len(client.select_destinations(new_uuids(), Flavor())) == 1
+
         daemon.config.write_text(f'{MARK}\n{daemon.config.read_text()}')
         reload(daemon, 'SIGHUP: options not reloaded')
-        assert told(daemon) == []
+        assert lines_with_secret(daemon) == []
     small_cloud.restore_cells()
 
 
@@ -180,13 +187,13 @@ SEARCHED = (
     r'weight_classes += \[\'nova\.scheduler\.weights\.all_weighers\'\]',
     r'control_exchange += nova$',
 )
-"""Lines that operators search for, and options that they look up."""
+"""Expressions for log lines and options that operators search for."""
 
 
 @pytest.fixture(params=[WORD, STRONG], ids=['a word', 'a strong one'])
 def own_user(request, small_cloud, mariadb):
-    """The password of a user of all databases, who is the one that the cells' URLs
-    name."""
+    """The password of a database user for all databases. The cells' URLs name the
+    user."""
     password = request.param
     engine = sa.create_engine(mariadb.url)
     with engine.begin() as connection:
@@ -195,9 +202,8 @@ def own_user(request, small_cloud, mariadb):
         )
         connection.exec_driver_sql("GRANT ALL PRIVILEGES ON *.* TO scheduler@'%%'")
     for name, database in small_cloud.cells.items():
-        small_cloud.map_cell(
-            name, database_connection=as_user(database.url, 'scheduler', password)
-        )
+        url = as_user(database.url, 'scheduler', password)
+        small_cloud.map_cell(name, database_connection=url)
     yield password
     small_cloud.restore_cells()
     with engine.begin() as connection:
@@ -205,9 +211,23 @@ def own_user(request, small_cloud, mariadb):
     engine.dispose()
 
 
+def change_password(mariadb):
+    """Change the password of the database user, and cut the user's connections."""
+    engine = sa.create_engine(mariadb.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER USER scheduler@'%%' IDENTIFIED BY 'another'")
+        ids = connection.exec_driver_sql(
+            "SELECT id FROM information_schema.processlist WHERE user = 'scheduler'"
+        )
+        for [number] in ids.all():
+            connection.exec_driver_sql(f'KILL {number}')
+    engine.dispose()
+
+
 def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
-    """Whatever the password is, it is shown nowhere as one, and they stay as they are;
-    so it is when databases refuse the password, and say so."""
+    """Whatever the password is, the log shows it nowhere as a password, and masks
+    nothing in the lines that operators search for. The same holds when databases refuse
+    the password."""
     overrides = {
         'api_database': {
             'connection': as_user(small_cloud.api.url, 'scheduler', own_user)
@@ -217,39 +237,33 @@ def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user)
             'connection_debug': 100,
         },
     }
-    none = Flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
+    impossible = Flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
     small_cloud.refresh_services()
     with Daemon(small_cloud, loud(overrides)) as daemon:
         assert len(client.select_destinations(new_uuids(), Flavor())) == 1
         with pytest.raises(Refused):
-            client.select_destinations(new_uuids(), none)
+            client.select_destinations(new_uuids(), impossible)
         report(daemon, daemon.pid)
-        engine = sa.create_engine(mariadb.url)
-        with engine.begin() as connection:
-            connection.exec_driver_sql(
-                "ALTER USER scheduler@'%%' IDENTIFIED BY 'another'"
-            )
-            for [number] in connection.exec_driver_sql(
-                "SELECT id FROM information_schema.processlist WHERE user = 'scheduler'"
-            ).all():
-                connection.exec_driver_sql(f'KILL {number}')
-        engine.dispose()
+
+        change_password(mariadb)
         wait_until(lambda: 'Access denied' in daemon.text(), LAST, 'refusal')
         assert daemon.stop() == 0
+
     text = daemon.text()
     assert lines_showing_secret(text, own_user) == []
     if own_user == STRONG:
         assert own_user not in text
-    assert [line for line in SEARCHED if not re.search(line, text, re.MULTILINE)] == []
-    # Nothing of ours is hidden but in URLs and after the names of secrets.
-    eaten = re.compile(
+    for expression in SEARCHED:
+        assert re.search(expression, text, re.MULTILINE), expression
+    # novasched masks only passwords in URLs, and values of options with secrets.
+    masked = re.compile(
         r' (DEBUG|INFO|WARNING|ERROR) nova\S* .*(?<!://)(?<!= )(?<!\*)\*\*\*(?!\*)'
     )
-    assert [line for line in text.splitlines() if eaten.search(line)] == []
+    assert [line for line in text.splitlines() if masked.search(line)] == []
 
 
 def test_nothing_goes_wrong(small_cloud):
-    """Passwords that are right, and the token of a caller, are not told either."""
+    """Correct passwords, and the token of a caller, are not logged either."""
     overrides = {
         'neutron': {
             'auth_type': 'admin_token',
@@ -267,5 +281,5 @@ def test_nothing_goes_wrong(small_cloud):
             caller.select(daemon.host, arguments, context)
         assert 'Starting to schedule' in daemon.text()
         report(daemon, daemon.pid)
-        assert told(daemon) == []
+        assert lines_with_secret(daemon) == []
         assert str(urlsplit(small_cloud.api.url).password) not in daemon.text()

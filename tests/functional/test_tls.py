@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of
-us."""
+"""TLS connections to RabbitMQ, MariaDB, Placement and Neutron with client
+certificates."""
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ NOWHERE = '/no/such/file.pem'
 
 
 class Neutron(HttpStub):
-    """No network has a subnet."""
+    """A Neutron whose networks have no subnets."""
 
     asked: list[str] = []
 
@@ -42,7 +42,7 @@ class Neutron(HttpStub):
 
 @dataclass
 class Site:
-    """A cloud whose servers show a certificate, and ask for one."""
+    """A cloud whose servers have certificates and require client certificates."""
 
     cloud: NovaCloud
     certificates: Certificates
@@ -55,18 +55,21 @@ class Site:
     opened: ExitStack = field(default_factory=ExitStack)
 
     def show(self, kind):
-        """Start the servers anew with a certificate of that kind."""
+        """Restart the servers with a certificate of a kind, and change the database
+        user's password."""
         identity = self.certificates.servers[kind]
         for server in (self.broker, self.database):
             server.stop()
             server.identity = identity
             server.start()
         self.cloud.disconnect()  # its connections went with the server
+
         self.opened.close()
         self.placement = self.opened.enter_context(
             Proxy(self.cloud.placement_url, identity)
         )
         self.routed = self.opened.enter_context(Proxy(self.neutron, identity))
+
         self.password = a_secret()
         engine = sa.create_engine(self.database.url)
         with engine.begin() as connection:
@@ -77,49 +80,49 @@ class Site:
         engine.dispose()
 
     def url(self, base, query=f'{AUTHORITY}&{PAIR}'):
-        """A database's URL for who may only come with TLS and a certificate."""
-        own = as_user(base, USER, self.password)
-        return f'{own}?{query.format(self.certificates.client)}'
+        """A database URL of the user who needs TLS and a client certificate."""
+        url = as_user(base, USER, self.password)
+        return f'{url}?{query.format(self.certificates.client)}'
 
     def rabbit(self):
         """Options for the broker."""
-        ours = self.certificates.client
+        identity = self.certificates.client
         return {
             'DEFAULT': {'transport_url': self.broker.tls_url},
             'oslo_messaging_rabbit': {
                 'ssl': True,
-                'ssl_ca_file': ours.authority,
-                'ssl_cert_file': ours.certificate,
-                'ssl_key_file': ours.key,
+                'ssl_ca_file': identity.authority,
+                'ssl_cert_file': identity.certificate,
+                'ssl_key_file': identity.key,
             },
         }
 
     @property
     def rabbit_url(self):
-        """The same options in the query of the URL, as openstack-ansible writes
-        them."""
-        ours = self.certificates.client
+        """The broker's URL with the same options in its query, as openstack-ansible
+        writes the URL."""
+        identity = self.certificates.client
         query = {
             'ssl': 1,
-            'ssl_ca_file': ours.authority,
-            'ssl_cert_file': ours.certificate,
-            'ssl_key_file': ours.key,
+            'ssl_ca_file': identity.authority,
+            'ssl_cert_file': identity.certificate,
+            'ssl_key_file': identity.key,
         }
         return f'{self.broker.tls_url}?{urlencode(query)}'
 
     def http(self, group, front):
         """Options for Placement or Neutron."""
         assert front is not None
-        ours = self.certificates.client
+        identity = self.certificates.client
         return {
             group: {
                 'auth_type': 'admin_token',
                 'token': TOKEN,
                 'endpoint': front.url,
                 'endpoint_override': front.url,
-                'cafile': ours.authority,
-                'certfile': ours.certificate,
-                'keyfile': ours.key,
+                'cafile': identity.authority,
+                'certfile': identity.certificate,
+                'keyfile': identity.key,
             }
         }
 
@@ -139,7 +142,7 @@ class Site:
 
 @pytest.fixture(scope='module')
 def site(nova, placement, tmp_path_factory):
-    """One, with a host in each cell."""
+    """A site with a host in each of two cells."""
     directory = tmp_path_factory.mktemp('tls')
     certificates = Certificates.make(directory)
     with ExitStack() as stack:
@@ -159,15 +162,16 @@ def site(nova, placement, tmp_path_factory):
         cloud.reset()
         cloud.add_host('host-1', 'cell1')
         cloud.add_host('host-2', 'cell2')
+
         url = f'http://{neutron.address}'
-        made = Site(cloud, certificates, broker, database, url)
-        stack.callback(made.opened.close)
-        yield made
+        site = Site(cloud, certificates, broker, database, url)
+        stack.callback(site.opened.close)
+        yield site
 
 
 @pytest.fixture(scope='module', params=[RIGHT, *WRONG])
 def kind(site, request):
-    """What the servers show."""
+    """The kind of the servers' certificates."""
     name = request.param
     site.show(name)
     return name
@@ -175,7 +179,7 @@ def kind(site, request):
 
 @pytest.fixture(autouse=True)
 def kept(site, kind):
-    """The cells are mapped as before, and their computes up."""
+    """Restore the cell mappings after a test; the computes are up before the test."""
     site.cloud.refresh_services()
     yield
     site.cloud.restore_cells()
@@ -186,7 +190,7 @@ wrong = pytest.mark.parametrize('kind', WRONG, indirect=True)
 
 
 def lines(daemon, text):
-    """Those of the log that have a text; none of it is a traceback."""
+    """The lines of the log with a text. The log has no traceback."""
     log = daemon.text()
     assert 'Traceback' not in log
     return [line for line in log.splitlines() if text in line]
@@ -194,8 +198,8 @@ def lines(daemon, text):
 
 @right
 def test_all_over_tls(site, kind):
-    """Requests come in and are answered, from both cells, one of which has a template
-    for its URL, with everybody over TLS."""
+    """With TLS connections to all servers, requests are answered with hosts of both
+    cells. The URL of a cell is a template."""
     overrides = {
         **site.rabbit(),
         **site.databases(),
@@ -206,11 +210,13 @@ def test_all_over_tls(site, kind):
             'workers': 1,
         },
     }
+
     cell1, cell2 = site.cloud.cells.values()
     site.cloud.map_cell('cell1', database_connection=site.url(cell1.url))
     template = f'{TEMPLATE}{sa.make_url(cell2.url).database}?{{query}}'
     site.cloud.map_cell('cell2', database_connection=template)
     Neutron.asked.clear()
+
     config = site.cloud.config('tls-client', overrides)
     with (
         closing(NovaClient(site.cloud.nova, config)) as client,
@@ -220,44 +226,51 @@ def test_all_over_tls(site, kind):
         assert Neutron.asked
         assert daemon.stop() == 0
         assert lines(daemon, 'WARNING') == []
-    found = checked(site.cloud.config('tls-check', overrides))
-    assert {level for level, _ in found.values()} == {'ok'}
-    assert len(found) == 8
+
+    findings = checked(site.cloud.config('tls-check', overrides))
+    assert {level for level, _ in findings.values()} == {'ok'}
+    assert len(findings) == 8
 
 
 @right
 def test_all_options_in_the_url(site, kind):
-    """Schedulers hear each other where TLS stands in ``transport_url`` alone, and the
-    check reaches the broker."""
+    """With the TLS options in ``transport_url`` only, schedulers hear each other, and
+    the check reaches the broker."""
     with (
-        sharing(site.cloud, 'tls-one', site.rabbit_url) as one,
-        sharing(site.cloud, 'tls-two', site.rabbit_url) as two,
+        sharing(site.cloud, 'tls-one', site.rabbit_url) as first,
+        sharing(site.cloud, 'tls-two', site.rabbit_url) as second,
     ):
-        wait_until(
-            lambda: one.peers.position[1] == two.peers.position[1] == 2, PATIENCE, 'two'
-        )
+
+        def hear_each_other():
+            return first.peers.position[1] == second.peers.position[1] == 2
+
+        wait_until(hear_each_other, PATIENCE, 'two')
+
     overrides = {'DEFAULT': {'transport_url': site.rabbit_url}}
-    found = checked(site.cloud.config('tls-check', overrides))
-    at = urlsplit(site.broker.tls_url)
-    level, _ = found[f'{at.hostname}:{at.port}']
+    findings = checked(site.cloud.config('tls-check', overrides))
+    broker = urlsplit(site.broker.tls_url)
+    level, _ = findings[f'{broker.hostname}:{broker.port}']
     assert level == 'ok'
 
 
 @right
 def test_without_a_certificate_of_ours(site, kind):
-    """The servers say that they want one."""
+    """The servers refuse a connection without a client certificate."""
     bare = site.url(site.cloud.cell0.url, AUTHORITY)
     daemon = Daemon(site.cloud, {'database': {'connection': bare, 'retry_interval': 0}})
     assert daemon.run_to_end() != 0
     assert lines(daemon, 'novasched: [database] connection: (1045, "Access denied')
+
     options = site.rabbit()
     rabbit = {'ssl': True, 'ssl_ca_file': site.certificates.client.authority}
-    told(site, {**options, 'oslo_messaging_rabbit': rabbit}, 'certificate required')
+    run_until_logged(
+        site, {**options, 'oslo_messaging_rabbit': rabbit}, 'certificate required'
+    )
 
 
 @right
 def test_a_file_that_is_not_there(site, kind):
-    """The start ends with the option and the path."""
+    """A missing file ends the start; the log names the option and the path."""
     groups = {
         **site.rabbit(),
         **site.http('placement', site.placement),
@@ -270,22 +283,20 @@ def test_a_file_that_is_not_there(site, kind):
         ('neutron', 'keyfile'),
         ('oslo_messaging_rabbit', 'ssl_cert_file'),
     ):
-        cases[f'[{group}] {option}'] = {
-            **groups,
-            group: {**groups[group], option: NOWHERE},
-        }
+        with_missing_file = {**groups[group], option: NOWHERE}
+        cases[f'[{group}] {option}'] = {**groups, group: with_missing_file}
+
     for name, overrides in cases.items():
         daemon = Daemon(site.cloud, overrides)
         assert daemon.run_to_end() != 0
-        assert lines(
-            daemon, f'novasched: {name} = {NOWHERE}: No such file or directory'
-        )
+        line = f'novasched: {name} = {NOWHERE}: No such file or directory'
+        assert lines(daemon, line)
 
 
 @wrong
 def test_a_cell(site, kind):
-    """It is left out with a warning; who does not care about Placement's certificate
-    can say so."""
+    """A cell with a wrong certificate is left out with a warning. With ``insecure``,
+    Placement's wrong certificate is accepted."""
     cell2 = site.url(site.cloud.cells['cell2'].url)
     site.cloud.map_cell('cell2', database_connection=cell2)
     placement = site.http('placement', site.placement)['placement']
@@ -296,41 +307,45 @@ def test_a_cell(site, kind):
         Daemon(site.cloud, overrides) as daemon,
     ):
         assert client.reached() == {'host-1'}
-        assert [line for line in lines(daemon, WRONG[kind]) if 'WARNING' in line]
+        assert any('WARNING' in line for line in lines(daemon, WRONG[kind]))
 
 
 @wrong
 def test_all_others(site, kind):
-    """Placement may be mended later: a warning; the broker is tried again and again.
-    The check names each server with what is wrong with it."""
+    """The daemon warns of Placement's wrong certificate and goes on, and retries the
+    broker. The check names the servers and their errors."""
     overrides = {**site.rabbit(), **site.http('placement', site.placement)}
-    daemon = told(site, overrides, f'certificate verify failed: {WRONG[kind]}')
-    [placement] = lines(daemon, 'Unable to initialize placement client')
-    assert WRONG[kind] in placement
+    reason = WRONG[kind]
+    daemon = run_until_logged(site, overrides, f'certificate verify failed: {reason}')
+    [line] = lines(daemon, 'Unable to initialize placement client')
+    assert reason in line
+
     overrides['database'] = site.databases()['database']
-    found = checked(site.cloud.config('tls-check', overrides))
-    errors = {
-        subject: text for subject, (level, text) in found.items() if level == 'error'
-    }
-    at = urlsplit(site.broker.tls_url)
-    assert set(errors) == {
+    findings = checked(site.cloud.config('tls-check', overrides))
+    broker = urlsplit(site.broker.tls_url)
+    errors = set()
+    for subject, (level, text) in findings.items():
+        if level == 'error':
+            errors.add(subject)
+            assert reason in text
+    assert errors == {
         '[database] connection',
         '[placement]',
-        f'{at.hostname}:{at.port}',
+        f'{broker.hostname}:{broker.port}',
     }
-    assert all(WRONG[kind] in text for text in errors.values())
 
 
-def told(site, overrides, text):
-    """A daemon, ended, whose broker's driver has said that."""
+def run_until_logged(site, overrides, text):
+    """Run a daemon until the broker's driver has logged a text; the daemon after its
+    end."""
     daemon = Daemon(site.cloud, overrides)
     process = daemon.launch()
 
-    def said():
+    def is_logged():
         return any('impl_rabbit' in line for line in lines(daemon, text))
 
     try:
-        process.ready(said, PATIENCE, text)
+        process.ready(is_logged, PATIENCE, text)
     finally:
         daemon.close()
     return daemon
