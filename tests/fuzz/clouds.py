@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that services have sent, as bodies that name method, version and arguments;
-databases with hosts for most of them; and a whole scheduler without a broker that reads
-these: a Placement that says what a test wants, and oslo.messaging's dispatcher in
-front."""
+"""A scheduler without a broker, messages for the scheduler, and a small cloud.
+
+The messages are recorded bodies with method, version and arguments. The databases have
+hosts for most of the messages. The scheduler is complete, behind oslo.messaging's
+dispatcher; Placement answers as a test wants.
+"""
 
 import json
 import logging
@@ -49,13 +51,15 @@ from tests.lab.nova_databases import NovaDatabases
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import MADE, RECORDED
 
-FILTERS = tuple(
-    name
-    for name in sorted(entry_points(group='novasched.filters').names)
-    if not name.startswith(('Exact', 'TypeAffinity'))  # these want a host to themselves
-)
+
+def filters():
+    """All filters except the filters that want a host without other instances."""
+    names = sorted(entry_points(group='novasched.filters').names)
+    return [name for name in names if not name.startswith(('Exact', 'TypeAffinity'))]
+
+
 SETTINGS = Settings(
-    enabled_filters=FILTERS,
+    enabled_filters=tuple(filters()),
     image_props_weight_multiplier=1.0,
     image_props_weight_setting=('hw_cpu_policy=2',),
     num_instances_weight_multiplier=-1.0,
@@ -73,7 +77,7 @@ SETTINGS = Settings(
     placement_patience=0,
     database_patience=0,
 )
-"""All that can be switched on, and that does not refuse every host by itself."""
+"""Settings that enable every feature, except features that reject every host."""
 
 
 NETWORK: Any = SimpleNamespace(
@@ -81,28 +85,36 @@ NETWORK: Any = SimpleNamespace(
     network_aggregates=lambda uuid: frozenset(),
     subnet_aggregates=lambda uuid: frozenset(),
 )
-"""Every port is there, and no network is routed."""
+"""A Neutron in which every port exists, and no network is routed."""
 CLEAR = (
     errors.BadRequest,
     faults.AllocationUpdateFault,
     faults.HostMetricFault,
     faults.NoValidHostFault,
 )
-"""What a caller may be told."""
+"""Errors that a caller may receive."""
 REFUSED = (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion)
 
 
 def an_offer(*providers):
-    taken = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    """Placement's answer with a candidate of each provider."""
+    requested = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+    allocation_requests = []
+    summaries = {}
+    for provider in providers:
+        allocation_request = {
+            'allocations': {provider: {'resources': requested}},
+            'mappings': {'': [provider]},
+        }
+        allocation_requests.append(allocation_request)
+        summaries[provider] = {
+            'resources': {},
+            'traits': [],
+            'parent_provider_uuid': None,
+        }
     return {
-        'allocation_requests': [
-            {'allocations': {rp: {'resources': taken}}, 'mappings': {'': [rp]}}
-            for rp in providers
-        ],
-        'provider_summaries': {
-            rp: {'resources': {}, 'traits': [], 'parent_provider_uuid': None}
-            for rp in providers
-        },
+        'allocation_requests': allocation_requests,
+        'provider_summaries': summaries,
     }
 
 
@@ -116,8 +128,10 @@ class Answer:
 
 
 class StillPlacement(requests.adapters.BaseAdapter):
-    """Answers by method and the first part of the path; every claim is granted, and
-    whatever a test does not speak of is there, and empty."""
+    """A Placement with an answer for each method and first part of the path.
+
+    Placement grants every claim. A resource without an answer exists and is empty.
+    """
 
     def __init__(self, offer):
         super().__init__()
@@ -128,12 +142,17 @@ class StillPlacement(requests.adapters.BaseAdapter):
         }
 
     def send(self, request, **kwargs):
-        """See requests'. Headers have to fit on the wire, as http.client wants it."""
+        """Answer a request, with the interface of requests.
+
+        :raises UnicodeEncodeError: for headers that http.client cannot encode.
+        """
         for name, text in request.headers.items():
             (name + str(text)).encode('latin-1')
+
         path = request.path_url.partition('?')[0].split('/')
-        asked = str(request.method), path[1] if len(path) > 1 else ''
-        answer = self.answers.get(asked) or self.usual.get(asked) or Answer(204)
+        key = str(request.method), path[1] if len(path) > 1 else ''
+        answer = self.answers.get(key) or self.usual.get(key) or Answer(204)
+
         response = requests.Response()
         response.status_code = answer.status
         response._content = answer.body
@@ -146,11 +165,11 @@ class StillPlacement(requests.adapters.BaseAdapter):
         return mock.patch.object(self, 'answers', answers)
 
     def close(self):
-        """Nothing is open."""
+        """Close nothing."""
 
 
 def notices():
-    """Tells at once what can be sent, so that what fails is seen."""
+    """A notifier that sends in the thread of the request, so that errors show."""
     bus = SimpleNamespace(info=lambda context, event, payload: jsonutils.dumps(payload))
     send = NotificationSender(bus, bus)
     return SimpleNamespace(
@@ -163,8 +182,8 @@ def notices():
 
 @contextmanager
 def raising_bugs():
-    """Raise the errors of which the log has the traceback; their callers are told
-    nothing."""
+    """Raise the errors that the scheduler logs with a traceback and hides from
+    callers."""
     with logged(faults.LOG.name, logging.ERROR) as records:
         try:
             yield
@@ -183,11 +202,12 @@ class Incoming:
 
 
 class Scheduler:
-    """What stands between a message and its reply."""
+    """A scheduler that reads the body of a message and returns the reply."""
 
     def __init__(self, databases, offer, settings=SETTINGS):
         self.settings = settings
         self.http = StillPlacement(offer)
+
         transport = requests.Session()
         transport.mount('http://', self.http)
         keystone = session.Session(
@@ -197,9 +217,10 @@ class Scheduler:
             settings,
             adapter.Adapter(keystone, service_type='placement', connect_retries=0),
         )
-        self.hosts = databases.reader(
-            **{n: getattr(settings, n) for n in settings.__slots__}
-        )
+
+        values = {name: getattr(settings, name) for name in settings.__slots__}
+        self.hosts = databases.reader(**values)
+
         self.filters = loading.filters(settings)
         self.weighers = loading.weighers(settings)
         sources = Sources(self.hosts.aggregates, NETWORK)
@@ -210,7 +231,7 @@ class Scheduler:
         self.hosts.close()
 
     def driver(self, pending_claims=None):
-        """One with pending claims, or one to which nothing is in flight yet."""
+        """A driver with the pending claims, or without pending claims."""
         self.hosts.pending_claims = pending_claims or PendingClaims(self.settings)
         parts = SchedulerDeps(
             self.settings,
@@ -225,28 +246,29 @@ class Scheduler:
         return FilterScheduler(parts)
 
     def answer(self, body, pending_claims=None):
-        """What comes of the body of a message: the reply as it is sent, or a clear
-        error.
+        """Handle the body of a message. Any exception is a crash.
 
-        Anything else that is raised is a crash.
-
-        :param pending_claims: those that the request meets; none by default.
+        :param pending_claims: pending claims beside the request; none by default.
+        :returns: the reply as the caller receives the reply, or a clear error.
         """
         try:
             body = jsonutils.loads(dumped(body))
-        except (
-            RecursionError
-        ) as error:  # which oslo.messaging drops, with a line in the log
+        except RecursionError as error:
+            # oslo.messaging logs such a message and drops it.
             return error
-        context = {
-            k.removeprefix('_context_'): v
-            for k, v in body.items()
-            if k.startswith('_context_')
-        }
-        message = {k: v for k, v in body.items() if not k.startswith('_')}
+
+        context = {}
+        message = {}
+        for key, value in body.items():
+            if key.startswith('_context_'):
+                context[key.removeprefix('_context_')] = value
+            elif not key.startswith('_'):
+                message[key] = value
+
         endpoints = [SchedulerEndpoint(self.driver(pending_claims)), BaseEndpoint()]
         dispatcher = Dispatcher(endpoints, Serializer(), RpcHeartbeats())
         incoming = Incoming(message, context)
+
         try:
             with raising_bugs():
                 reply = dispatcher.dispatch(incoming)
@@ -264,7 +286,7 @@ OLD = Path(__file__).parents[1] / 'lab' / 'messages' / 'old.jsonl'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
 ZONE = 'e2e-az'
 CELL = 'c20426e3-05e3-4b70-9282-0679c58899f1'
-"""What the messages name."""
+"""A cell that the messages name, as the messages name HOSTS and ZONE."""
 
 
 def a_call(arguments, version='4.5'):
@@ -272,10 +294,11 @@ def a_call(arguments, version='4.5'):
 
 
 def full(**extra_specs):
-    """Arguments that say something of everything, and yet find a host."""
+    """Arguments with a value in every field, for a request that finds a host."""
     arguments = json.loads(json.dumps(MADE['everything']).replace('1515', '10fb'))
     arguments['instance_uuids'] = [a_uuid('one'), a_uuid('two')]
     arguments |= {'return_objects': True, 'return_alternates': True}
+
     spec = arguments['spec_obj'][DATA]
     spec['availability_zone'] = ZONE
     spec['requested_destination'][DATA] |= {'host': None, 'node': None, 'cell': None}
@@ -293,6 +316,7 @@ def full(**extra_specs):
         'numa_policy': 'preferred',
     }
     spec['numa_topology'][DATA]['cells'][0][DATA]['pagesize'] = None
+
     spec['flavor'][DATA]['extra_specs'] = {
         'hw:cpu_policy': 'mixed',
         'hw:cpu_dedicated_mask': '^0-1',
@@ -316,23 +340,22 @@ def full(**extra_specs):
 
 
 def _messages():
-    sent = {case: body for case, body in RECORDED.items() if 'method' in body}
-    made = {
-        case: a_call(arguments) for case, arguments in {**MADE, 'full': full()}.items()
-    }
+    messages = {case: body for case, body in RECORDED.items() if 'method' in body}
+    for case, arguments in {**MADE, 'full': full()}.items():
+        messages[case] = a_call(arguments)
     for row in map(json.loads, OLD.read_text().splitlines()):
-        made[f'{row["from"]} {row["case"]}'] = a_call(row['arguments'], row['version'])
-    return json.loads(json.dumps({**sent, **made}).replace(CELL, a_uuid('cell1')))
+        case = f'{row["from"]} {row["case"]}'
+        messages[case] = a_call(row['arguments'], row['version'])
+    return json.loads(json.dumps(messages).replace(CELL, a_uuid('cell1')))
 
 
 MESSAGES = _messages()
-"""By what is asked or told."""
+"""Name of a case to message."""
 
 SERVER = a_uuid('there')
-"""Is on each host, by its name."""
+"""Prefix for the names of the instances, of which each host has one."""
 ODD_AGGREGATE = 100
-"""The number of an aggregate in which the first host is, and of its membership
-there."""
+"""The number of an aggregate of the first host, and of the row of the membership."""
 KINDS = [['x86_64', 'kvm', 'hvm'], ['i686', 'fake', 'hvm']]
 METRICS = [{'name': name, 'value': 1} for name in ('cpu.percent', 'x')]
 CPU = {'features': ['avx', 'avx2'], 'maxphysaddr': {'mode': 'emulate', 'bits': 46}}
@@ -361,41 +384,45 @@ REPORT = {
         {'num_instances': 1, 'io_workload': '0', 'failed_builds': '0', 'x': 'y'}
     ),
 }
-"""What each host reports."""
+"""The report of each host."""
 
 
 class Cloud:
-    """Four hosts in two cells, a server on each, and an aggregate."""
+    """Four hosts in two cells, each with an instance, and aggregates."""
 
     def __init__(self, folder):
         self.databases = NovaDatabases(lambda name: f'sqlite:///{folder}/{name}')
         for name, cell in zip(HOSTS, ('cell1', 'cell1', 'cell2', 'cell2'), strict=True):
             self.databases.add_host(name, cell, **REPORT)
-            engine = self.databases.engines[cell]
-            uuid = a_uuid(f'{SERVER}{name}')
-            self.databases.add(
-                engine,
-                tables.instances,
-                uuid=uuid,
-                host=name,
-                instance_type_id=7,
-                deleted=0,
-            )
-            for key, value in (('hw_cpu_policy', 'shared'), ('hw_numa_nodes', '2')):
-                self.databases.add(
-                    engine,
-                    tables.instance_system_metadata,
-                    instance_uuid=uuid,
-                    key=f'image_{key}',
-                    value=value,
-                    deleted=0,
-                )
+            self._add_instance(name, self.databases.engines[cell])
+
         self.databases.add_aggregate(1, HOSTS, availability_zone=ZONE, e2e_ssd='true')
         self.databases.add(
             self.databases.api, tables.aggregate_hosts, id=99, aggregate_id=99, host=''
         )
         self.databases.add_aggregate(ODD_AGGREGATE, HOSTS[:1])
+
         self.scheduler = Scheduler(self.databases, an_offer(*map(a_uuid, HOSTS)))
+
+    def _add_instance(self, host, engine):
+        uuid = a_uuid(f'{SERVER}{host}')
+        self.databases.add(
+            engine,
+            tables.instances,
+            uuid=uuid,
+            host=host,
+            instance_type_id=7,
+            deleted=0,
+        )
+        for key, value in (('hw_cpu_policy', 'shared'), ('hw_numa_nodes', '2')):
+            self.databases.add(
+                engine,
+                tables.instance_system_metadata,
+                instance_uuid=uuid,
+                key=f'image_{key}',
+                value=value,
+                deleted=0,
+            )
 
     def close(self):
         self.scheduler.close()
@@ -403,13 +430,17 @@ class Cloud:
 
     @contextmanager
     def written(self, base, table, column, value, number=1):
-        """A value in a row, of any type, which SQLite takes, unless it is a null that
-        cannot be there."""
+        """Write a value into a row for a while.
+
+        SQLite accepts values of any type. A null in a column without nulls is not
+        written.
+        """
         engine = self.databases.api if base == 'api' else self.databases.engines[base]
         update = f'update {table} set {column} = ? where id = ?'
         with engine.connect() as connection:
             select = f'select {column} from {table} where id = ?'
             (before,) = connection.exec_driver_sql(select, (number,)).one()
+
         with suppress(sa.exc.IntegrityError), engine.begin() as connection:
             connection.exec_driver_sql(update, (value, number))
         try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that is almost right: something in it is dropped, doubled, wrapped or replaced;
-how many inputs are tried, and how much one may cost.
+"""Mutations of JSON, the number of inputs, and the limits of time and memory.
 
-Without ``NOVASCHED_FUZZ_SECONDS`` they are few and the same each time, so that a test
-fails for what was changed and not for what was drawn. With it each property is tried
-with ever new inputs for its share of these seconds.
+A mutation drops, doubles, wraps or replaces a value of a document. Without
+``NOVASCHED_FUZZ_SECONDS`` the inputs are few and always the same, so that a test fails
+because of a change and not because of a draw. With the variable, every property is
+tried with new inputs for its share of the seconds.
 """
 
 import copy
@@ -29,33 +29,33 @@ EFFORT = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-"""Of one property, once; more than once with these seconds."""
+"""Settings for a single run of a property. With NOVASCHED_FUZZ_SECONDS, the runs are
+repeated."""
 
-MOST_SECONDS = 10
-"""Of processor time, which a busy machine does not use up. What takes longer for one
-input is quadratic at the least: inputs are small."""
+MAX_INPUT_S = 10
+"""Limit of processor time for an input. Inputs are small, so that a longer run shows at
+least quadratic time."""
 
-MOST_MEMORY = 2 << 30
-"""Bytes that all inputs together may take; a list of CPUs that is written out takes
-more."""
+MAX_MEMORY_BYTES = 2 << 30
+"""Limit for all inputs together. An expanded list of CPUs exceeds the limit."""
 
 TRIED: Counter[str] = Counter()
 """Inputs by target."""
 
 
 class TooLong(Exception):
-    """An input has taken more time than any may."""
+    """An input has exceeded MAX_INPUT_S."""
 
 
 @contextmanager
 def one_input(target):
-    """An input of a target, which ends in time.
+    """Count an input of a target, and limit its time.
 
-    :raises TooLong: it does not.
+    :raises TooLong: after MAX_INPUT_S of processor time.
     """
     TRIED[target] += 1
     before = signal.signal(signal.SIGVTALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_INPUT_S)
     try:
         yield
     finally:
@@ -65,11 +65,11 @@ def one_input(target):
 
 @contextmanager
 def bounded_memory():
-    """What asks for more than :data:`MOST_MEMORY` gets a MemoryError, and not the
-    machine."""
+    """Raise MemoryError beyond :data:`MAX_MEMORY_BYTES`, before the machine runs out of
+    memory."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    resource.setrlimit(resource.RLIMIT_DATA, (used + MOST_MEMORY, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MAX_MEMORY_BYTES, before[1]))
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def bounded_memory():
 
 
 def _interrupt(number, frame):
-    raise TooLong(f'more than {MOST_SECONDS} s')
+    raise TooLong(f'more than {MAX_INPUT_S} s')
 
 
 NAME = 'nova_object.name'
@@ -86,8 +86,8 @@ VERSION = 'nova_object.version'
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A value in so many lists, which are made when all is done: nobody looks into
-    them."""
+    """A value inside ``depth`` nested lists. The lists are made after all mutations, so
+    that no mutation goes into the lists."""
 
     depth: int
     inner: Any = None
@@ -201,7 +201,7 @@ NUMBERS = (
     float('nan'),
 )
 DEPTHS = (1, 2, 60, 250, 700)
-"""The last is within what a JSON decoder takes, and beyond what most code does."""
+"""A JSON decoder accepts the last depth, but most recursive code does not."""
 
 text = st.sampled_from(WORDS) | st.text(st.characters(), max_size=12)
 number = st.sampled_from(NUMBERS) | st.integers() | st.floats()
@@ -224,7 +224,8 @@ WAYS = (
     'wrap',
     'move',
 )
-"""What can be done to a value; one of its own kind gets further than others."""
+"""Ways to change a value. A new value of the same type is drawn most often, since such
+a value passes the first checks."""
 
 Path = tuple[Any, ...]
 
@@ -252,10 +253,11 @@ def dumped(document):
 
 def places(document, path=()):
     """The path to each value in a document."""
+    items: Any = ()
     if isinstance(document, dict):
-        items: Any = document.items()
-    else:
-        items = enumerate(document) if isinstance(document, list) else ()
+        items = document.items()
+    elif isinstance(document, list):
+        items = enumerate(document)
     for key, inner in items:
         yield (*path, key)
         yield from places(inner, (*path, key))
@@ -275,7 +277,7 @@ def mutated(draw, document, most=3):
 
 
 def unwrapped(document):
-    """The document with what is wrapped in its lists."""
+    """The document with a list in place of every :class:`Wrapped` value."""
     if isinstance(document, dict):
         return {key: unwrapped(inner) for key, inner in document.items()}
     if isinstance(document, list):

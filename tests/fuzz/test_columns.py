@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of the databases: whatever stands in one of a host's, the other hosts are
-there as before, servers find them, and the log says no more than once what is wrong.
-Servers find the other hosts, too, whatever one of the aggregates says."""
+"""Columns of the databases with any value.
+
+A bad column of a host changes no other host, instances are placed on the other hosts,
+and the log has at most one warning. Bad aggregates do not stop instances either.
+"""
 
 import json
 import logging
@@ -20,7 +22,7 @@ from tests.lab.builders import a_request, a_uuid
 from tests.lab.logs import logged
 
 ODD, *OTHERS = HOSTS
-"""The first host is that whose columns are written to; its rows have the id 1."""
+"""The columns of the first host are written; the rows of the host have the id 1."""
 JSON = (
     'numa_topology',
     'pci_stats',
@@ -91,15 +93,20 @@ KEYS = (
     'build_failure_weight_multiplier',
     'image_props_weight_multiplier',
 )
-"""The metadata of aggregates that filters, weighers and prefilters look at."""
+"""Metadata of aggregates for filters, weighers and prefilters."""
 
 
 def can_be_stored(value):
-    """Whether SQLite takes it in a column of any type: there are no half characters, no
-    whole numbers of more than 64 bits; and it makes null of what is no number."""
+    """True if SQLite stores the value unchanged in a column of any type.
+
+    SQLite stores neither surrogates nor integers of more than 64 bits, and stores NaN
+    as null.
+    """
     if isinstance(value, str):
         return value == value.encode(errors='replace').decode()
-    return value == value and (not isinstance(value, int) or -(2**63) <= value < 2**63)
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return value == value
 
 
 texts = mutation.text.filter(can_be_stored)
@@ -108,7 +115,7 @@ scalars = (mutation.scalar | st.binary(max_size=8)).filter(can_be_stored)
 
 @st.composite
 def written(draw):
-    """A table, a column and what is to stand there."""
+    """A table, a column and a value."""
     table, column = draw(st.sampled_from(PLACES))
     if column not in JSON or draw(st.integers(0, 3)) == 0:
         return table, column, draw(scalars)
@@ -123,11 +130,11 @@ def servers_find_hosts(cloud):
 
 
 def check(cloud, table, column, value):
-    """Servers find the other hosts, which nothing is wrong with, and every host weighs
-    something."""
+    """Instances find the other hosts, the other hosts are unchanged, and the weight of
+    every host is a finite number."""
     before = cloud.scheduler.hosts.read(None, a_request()).hosts
-    told = logged('nova.scheduler.host_manager', logging.WARNING)
-    with cloud.written('cell1', table, column, value), told as records:
+    log = logged('nova.scheduler.host_manager', logging.WARNING)
+    with cloud.written('cell1', table, column, value), log as records:
         after = cloud.scheduler.hosts.read(None, a_request()).hosts
         servers_find_hosts(cloud)
         for weigher in cloud.scheduler.weighers:
@@ -143,7 +150,7 @@ def check(cloud, table, column, value):
 @EFFORT
 @given(where=written())
 def test_one_column(cloud, where):
-    """A column in which anything stands."""
+    """A column with any value."""
     with one_input('columns'):
         check(cloud, *where)
 
@@ -175,7 +182,7 @@ def test_metadata(cloud, metadata):
 @EFFORT
 @given(where=st.sampled_from(OF_AGGREGATES), value=scalars)
 def test_an_aggregate(cloud, where, value):
-    """An aggregate, or a member of one, without a name or with an odd one."""
+    """An aggregate, or a member of an aggregate, without a name or with an odd name."""
     with one_input('columns'), cloud.written('api', *where, value, ODD_AGGREGATE):
         servers_find_hosts(cloud)
 
@@ -206,11 +213,11 @@ KEPT = {
         REPORT['numa_topology'].replace('"memory": 16384', f'"memory": {FAR}'),
     ),
 }
-"""What was found: a column of compute_nodes, and what stood in it."""
+"""Values that caused an error before: a column of compute_nodes, and the value."""
 
 
 @pytest.mark.parametrize(('column', 'value'), KEPT.values(), ids=KEPT)
 def test_kept(cloud, column, value):
-    """What has once gone wrong goes right."""
+    """Values that caused an error before cause no error now."""
     with one_input('columns'):
         check(cloud, 'compute_nodes', column, value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova.conf: the daemon starts with it, or ends with one line that names what is wrong.
+"""Any nova.conf: the daemon starts, or ends with a line that names the wrong option.
 
-Nothing is ever started here, since no database is configured: that is the line which a
-good configuration ends with.
+The tests configure no database, so that the daemon never starts: a good configuration
+ends with the line about the database.
 """
 
 import os
@@ -20,12 +20,11 @@ from novasched.conf.loading import load
 from novasched.conf.options import OPTIONS
 from tests.fuzz.mutation import EFFORT, NUMBERS, WORDS, one_input
 
-pytestmark = pytest.mark.filterwarnings(
-    'ignore::DeprecationWarning'
-)  # eventlet's, of forks
+# eventlet warns of forks.
+pytestmark = pytest.mark.filterwarnings('ignore::DeprecationWarning')
 GOOD = 'novasched: [database] connection = not set: a database URL is required'
 QUIET = re.compile(r' (DEBUG|INFO|WARNING) ')
-"""Lines of the log that need nobody's attention."""
+"""Lines of the log below ERROR."""
 REFERENCES = (
     '$host',
     '${host}',
@@ -40,7 +39,7 @@ NAMES = [(group, option.name) for group, option in OPTIONS]
 
 
 def said(folder, content):
-    """What the daemon has to say on its way to the end, in a process of its own."""
+    """The line with which the daemon ends, from a child process."""
     path = folder / 'nova.conf'
     output = folder / 'output'
     path.write_bytes(content)
@@ -60,15 +59,17 @@ def said(folder, content):
         sys.stderr.flush()
         os._exit(status)
     _, status = os.waitpid(child, 0)
-    lines = output.read_text(errors='replace').splitlines()
-    told = [line for line in lines if line.strip() and not QUIET.search(line)]
-    assert os.waitstatus_to_exitcode(status) == 1, told
-    assert len(told) == 1, told
-    return told[0]
+    lines = []
+    for output_line in output.read_text(errors='replace').splitlines():
+        if output_line.strip() and not QUIET.search(output_line):
+            lines.append(output_line)
+    assert os.waitstatus_to_exitcode(status) == 1, lines
+    assert len(lines) == 1, lines
+    return lines[0]
 
 
 def line(value):
-    """A value as it stands behind an option's name."""
+    """A value as the file has the value behind the name of an option."""
     return str(value).encode(errors='replace').replace(b'\r', b'').rstrip(b'\n')
 
 
@@ -81,7 +82,7 @@ values |= st.lists(values, max_size=3).map(','.join) | st.sampled_from(REFERENCE
 @EFFORT
 @given(name=st.sampled_from(NAMES), value=values, group=st.none() | st.just('DEFAULT'))
 def test_values(folder, name, value, group):
-    """Any value of any option is used, or named."""
+    """The daemon uses any value of an option, or names the option."""
     with one_input('configuration'):
         where, option = name
         text = b'[%s]\n%s = %s\n' % (
@@ -100,7 +101,7 @@ def test_values(folder, name, value, group):
     before=st.binary(max_size=12), after=st.binary(max_size=12), cut=st.integers(0, 60)
 )
 def test_files(folder, before, after, cut):
-    """A file that is damaged is used, or named."""
+    """The daemon uses a damaged file, or names the file."""
     with one_input('configuration'):
         complaint = said(
             folder,
@@ -179,18 +180,18 @@ KEPT = {
     ),
     'Eight megabytes': (b'[DEFAULT]\nhost = %b\n' % (b'x' * 2**23), 'not set'),
 }
-"""What was found, and what the line names."""
+"""Contents that caused a traceback or several lines before, and words of the line."""
 
 
 @pytest.mark.parametrize(('content', 'named'), KEPT.values(), ids=KEPT)
 def test_kept(folder, content, named):
-    """What has once gone wrong is told in one line."""
+    """Contents that caused an error before give a single line now."""
     with one_input('configuration'):
         assert named in said(folder, content)
 
 
 def test_a_folder_is_no_file(tmp_path):
-    """A path that leads to something else is named."""
+    """The error names a path that leads to a folder."""
     with pytest.raises(
         ConfigError, match=f'--config-file = {tmp_path}: Is a directory'
     ):

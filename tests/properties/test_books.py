@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims in memory against a Placement that counts everything anew for each
-question."""
+"""Claims in memory against a model of Placement that recounts for each question."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ CLASSES = ['VCPU', 'MEMORY_MB', 'CUSTOM_X']
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a provider has of a class, as Placement keeps it."""
+    """The inventory of a resource class, as Placement keeps inventories."""
 
     total: int
     reserved: int
@@ -31,57 +30,66 @@ class Inventory:
     used: int
 
     def takes(self, amount, used):
-        """Whether so much more can be had where so much is in use."""
+        """True if ``amount`` is available while ``used`` is in use."""
+        if not self.min_unit <= amount <= self.max_unit or amount % self.step_size:
+            return False
         capacity = (self.total - self.reserved) * self.allocation_ratio
-        units = (
-            self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
-        )
-        return units and used + amount <= capacity
+        return used + amount <= capacity
 
 
 @dataclass
-class Twin:
-    """A Placement that remembers who has what, and nothing else."""
+class PlacementModel:
+    """A Placement that remembers inventories and allocations alone.
 
-    stock: dict
-    held: dict = field(default_factory=dict)
+    :ivar inventories: (provider, class) to inventory.
+    :ivar allocations: name of an instance to amounts by (provider, class).
+    """
+
+    inventories: dict
+    allocations: dict = field(default_factory=dict)
 
     def used(self, key):
-        """What is in use of a class of a provider."""
-        claimed = sum(each.get(key, 0) for each in self.held.values())
-        return self.stock[key].used + claimed
+        """The used amount of a class of a provider."""
+        amounts = [of_instance.get(key, 0) for of_instance in self.allocations.values()]
+        return self.inventories[key].used + sum(amounts)
 
     def fits(self, amounts):
-        """Whether one server can have this."""
-        return all(
-            key in self.stock and self.stock[key].takes(amount, self.used(key))
-            for key, amount in flat(amounts).items()
-        )
+        """True if an instance can have the amounts."""
+        return all(self._fits(key, amount) for key, amount in flat(amounts).items())
 
     def lacking(self, amounts):
-        """The classes of which some provider cannot give one server this."""
-        wanted = flat(amounts).items()
-        return frozenset(
-            key[1] for key, n in wanted if not self.stock[key].takes(n, self.used(key))
-        )
+        """The classes of which a provider cannot give an instance its amount."""
+        classes = set()
+        for key, amount in flat(amounts).items():
+            if not self._fits(key, amount):
+                classes.add(key[1])
+        return frozenset(classes)
 
     def claim(self, wanted):
-        """All of these servers, by name, or none."""
-        before = dict(self.held)
+        """Claim the amounts of all instances, by name, or claim nothing."""
+        before = dict(self.allocations)
         for name, amounts in wanted.items():
             if not self.fits(amounts):
-                self.held = before
+                self.allocations = before
                 return False
-            self.held[name] = flat(amounts)
+            self.allocations[name] = flat(amounts)
         return True
+
+    def _fits(self, key, amount):
+        inventory = self.inventories.get(key)
+        return inventory is not None and inventory.takes(amount, self.used(key))
 
 
 def flat(amounts):
     """(Provider, class) to amount."""
-    return {(rp, name): n for rp, each in amounts.items() for name, n in each.items()}
+    by_key = {}
+    for provider, of_provider in amounts.items():
+        for name, amount in of_provider.items():
+            by_key[provider, name] = amount
+    return by_key
 
 
-inventory = st.builds(
+inventories = st.builds(
     Inventory,
     total=st.integers(1, 24),
     reserved=st.integers(0, 6),
@@ -93,7 +101,7 @@ inventory = st.builds(
 )
 stocks = st.dictionaries(
     st.tuples(st.sampled_from(PROVIDERS), st.sampled_from(CLASSES)),
-    inventory,
+    inventories,
     max_size=9,
 )
 amounts = st.dictionaries(
@@ -109,15 +117,19 @@ events = st.lists(
 
 
 def free_resources(stock):
-    """The free amounts of providers, as a simulation learns them from Placement's
+    """The free amounts of providers, as a simulation reads the amounts from Placement's
     answer."""
-    inventories = {}
-    for (provider, name), each in stock.items():
-        capacity = int((each.total - each.reserved) * each.allocation_ratio)
-        inventories.setdefault(provider, {})[name] = wire.ProviderSummaryResource(
-            capacity, each.used
-        )
-    summaries = {rp: wire.ProviderSummary(each) for rp, each in inventories.items()}
+    resources = {}
+    for (provider, name), inventory in stock.items():
+        capacity = inventory.total - inventory.reserved
+        capacity = int(capacity * inventory.allocation_ratio)
+        resource = wire.ProviderSummaryResource(capacity, inventory.used)
+        resources.setdefault(provider, {})[name] = resource
+
+    summaries = {}
+    for provider, of_provider in resources.items():
+        summaries[provider] = wire.ProviderSummary(of_provider)
+
     placement = SimulatedPlacement(
         lambda _query: CandidatesWithSummaries([], summaries), Settings()
     )
@@ -128,35 +140,46 @@ def free_resources(stock):
 @settings(deadline=None, max_examples=300)
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
 def test_claims_are_those_that_placement_would_make(stock, ways, story):
-    """Whatever is claimed and given back, what is left of the candidates that Placement
-    offered first is what it would offer now, in their order; the others lack just the
-    classes without which it would not; and it says yes and no to the same claims: of
-    several servers together or of one."""
-    twin = Twin(stock)
+    """After every claim and release, the remaining candidates are the candidates that
+    the model would offer, in the same order. The model and the free amounts accept the
+    same claims, of several instances or of a single instance. The classes that rejected
+    candidates lack are the classes that the model lacks."""
+    model = PlacementModel(stock)
     free = free_resources(stock)
-    offered = [each for each in ways if twin.fits(each)]
-    left = CandidatesLeft([a_full_candidate(each) for each in offered], free)
-    made = []
+    offered = [amounts for amounts in ways if model.fits(amounts)]
+    remaining = CandidatesLeft(list(map(a_full_candidate, offered)), free)
+    claims = []
+
     for number, event in enumerate(story):
         if event == 'give back':
-            if made:
-                for name, each in made.pop().items():
-                    del twin.held[name]
-                    free.release(each)
+            if claims:
+                for name, amounts in claims.pop().items():
+                    del model.allocations[name]
+                    free.release(amounts)
         elif offered:
-            wanted = {
-                f'{number}.{i}': offered[way % len(offered)]
-                for i, way in enumerate(event)
-            }
-            assert twin.claim(wanted) == free.take(list(wanted.values()))
-            if wanted.keys() <= twin.held.keys():
-                made.append(wanted)
-        expected = [each for each in offered if twin.fits(each)]
-        assert [each.resources() for each in left.first(99)] == expected
-        fitting = {
-            id(each) for of_provider in left.fitting().values() for each in of_provider
-        }
-        assert len(fitting) == left.fitting().count == len(expected)
-        assert left.lacking() == Counter(
-            twin.lacking(x) for x in offered if not twin.fits(x)
-        )
+            wanted = {}
+            for i, way in enumerate(event):
+                wanted[f'{number}.{i}'] = offered[way % len(offered)]
+            assert model.claim(wanted) == free.take(list(wanted.values()))
+            if wanted.keys() <= model.allocations.keys():
+                claims.append(wanted)
+
+        check_remaining(remaining, offered, model)
+
+
+def check_remaining(remaining, offered, model):
+    """The remaining candidates are the candidates that fit in the model."""
+    expected = []
+    lacking = Counter()
+    for amounts in offered:
+        if model.fits(amounts):
+            expected.append(amounts)
+        else:
+            lacking[model.lacking(amounts)] += 1
+
+    assert [candidate.resources() for candidate in remaining.first(99)] == expected
+    candidate_ids = set()
+    for of_provider in remaining.fitting().values():
+        candidate_ids.update(map(id, of_provider))
+    assert len(candidate_ids) == remaining.fitting().count == len(expected)
+    assert remaining.lacking() == lacking

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of pending claims by what has changed, compared with a look at all of
-them."""
+"""Pending claims updated by changes, compared with a look at all claims."""
 
 import math
 from collections import Counter
@@ -82,37 +81,47 @@ class Snapshots:
 
 
 def counting(claims, shown, snapshot, again, own):
-    """The claims that count beside a snapshot, found by a look at all of them.
+    """Host UUID to the claims that count beside a snapshot, by a look at all claims.
 
-    :param shown: when the hosts were read that show the instance of a claim.
+    :param shown: claim to the moment at which hosts with the instance were read.
     """
-    found = {}
+    by_host = {}
     for claim in claims.ledger.all():
-        is_own = claim.request.instance_uuid not in again or claim in own
-        if (
-            (
-                claim.host.uuid in snapshot.hosts
-                or claim.host.uuid in snapshot.everywhere
-            )
-            and shown.get(claim, math.inf) > snapshot.read_at
-            and is_own
-        ):
-            found.setdefault(claim.host.uuid, []).append(claim)
-    return {uuid: tuple(each) for uuid, each in found.items()}
+        uuid = claim.host.uuid
+        if uuid not in snapshot.hosts and uuid not in snapshot.everywhere:
+            continue
+        if shown.get(claim, math.inf) <= snapshot.read_at:
+            continue
+        if claim.request.instance_uuid not in again or claim in own:
+            by_host[uuid] = (*by_host.get(uuid, ()), claim)
+    return by_host
 
 
 def amounts(claims, claimed, moment):
-    """The amounts that Placement did not have at a moment, found by a look at all
-    claims.
+    """The amounts that Placement did not have at a moment, by a look at all claims.
 
-    :param claimed: when Placement had a claim.
+    :param claimed: claim to the moment at which Placement had the claim.
     """
-    found = {}
+    by_provider = {}
     for claim in claims.ledger.all():
         if claimed.get(claim, math.inf) > moment:
-            for provider, its in claim.amounts.items():
-                found.setdefault(provider, Counter()).update(its)
-    return found
+            add_amounts(by_provider, claim.amounts)
+    return by_provider
+
+
+def add_amounts(sums, more):
+    """Add amounts by provider to the sums by provider."""
+    for provider, of_provider in more.items():
+        sums.setdefault(provider, Counter()).update(of_provider)
+
+
+def without_zeros(sums):
+    """The positive sums, without providers that have no positive sum."""
+    positive = {}
+    for provider, of_provider in sums.items():
+        if +of_provider:
+            positive[provider] = +of_provider
+    return positive
 
 
 @given(
@@ -122,9 +131,8 @@ def amounts(claims, claimed, moment):
 )
 @settings(max_examples=300)
 def test_as_seen_by_all(steps, again, kept):
-    """Whatever happens to claims, whichever hosts one works on, and however few changes
-    are remembered: which claims count, what they leave of hosts, and what they take
-    since an answer."""
+    """The claims that count, the hosts less the claims, and the amounts since an answer
+    equal a look at all claims, however few changes are kept."""
     clock = ManualClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
@@ -166,23 +174,20 @@ def test_as_seen_by_all(steps, again, kept):
             answered = clock.now
             change = None
             sums = {}
+
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
         assert pending == counting(claims, shown, snapshot, again, own)
-        left = claims.left(snapshot, pending)
+
+        less_claims = claims.left(snapshot, pending)
         for uuid, host in snapshot.hosts.items():
-            rams = [
-                65536 - 512 * len(pending.get(uuid, ())),
-                left.get(uuid, host).free_ram_mb,
-            ]
-            assert rams[0] == rams[1]
-            less_claims = left.get(uuid, host)
-            assert less_claims.cpu_allocation_ratio == host.cpu_allocation_ratio
-            assert (uuid in left) == (uuid in pending)
+            left = less_claims.get(uuid, host)
+            assert left.free_ram_mb == 65536 - 512 * len(pending.get(uuid, ()))
+            assert left.cpu_allocation_ratio == host.cpu_allocation_ratio
+            assert (uuid in less_claims) == (uuid in pending)
+
         change, is_all, taken = claims.taken(answered, change)
-        sums = {} if is_all else sums
-        for provider, its in taken.items():
-            sums.setdefault(provider, Counter()).update(its)
-        assert {x: +each for x, each in sums.items() if +each} == amounts(
-            claims, claimed, answered
-        )
+        if is_all:
+            sums = {}
+        add_amounts(sums, taken)
+        assert without_zeros(sums) == amounts(claims, claimed, answered)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of several requests made together, against the same made one after another."""
+"""Claims of several requests in batches, against the same claims one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,20 +35,24 @@ def named(claim):
 orders = st.lists(
     st.lists(a_claim, min_size=1, max_size=5, unique_by=named), max_size=8
 )
-evacuated = st.sets(st.sampled_from(SERVERS), max_size=4).map(
-    lambda servers: {each: [1, {SOURCE: {'VCPU': 1}}] for each in servers}
+evacuated = st.dictionaries(
+    st.sampled_from(SERVERS),
+    st.builds(lambda: [1, {SOURCE: {'VCPU': 1}}]),
+    max_size=4,
 )
 rooms = st.fixed_dictionaries({provider: st.integers(0, 8) for provider in PROVIDERS})
 
 
 @given(rooms, evacuated, orders, st.booleans(), st.randoms())
 def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
-    """The same orders are filled and refused, and Placement holds the same: those of
-    which a server is named twice, or holds something already, included. Of batches that
-    are in flight at once it does not matter which is written first, nor whether
-    Placement is so slow that a request for several instances is written in parts."""
-    one_by_one, together = (FaultyPlacement(dict(held), room) for _ in range(2))
-    expected = [Claims(PlacementApi(one_by_one)).allocate(each) for each in wanted]
+    """Batches fill and refuse the same orders, and leave the same allocations in
+    Placement. Some orders name an instance twice, and some instances have allocations
+    already. Neither the order of the batches in flight matters, nor a Placement so slow
+    that a request for several instances is written in parts."""
+    one_by_one = FaultyPlacement(dict(held), room)
+    together = FaultyPlacement(dict(held), room)
+    expected = [Claims(PlacementApi(one_by_one)).allocate(claims) for claims in wanted]
+
     assert settle(together, wanted, chance, slow) == expected
     assert together.held == one_by_one.held
 
@@ -61,30 +65,33 @@ def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
     st.randoms(),
 )
 def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
-    """Whichever answer of Placement gets lost, each server holds what it held before,
-    and what was answered, and no more."""
+    """After a lost answer of Placement, each instance has the allocations of before and
+    of the claims that succeed, and no other allocations."""
     placement = FaultyPlacement(dict(held), room, [None] * lost + ['after 500'])
     orders = [wanted[i : i + 2] for i in range(0, len(wanted), 2)]
-    made = [claim for each in settle(placement, orders, chance) for claim in each or ()]
-    expected = {uuid: set(each) for uuid, (_, each) in held.items()}
-    for claim in made:
-        expected.setdefault(claim.uuid, set()).update(claim.candidate.allocations)
-    assert {uuid: set(each) for uuid, each in placement.resources().items()} == expected
+    outcomes = settle(placement, orders, chance)
+
+    expected = {uuid: set(providers) for uuid, (_, providers) in held.items()}
+    for claims in outcomes:
+        for claim in claims or ():
+            expected.setdefault(claim.uuid, set()).update(claim.candidate.allocations)
+    allocations = placement.resources().items()
+    assert {uuid: set(providers) for uuid, providers in allocations} == expected
 
 
 def settle(placement, wanted, chance, slow=False):
-    """What comes of orders that are filled as those that come at the same time; None of
-    one that is refused for whatever reason."""
+    """The outcomes of orders that arrive at the same time; None for a refused order."""
     claims = Claims(PlacementApi(placement))
-    orders = [Order(each) for each in wanted]
+    orders = [Order(order_claims) for order_claims in wanted]
     for _ in range(9 * slow):
         claims._batches.took(9.0, 2)
     claims._batches.waiting += orders
     claims._batches.begin()
+
     while in_flight := [order for order in orders if is_first(order)]:
         first = chance.choice(in_flight)
         claims._write_batch([first, *first.others.result()])
-        orders = [again(claims, order) for order in orders]
+        orders = [retried(claims, order) for order in orders]
     return [outcome(order) for order in orders]
 
 
@@ -97,11 +104,12 @@ def is_first(order):
     )
 
 
-def again(claims, order):
-    """The order, or what takes its place after the answer to its batch is lost."""
+def retried(claims, order):
+    """The order, or its replacement after the answer to the batch is lost."""
     error = order.outcome.exception() if order.outcome.done() else None
     if order.lost is not None or not isinstance(error, OutcomeUnknown):
         return order
+
     alone = claims._alone(order, error)
     claims._batches.waiting.append(alone)
     claims._batches.begin()

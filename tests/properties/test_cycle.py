@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is asked, allocations equal the answers, and no answer depends on what is
-noted of a decision."""
+"""Allocations equal the answers, and no answer depends on the notes of a decision."""
 
 from collections import Counter
 
@@ -24,19 +23,21 @@ CLOUDS = {
     'subset': st.integers(1, 4),
     'seed': st.integers(0, 99),
 }
-"""Hosts with slots, of which Placement offers the stale ones though they are full, and
-requests of so many instances each."""
+"""``slots`` of the hosts, the ``stale`` hosts, which Placement offers although they are
+full, and the ``counts`` of instances of the requests."""
 
 
 def a_cloud(slots, stale, subset, kind=FilterScheduler):
-    """A driver, and the Placement that it asks."""
-    hosts = [
-        a_host(f'h{i}', ram=1024 * (i % 3), cell=f'c{i % 2}') for i in range(len(slots))
-    ]
-    placement = CountingPlacement(
-        {host.uuid: free for host, free in zip(hosts, slots, strict=True)},
-        stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
-    )
+    """A driver, and its Placement."""
+    hosts = []
+    slots_of = {}
+    for number, count in enumerate(slots):
+        host = a_host(f'h{number}', ram=1024 * (number % 3), cell=f'c{number % 2}')
+        hosts.append(host)
+        slots_of[host.uuid] = count
+    stale_hosts = frozenset(hosts[i].uuid for i in stale if i < len(hosts))
+    placement = CountingPlacement(slots_of, stale=stale_hosts)
+
     driver = a_driver(
         hosts,
         ServerGroupAntiAffinityFilter,
@@ -49,8 +50,8 @@ def a_cloud(slots, stale, subset, kind=FilterScheduler):
 
 
 def requests_for(counts, apart):
-    """A request of so many instances each, with a server group if they are to be
-    apart."""
+    """A request for each count of instances, with an anti-affinity group if
+    ``apart``."""
     for number, count in enumerate(counts):
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         group = a_group('anti-affinity', uuids) if apart else None
@@ -71,30 +72,30 @@ class Unobserved(Cycle):
 
 class UnobservedScheduler(FilterScheduler):
     def _cycle(self, basis, seed):
-        return Unobserved(super()._cycle(basis, seed).parts, basis, seed)
+        return Unobserved(super()._cycle(basis, seed).deps, basis, seed)
 
 
 @given(**CLOUDS)
 def test_nothing_is_decided_by_what_is_noted(slots, stale, counts, apart, subset, seed):
     """Without steps and attempts every request gets the same answer."""
     observed, placement = a_cloud(slots, stale, subset)
-    unobserved, other_placement = a_cloud(slots, stale, subset, UnobservedScheduler)
+    unobserved, second_placement = a_cloud(slots, stale, subset, UnobservedScheduler)
+
     for request in requests_for(counts, apart):
         expected = observed.decide(request, seed)
         answer = unobserved.decide(request, seed)
         assert answer.attempts == ()
         assert answer.refusal == expected.refusal
         assert answer.hosts == expected.hosts
-        assert [len(row) for row in answer.selections] == [
-            len(row) for row in expected.selections
-        ]
-    assert placement.hosts == other_placement.hosts
+        assert [*map(len, answer.selections)] == [*map(len, expected.selections)]
+
+    assert placement.hosts == second_placement.hosts
 
 
 @given(**CLOUDS)
 def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset, seed):
-    """After any requests each answered server has its allocation on the host that was
-    answered, no refused one has any, and no host holds more than fits."""
+    """After any requests, a placed instance has its allocation on the host of the
+    answer, a refused instance has no allocation, and no host exceeds its slots."""
     driver, placement = a_cloud(slots, stale, subset)
     answered = {}
     for request in requests_for(counts, apart):
@@ -102,17 +103,16 @@ def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset
         if decision.refusal is not None:
             continue
         rows = decision.selections
-        chosen = {
-            uuid: row[0].compute_node_uuid
-            for uuid, row in zip(request.instance_uuids, rows, strict=True)
-        }
-        answered |= chosen
-        assert not apart or max(Counter(chosen.values()).values()) == 1
+        chosen = [destination.compute_node_uuid for destination, *_ in rows]
+        answered |= dict(zip(request.instance_uuids, chosen, strict=True))
+
+        assert not apart or len(set(chosen)) == len(chosen)
         for row in rows:
-            assert len({each.cell_uuid for each in row}) == 1
-            assert not {each.compute_node_uuid for each in row[1:]} & set(
-                chosen.values()
-            )
+            assert len({selection.cell_uuid for selection in row}) == 1
+            for alternate in row[1:]:
+                assert alternate.compute_node_uuid not in chosen
+
     assert placement.hosts == answered
-    taken = Counter(answered.values())
-    assert all(taken[a_uuid(f'h{i}')] <= fits for i, fits in enumerate(slots))
+    instances = Counter(answered.values())
+    for number, max_instances in enumerate(slots):
+        assert instances[a_uuid(f'h{number}')] <= max_instances

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of a server group, one request after the other, against a plain look at all
+"""Instances of a server group, request by request, against a model that looks at all
 hosts."""
-
-from collections import Counter
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.weighers.failure_domain import FailureDomainWeigher
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import a_driver
 
@@ -20,44 +18,55 @@ HOSTS = st.lists(
     min_size=1,
     max_size=6,
 )
-"""Racks that a host is in, instances that it has room for, and members that are there
-already."""
+"""For each host its racks, its free slots, and members of the group on the host."""
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
 class Cloud:
-    """Hosts, and the members of a group that are on them."""
+    """Hosts, and the members of a group on the hosts.
+
+    :ivar on: member to host.
+    """
 
     def __init__(self, hosts, policy, limit, *plugins, **more):
         self.racks = {}
         self.room = {}
         self.on = {}
-        made = []
+        driver_hosts = []
+        slots = {}
         for number, (racks, room, members) in enumerate(hosts):
             name = f'h{number}'
-            new = {*members} - self.on.keys()
+            members_here = {*members} - self.on.keys()
             self.racks[name] = racks
             self.room[name] = room
-            self.on |= dict.fromkeys(new, name)
+            self.on |= dict.fromkeys(members_here, name)
             metadata = [{'failure_domain': rack} for rack in sorted(racks)]
-            made.append(a_host(name, metadata=metadata, instances=new))
+            host = a_host(name, metadata=metadata, instances=members_here)
+            driver_hosts.append(host)
+            slots[host.uuid] = room
+
         self.policy = policy
         self.rules = {'max_server_per_host': str(limit)}
-        slots = CountingPlacement({a_uuid(name): n for name, n in self.room.items()})
         self.driver = a_driver(
-            made, *plugins, placement=slots, in_flight_timeout=60.0, **more
+            driver_hosts,
+            *plugins,
+            placement=CountingPlacement(slots),
+            in_flight_timeout=60.0,
+            **more,
         )
 
-    def near(self, name):
-        """The number of members that share a rack with a host; racks of all members."""
-        mine = self.racks[name]
-        return sum(
-            bool(self.racks[x] & mine) or self.racks[x] == mine
-            for x in self.on.values()
-        )
+    def members_near(self, name):
+        """The number of members that share a rack with a host. Hosts without a rack
+        are near each other."""
+        racks = self.racks[name]
+        count = 0
+        for host in self.on.values():
+            if self.racks[host] & racks or self.racks[host] == racks:
+                count += 1
+        return count
 
     def ask(self, number, count):
-        """The hosts of some more members, None if they are refused."""
+        """Request more members; the host of each member, or None after a refusal."""
         uuids = tuple(f'{number}-{i}' for i in range(count))
         group = a_group(self.policy, {*self.on, *uuids}, rules=self.rules)
         request = a_request(
@@ -67,9 +76,8 @@ class Cloud:
             rows = self.driver.select_destinations(request)
         except NoValidHost:
             return None
-        return {
-            uuid: row[0].service_host for uuid, row in zip(uuids, rows, strict=True)
-        }
+        hosts = [selections[0].service_host for selections in rows]
+        return dict(zip(uuids, hosts, strict=True))
 
     def take(self, uuid, name):
         self.on[uuid] = name
@@ -81,19 +89,18 @@ class Cloud:
     [({'1'}, 2, []), ({'2'}, 1, []), ({'1', '2'}, 2, [])], [1, 3, 1], 'affinity', 1
 )
 def test_hard_groups(hosts, counts, policy, limit):
-    """Each goes where a plain look allows it, beside those before it, also of the same
-    request and on hosts that are full; refused is what a plain look finds no host for,
-    either."""
+    """A member goes to a host that the model allows, beside all earlier members, with
+    members of the same request and members on full hosts included. A single member is
+    refused only if the model allows no host."""
     cloud = Cloud(hosts, policy, limit, FailureDomainFilter)
 
     def allowed(name):
         if not cloud.racks[name] or not cloud.room[name]:
             return False
         if policy == 'anti-affinity':
-            return cloud.near(name) < limit
-        return bool(cloud.near(name)) or not any(
-            cloud.racks[x] for x in cloud.on.values()
-        )
+            return cloud.members_near(name) < limit
+        racks_of_members = [cloud.racks[host] for host in cloud.on.values()]
+        return cloud.members_near(name) > 0 or not any(racks_of_members)
 
     for number, count in enumerate(counts):
         chosen = cloud.ask(number, count)
@@ -107,23 +114,27 @@ def test_hard_groups(hosts, counts, policy, limit):
 
 @given(HOSTS, COUNTS, st.sampled_from(['soft-anti-affinity', 'soft-affinity']))
 def test_soft_groups(hosts, counts, policy):
-    """Each goes to a host with room whose failure domains have the fewest members, or
-    the most."""
-    weigher = {
-        'weighers': [FailureDomainWeigher],
-        'failure_domain_weight_multiplier': 1.0,
-    }
-    cloud = Cloud(hosts, policy, 1, **weigher)
+    """A member goes to a host with room whose failure domains have the fewest members,
+    or the most members."""
+    cloud = Cloud(
+        hosts,
+        policy,
+        1,
+        weighers=[FailureDomainWeigher],
+        failure_domain_weight_multiplier=1.0,
+    )
     best = min if policy == 'soft-anti-affinity' else max
+
     for number, count in enumerate(counts):
         chosen = cloud.ask(number, count)
         if chosen is None:
             assert count > sum(cloud.room.values())
             continue
         for uuid, name in chosen.items():
-            near = {x: cloud.near(x) for x, room in cloud.room.items() if room}
+            hosts_with_room = [host for host, room in cloud.room.items() if room]
+            near = {host: cloud.members_near(host) for host in hosts_with_room}
             assert near[name] == best(near.values())
             cloud.take(uuid, name)
-    assert Counter(cloud.driver.deps.placement.hosts.values()).total() == sum(
-        '-' in uuid for uuid in cloud.on
-    )
+
+    placed = [uuid for uuid in cloud.on if '-' in uuid]
+    assert len(cloud.driver.deps.placement.hosts) == len(placed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that name instances, decided on those alone and on all that there are."""
+"""Requests that name instances, decided with the named instances or all instances."""
 
 import logging
 from contextlib import closing
@@ -71,8 +71,8 @@ PENDING = st.dictionaries(st.sampled_from([*UUIDS, 'p']), _host, max_size=3)
 
 
 class Whole:
-    """Hosts that always come with all instances, as a scheduler reads them that knows
-    nothing of the request."""
+    """A reader of hosts that always reads all instances, whatever the request
+    names."""
 
     def __init__(self, reader):
         self._reader = reader
@@ -88,16 +88,19 @@ class Whole:
 @pytest.fixture(scope='module')
 def cloud(tmp_path_factory):
     directory = tmp_path_factory.mktemp('databases')
-    with closing(NovaDatabases(lambda name: f'sqlite:///{directory}/{name}')) as made:
+    databases = NovaDatabases(lambda name: f'sqlite:///{directory}/{name}')
+    with closing(databases):
         for cell, hosts in CELLS.items():
             for host in hosts:
-                made.add_host(host, cell)
-        yield made
+                databases.add_host(host, cell)
+        yield databases
 
 
 def _write(cloud, rows, flavors=()):
-    """Put the instances on their hosts; the second of each says that the row is
-    deleted."""
+    """Write the instances on their hosts.
+
+    :param rows: UUID to host, and True for a deleted row.
+    """
     flavor_of = dict(zip(rows, flavors, strict=False))
     for cell, hosts in CELLS.items():
         with cloud.engines[cell].begin() as connection:
@@ -128,8 +131,7 @@ def _request(wanted):
 
 
 def _decided(hosts, wanted, pending, filters=FILTERS):
-    """The hosts that were chosen, in their order, or why there is none; and why not
-    others."""
+    """The chosen hosts in their order, or the refusal; and the rejections."""
     values = Settings(enabled_filters=filters)
     pending_claims = PendingClaims(values)
     host_snapshot = hosts.read(None, a_request()).hosts
@@ -141,12 +143,24 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
     filters = loading.filters(values)
     weighers = loading.weighers(values)
     parts = SchedulerDeps(values, [], slots, hosts, filters, weighers, pending_claims)
-    with logged('nova.filters', logging.DEBUG) as told:
+
+    with logged('nova.filters', logging.DEBUG) as log:
         decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
-    against = [(name, host.host, why) for name, host, why in rejections(told)]
+
+    reasons = [(name, host.host, reason) for name, host, reason in rejections(log)]
     if decision.refusal is not None:
-        return decision.refusal, against
-    return [[each.service_host for each in row] for row in decision.selections], against
+        return decision.refusal, reasons
+    chosen = []
+    for selections in decision.selections:
+        chosen.append([selection.service_host for selection in selections])
+    return chosen, reasons
+
+
+def _without_new(rows, wanted):
+    """The rows, without rows of the new instances of a multi-create."""
+    if wanted['count'] == 1:
+        return rows
+    return {uuid: row for uuid, row in rows.items() if uuid not in NEW}
 
 
 @settings(max_examples=60)
@@ -165,15 +179,14 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
     pending={},
 )
 def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
-    """Hosts, verdicts and reasons are those of a scheduler that reads every instance.
-    Instances that are asked for together are new, and on no host."""
-    if wanted['count'] > 1:
-        rows = {uuid: row for uuid, row in rows.items() if uuid not in NEW}
-    _write(cloud, rows)
+    """A scheduler that reads the named instances has the hosts, verdicts and reasons of
+    a scheduler that reads all instances. The instances of a multi-create are new, and
+    on no host."""
+    _write(cloud, _without_new(rows, wanted))
+
     with closing(cloud.reader()) as reader:
-        assert _decided(reader, wanted, pending) == _decided(
-            Whole(reader), wanted, pending
-        )
+        decided = _decided(reader, wanted, pending)
+        assert decided == _decided(Whole(reader), wanted, pending)
 
 
 @settings(max_examples=60)
@@ -181,12 +194,11 @@ def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
 def test_one_instance_of_each_flavor_is_all_that_counts(
     cloud, rows, flavors, wanted, pending
 ):
-    """TypeAffinityFilter decides as if every instance were read, alone and beside
-    filters that look for named instances."""
-    if wanted['count'] > 1:
-        rows = {uuid: row for uuid, row in rows.items() if uuid not in NEW}
-    _write(cloud, rows, flavors)
+    """TypeAffinityFilter decides as if all instances were read, beside filters that
+    look for named instances."""
+    _write(cloud, _without_new(rows, wanted), flavors)
     filters = ('TypeAffinityFilter', *FILTERS)
+
     with closing(cloud.reader()) as reader:
-        found = _decided(reader, wanted, pending, filters)
-        assert found == _decided(Whole(reader), wanted, pending, filters)
+        decided = _decided(reader, wanted, pending, filters)
+        assert decided == _decided(Whole(reader), wanted, pending, filters)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No request waits for a text that the user of another request wrote: ``re`` and most
-of Python's functions on texts hold the interpreter's lock until they return.
+"""No request waits for the long text of another user.
 
-These tests bound time, as no other tests do, since the bound is the promise itself.
-They measure processor time of the thread, the best of several tries, so that a busy
-machine makes no difference. A pattern that reads a text of this size in other than
-linear time takes seconds.
+``re`` and most of Python's functions on texts hold the interpreter's lock until their
+return. The tests bound time, since the bound is the promise. The measure is processor
+time of the thread, the best of several tries, so that a busy machine makes no
+difference. A pattern of more than linear time takes seconds for the longest text.
 """
 
 import gc
@@ -49,8 +48,8 @@ SIZE = 112 * 1024
 """Characters of the longest body that nova-api takes."""
 MAX_STEP_S = 0.02
 MAX_PATTERN_S = 0.1
-"""For a pattern alone, on a text that is not cut before. Linear patterns take a quarter
-of this."""
+"""Limit for a single pattern, on a text that is not cut before. Linear patterns take a
+quarter of the limit."""
 MAX_TRIES = 10
 RANDOM = 'kG7bQz2mXw9RtLp4'
 
@@ -75,8 +74,8 @@ def seconds_of(function, *arguments, limit=MAX_STEP_S):
 
 @pytest.fixture(autouse=True, scope='module')
 def few_objects_to_collect():
-    """Keep the garbage collector away from the objects of the test run: a pass over all
-    of them takes longer than any step may."""
+    """Keep the garbage collector away from the objects of the test run. A pass over all
+    objects takes longer than a step may."""
     gc.collect()
     gc.freeze()
     yield
@@ -85,20 +84,20 @@ def few_objects_to_collect():
 
 def patterns():
     """Every compiled pattern of the product by its name."""
-    found = {}
+    names = {}
     for module in pkgutil.walk_packages(novasched.__path__, 'novasched.'):
         for name, value in vars(import_module(module.name)).items():
             if isinstance(value, re.Pattern):
-                found.setdefault(value, f'{module.name}.{name}')
+                names.setdefault(value, f'{module.name}.{name}')
     for name, value in vars(Secrets([RANDOM, 'nova'])).items():
         if isinstance(value, re.Pattern):
-            found[value] = f'Secrets.{name}'
-    return {name: pattern for pattern, name in found.items()}
+            names[value] = f'Secrets.{name}'
+    return {name: pattern for pattern, name in names.items()}
 
 
 PATTERNS = patterns()
 OF_OPERATORS = ('novasched.conf.loading', 'novasched.tools', 'novasched.cells')
-"""Modules whose patterns meet no text of users. These patterns are linear, too."""
+"""Modules whose patterns meet no text of users. The patterns are linear, too."""
 BY_HAND = {
     'schemes': lambda size: '@' + 'a://' * ((size - 1) // 4),
     'digits': lambda size: '1' * (size - 1) + 'x',
@@ -118,25 +117,26 @@ BY_HAND = {
 
 
 @cache
-def made_of(name):
-    """Makers of the texts on which a pattern takes longest."""
+def makers_for(name):
+    """Makers of the worst texts for a pattern."""
     return worst_texts(PATTERNS[name], 2)
 
 
 @cache
 def attacks():
-    """Makers of texts on which some pattern that meets texts of users takes longest."""
-    made = {
-        name: made_of(name)[0] for name in PATTERNS if not name.startswith(OF_OPERATORS)
-    }
-    return {**BY_HAND, **made}
+    """Makers of the worst texts for the patterns that meet texts of users."""
+    makers = dict(BY_HAND)
+    for name in PATTERNS:
+        if not name.startswith(OF_OPERATORS):
+            makers[name] = makers_for(name)[0]
+    return makers
 
 
 @pytest.mark.parametrize('name', PATTERNS)
 def test_patterns_are_linear(name):
-    """The worst texts that are made from the pattern itself, longer and longer."""
+    """A pattern takes linear time on the worst texts made from the pattern."""
     for size in (1_000, 8_000, SIZE):
-        for make in made_of(name):
+        for make in makers_for(name):
             text = make(size)
             seconds = seconds_of(PATTERNS[name].sub, '', text, limit=MAX_PATTERN_S)
             assert seconds < MAX_PATTERN_S, text[:80]
@@ -146,7 +146,7 @@ def test_patterns_are_linear(name):
     'bad', [r'([a-z]+://)[^ ]*@', r'\d+(\.\d+){3}', r'x[^]]*\]', r'a:.*?: b']
 )
 def test_patterns_that_are_not(bad):
-    """The generator finds them out."""
+    """The generator finds a worst text for every pattern that is not linear."""
     pattern = re.compile(bad)
     (make,) = worst_texts(pattern, 1)
     short = seconds_of(pattern.sub, '', make(250), limit=0)
@@ -155,11 +155,11 @@ def test_patterns_that_are_not(bad):
 
 
 @pytest.mark.parametrize(
-    'function', [redact, hide, one_line], ids=lambda each: each.__name__
+    'function', [redact, hide, one_line], ids=lambda function: function.__name__
 )
 def test_redaction(function, monkeypatch):
-    """Texts of libraries and of our own. Without known secrets, some patterns match
-    nothing and the others are the same."""
+    """Redaction is linear. The secrets matter: without known secrets, some patterns
+    match nothing."""
     known = Secrets([RANDOM, 'nova', f'mysql://u:{RANDOM}@h/n'])
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(known))
     limit = MAX_STEP_S if function is one_line else MAX_PATTERN_S
@@ -169,7 +169,7 @@ def test_redaction(function, monkeypatch):
 
 
 def image(**properties):
-    """An image of these properties."""
+    """An image with properties."""
     return primitive(
         'ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', **properties)
     )
@@ -180,10 +180,10 @@ def flavor(**fields):
 
 
 def named(kind, version, text, **fields):
-    """An object of that name."""
-    made = primitive(kind, version, **fields)
-    made['nova_object.data']['name'] = text
-    return made
+    """An object with ``text`` as its name."""
+    named_object = primitive(kind, version, **fields)
+    named_object['nova_object.data']['name'] = text
+    return named_object
 
 
 def hint(name):
@@ -194,22 +194,27 @@ def near(text):
     return {'scheduler_hints': {'build_near_host_ip': ['10.0.0.1'], 'cidr': [text]}}
 
 
+def many_hints(text):
+    hints = {}
+    for start in range(0, len(text), 128):
+        piece = text[start : start + 64]
+        hints[piece] = [piece]
+    return {'scheduler_hints': hints}
+
+
+def many_values(text):
+    values = [text[start : start + 36] for start in range(0, len(text), 38)]
+    return {'scheduler_hints': {'same_host': values}}
+
+
 FIELDS = {
     'a hint': hint('foo'),
     'the name of a hint': lambda text: {'scheduler_hints': {text: ['foo']}},
-    'many hints': lambda text: {
-        'scheduler_hints': {
-            text[i : i + 64]: [text[i : i + 64]] for i in range(0, len(text), 128)
-        }
-    },
+    'many hints': many_hints,
     'a bad hint': lambda text: {'scheduler_hints': {text: 'no list'}},
     'same_host': hint('same_host'),
     'different_host': hint('different_host'),
-    'many of same_host': lambda text: {
-        'scheduler_hints': {
-            'same_host': [text[i : i + 36] for i in range(0, len(text), 38)]
-        }
-    },
+    'many of same_host': many_values,
     'group': hint('group'),
     'build_near_host_ip': hint('build_near_host_ip'),
     'cidr': near,
@@ -285,8 +290,8 @@ PLAIN_FIELDS = {
     'forced hosts', 'a destination', 'a security group', 'an architecture',
     'a page size', 'the name of an image',
 }  # fmt: skip
-"""Fields that are compared, counted or looked up. The texts made by hand are enough for
-these: what is logged or kept of a field takes the same way as a hint."""
+"""Fields that the scheduler compares, counts or looks up. The texts made by hand
+suffice, since logs and records treat the fields like hints."""
 CONTEXT = {'request_id': 'req-1', 'user_id': 'u', 'project_id': 'p'}
 FILTERS = tuple(sorted(entry_points(group='novasched.filters').names))
 HOST = a_host(
@@ -317,15 +322,15 @@ PLACEMENT = CountingPlacement({HOST.uuid: 10**9})
 DECIDED = RecordedScheduler(
     [HOST],
     PLACEMENT,
-    [each for each in JUDGES if each.name in USUAL],
+    [plugin for plugin in JUDGES if plugin.name in USUAL],
     settings=SETTINGS,
 )
 
 
 @pytest.fixture
 def log():
-    """The log of the product alone, down to the verdicts on each host. pytest's own
-    capture would format each text once more, and keep the texts in memory."""
+    """The log of the product, with the verdicts on each host. The capture of pytest
+    would format every text again, and keep the texts in memory."""
     output = io.StringIO()
     handler = logging.StreamHandler(output)
     handler.setFormatter(Hiding(logging.Formatter('%(message)s')))
@@ -341,22 +346,18 @@ def log():
 
 
 def decoded(spec, context):
-    """The request that a message holds."""
-    arguments = {
-        'request_spec': spec,
-        'spec_obj': spec,
-        'filter_properties': None,
-        'instance_uuids': ['a'],
-    }
-    read = Serializer().deserialize_entity(
-        context, {name: arguments[name] for name in ('spec_obj', 'instance_uuids')}
-    )
-    return decode.request(versions.read(read), context)
+    """The request in a message."""
+    arguments = {'spec_obj': spec, 'instance_uuids': ['a']}
+    entity = Serializer().deserialize_entity(context, arguments)
+    return decode.request(versions.read(entity), context)
 
 
 def decided(request):
-    """Decide, by all filters. Build the query for Placement and the NUMA topology
-    before, since an error ends a decision early."""
+    """Decide a request with all filters.
+
+    An error ends a decision early. So build Placement's query and the NUMA topology
+    before the decision.
+    """
     with suppress(NovaschedError):
         query.build_all(request, SETTINGS)
     with suppress(NovaschedError):
@@ -365,22 +366,26 @@ def decided(request):
     return DECIDED.ask(request)
 
 
-def judged(each, request):
-    """The verdict of a filter on a host, and its reason as it is kept."""
-    reasons, _ = judge(each, [HOST], request, None)
-    return [*map(one_line, filter(None, reasons))], grouped(
-        {why: 1 for why in reasons if why}
-    )
+def judged(plugin, request):
+    """The reason of a filter against a host, as the log and the record have the
+    reason."""
+    reasons, _ = judge(plugin, [HOST], request, None)
+    texts = [reason for reason in reasons if reason]
+    return [*map(one_line, texts)], grouped(dict.fromkeys(texts, 1))
 
 
-def told(record, rejections):
-    """A record as ``novaschedctl explain`` prints it."""
-    texts = [explain.as_text(record, 0, host, rejections) for host in (None, 'h1')]
-    return [*texts, explain.as_json(record, 0, None, None), render.entry(record)]
+def printed(record, rejections):
+    """The output of ``novaschedctl explain`` for a record."""
+    return [
+        explain.as_text(record, 0, None, rejections),
+        explain.as_text(record, 0, 'h1', rejections),
+        explain.as_json(record, 0, None, None),
+        render.entry(record),
+    ]
 
 
 class Steps:
-    """Takes a message through all steps of a request, and remembers the processor time
+    """Takes a message through all steps of a request, and measures the processor time
     of each step."""
 
     def __init__(self):
@@ -396,9 +401,10 @@ class Steps:
         except NovaschedError as error:
             self('refuse', translate_error, error)
             return []
-        for each in JUDGES:
-            if each.applies(request):
-                self(each.name, judged, each, request)
+
+        for plugin in JUDGES:
+            if plugin.applies(request):
+                self(plugin.name, judged, plugin, request)
         decision = self('decide', decided, request)
         record = self('record', record_of, decision)
         rejections = self('reasons', rejections_of, decision)
@@ -406,23 +412,24 @@ class Steps:
         self('trace', spans_of, decision, record)
         if decision.failure is not None:
             self('refuse', translate_error, NovaschedError(decision.failure))
-        return self('tell', told, record, rejections)
+        return self('tell', printed, record, rejections)
 
 
 @pytest.mark.parametrize('field', FIELDS)
 def test_no_request_waits_for_a_text(field, log, unchecked_scopes):
-    """No step of a request takes longer than a switch of threads may, whatever text is
-    in the field."""
-    made = BY_HAND if field in PLAIN_FIELDS else attacks()
-    for name, make in made.items():
+    """No step of a request exceeds the time of a switch of threads, whatever text is in
+    the field."""
+    makers = BY_HAND if field in PLAIN_FIELDS else attacks()
+    for name, make in makers.items():
         text = make(SIZE)
+        values = dict(CONTEXT)
+        if field == 'the context':
+            for key in ('user_name', 'project_name', 'request_id', 'global_request_id'):
+                values[key] = text
+        context = Serializer().deserialize_context(values)
+
         steps = Steps()
-        names = dict.fromkeys(
-            ('user_name', 'project_name', 'request_id', 'global_request_id'), text
-        )
-        context = Serializer().deserialize_context(
-            {**CONTEXT, **(names if field == 'the context' else {})}
-        )
         steps.follow(FIELDS[field](text), context)
+
         for step, seconds in steps.seconds.items():
             assert seconds < MAX_STEP_S, f'{step} of {name}: {seconds:.3f} s'

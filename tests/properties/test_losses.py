@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that are lost in memory, against simulators that lose nothing before."""
+"""Hosts that are lost in turn, against new simulators that lose a single host."""
 
-from collections import Counter
+import copy
+from collections import Counter, defaultdict
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,98 +13,108 @@ from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 NAMES = 'abcd'
-AMOUNT = 512  # MiB, of each server
+AMOUNT = 512
+"""Memory of each instance, in MiB."""
 
 
 @st.composite
 def clouds(draw):
-    """Free memory of each host, and its servers with the policy of their group."""
+    """Free memory of each host, and the policies of the groups of its instances."""
     room = {name: AMOUNT * draw(st.integers(0, 3)) for name in NAMES}
     policies = st.sampled_from([None, None, 'affinity', 'anti-affinity'])
     return room, {name: draw(st.lists(policies, max_size=3)) for name in NAMES}
 
 
-def evacuees_of(servers):
-    """The servers of each policy are in one group."""
-    uuids = {
-        (host, i): a_uuid(f'{host}{i}')
-        for host, kept in servers.items()
-        for i in range(len(kept))
-    }
-    found = []
-    for (host, i), uuid in uuids.items():
-        policy = servers[host][i]
-        same = [each for (h, j), each in uuids.items() if servers[h][j] == policy]
-        group = a_group(policy, same) if policy else None
-        request = a_request(instance_uuids=(uuid,), instance_uuid=uuid, group=group)
-        found.append(Evacuee(uuid, host, 'active', request))
-    return found
+def instances_on(host, policies):
+    """The UUIDs of the instances on a host."""
+    return [a_uuid(f'{host}{number}') for number in range(len(policies))]
 
 
-def new_simulator(room, servers):
-    uuids = {
-        host: [a_uuid(f'{host}{i}') for i in range(len(kept))]
-        for host, kept in servers.items()
-    }
-    hosts = [
-        a_host(name, ram=left, instances=uuids[name]) for name, left in room.items()
-    ]
-    return a_simulator(
-        hosts, MemoryCandidates({host.uuid: host.free_ram_mb for host in hosts}, AMOUNT)
-    )
+def evacuees_of(policies_of):
+    """The instances of all hosts. The instances of a policy are in the same group."""
+    members = defaultdict(list)
+    for host, policies in policies_of.items():
+        for uuid, policy in zip(instances_on(host, policies), policies, strict=True):
+            members[policy].append(uuid)
+
+    evacuees = []
+    for host, policies in policies_of.items():
+        for uuid, policy in zip(instances_on(host, policies), policies, strict=True):
+            group = a_group(policy, members[policy]) if policy else None
+            request = a_request(instance_uuids=(uuid,), instance_uuid=uuid, group=group)
+            evacuees.append(Evacuee(uuid, host, 'active', request))
+    return evacuees
+
+
+def new_simulator(room, policies_of):
+    hosts = []
+    for name, free_ram in room.items():
+        instances = instances_on(name, policies_of[name])
+        hosts.append(a_host(name, ram=free_ram, instances=instances))
+    free = {host.uuid: host.free_ram_mb for host in hosts}
+    return a_simulator(hosts, MemoryCandidates(free, AMOUNT))
 
 
 @given(clouds(), st.permutations(NAMES))
 def test_each_is_lost_alone(cloud, order):
-    """Whatever was lost before, and in whatever order, each host lost is as the first
-    that a new simulator loses; nothing of it stays: hosts are the same, and so are the
-    books. A host gets no more servers than it has room for, none goes to a lost host,
-    and those of a group stay apart."""
-    room, servers = cloud
-    evacuees = evacuees_of(servers)
-    simulator = new_simulator(room, servers)
-    where = simulator.read_all()
-    assert where == {each.uuid: each.host for each in evacuees}
+    """The loss of a host has the outcomes of a new simulator, whatever the simulator
+    lost before. A loss leaves hosts and free amounts unchanged. A host gets no more
+    instances than fit, no instance goes to a lost host, and the members of a group with
+    anti-affinity stay apart."""
+    room, policies_of = cloud
+    evacuees = evacuees_of(policies_of)
+    simulator = new_simulator(room, policies_of)
+    host_of = simulator.read_all()
+    assert host_of == {evacuee.uuid: evacuee.host for evacuee in evacuees}
+
     hosts = simulator.hosts
-    lost = members('host', hosts, None)
-    found = {each.name: each for each in lose_each(simulator, lost, evacuees, where)}
-    books = {
-        rp: dict(left) for rp, left in simulator.placement.free.by_provider.items()
-    }
+    losses = lose_each(simulator, members('host', hosts, None), evacuees, host_of)
+    loss_of = {loss.name: loss for loss in losses}
+    free = copy.deepcopy(simulator.placement.free.by_provider)
+
     for name in order:
-        own = [each for each in evacuees if each.host == name]
-        fresh = new_simulator(room, servers)
-        alone = lose(fresh, name, {name}, own, fresh.read_all())
-        again = lose(simulator, name, {name}, own, where)
-        assert alone.outcomes == again.outcomes == found[name].outcomes
+        lost = [evacuee for evacuee in evacuees if evacuee.host == name]
+        fresh = new_simulator(room, policies_of)
+        alone = lose(fresh, name, {name}, lost, fresh.read_all())
+        again = lose(simulator, name, {name}, lost, host_of)
+        assert alone.outcomes == again.outcomes == loss_of[name].outcomes
+
         placed = Counter(alone.places)
         assert name not in placed
         assert all(AMOUNT * number <= room[host] for host, number in placed.items())
-        for each in alone.outcomes:
-            group = each.evacuee.request.instance_group
-            if group and group.policy == 'anti-affinity' and each.host:
-                others = [where[uuid] for uuid in group.members if where[uuid] != name]
-                assert each.host not in others
-    assert all(one is other for one, other in zip(hosts, simulator.hosts, strict=True))
-    assert books == simulator.placement.free.by_provider
+        for outcome in alone.outcomes:
+            check_anti_affinity(outcome, name, host_of)
+
+    assert list(map(id, simulator.hosts)) == list(map(id, hosts))
+    assert free == simulator.placement.free.by_provider
     assert simulator.placement.allocations == {}
+
+
+def check_anti_affinity(outcome, lost_host, host_of):
+    """An evacuated member of the group gets a host without other members."""
+    group = outcome.evacuee.request.instance_group
+    if group and group.policy == 'anti-affinity' and outcome.host:
+        hosts_of_members = {host_of[uuid] for uuid in group.members}
+        assert outcome.host not in hosts_of_members - {lost_host}
 
 
 @given(clouds())
 def test_the_worst_is_first(cloud):
-    """By the number of servers without a place; where there is room for all and no
-    group, there is none."""
-    room, servers = cloud
-    simulator = new_simulator(room, servers)
+    """The loss with the most unplaced instances is first. Instances without a group are
+    unplaced only where the other hosts have no room."""
+    room, policies_of = cloud
+    simulator = new_simulator(room, policies_of)
     losses = lose_each(
         simulator,
         members('host', simulator.hosts, None),
-        evacuees_of(servers),
+        evacuees_of(policies_of),
         simulator.read_all(),
     )
-    numbers = [len(each.unplaced) for each in losses]
+
+    numbers = [len(loss.unplaced) for loss in losses]
     assert numbers == sorted(numbers, reverse=True)
-    for each in losses:
-        left = sum(free // AMOUNT for name, free in room.items() if name != each.name)
-        if not any(servers[each.name]):
-            assert len(each.unplaced) == max(0, len(servers[each.name]) - left)
+    for loss in losses:
+        policies = policies_of[loss.name]
+        slots = sum(free // AMOUNT for name, free in room.items() if name != loss.name)
+        if not any(policies):
+            assert len(loss.unplaced) == max(0, len(policies) - slots)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fitter against its dumb twin and its checker."""
+"""The NUMA fit against a brute-force model and a checker of the rules."""
 
 import copy
 import itertools
@@ -32,25 +32,31 @@ SIZES = (4, 2048, 1048576)
 
 @st.composite
 def host_cells(draw, cores, threads, old):
-    """The first cell of a host, with some CPUs and pages taken. Few choices are drawn,
-    each of many things at once, for it is they that take the time of these tests."""
-    siblings = [
-        frozenset(range(core * threads, (core + 1) * threads)) for core in range(cores)
-    ]
+    """The first cell of a host, with some CPUs and pages taken.
+
+    Drawing takes most of the time of the tests. The strategy draws seldom, and a drawn
+    value decides several things at once.
+    """
+    siblings = []
+    for core in range(cores):
+        siblings.append(frozenset(range(core * threads, (core + 1) * threads)))
     cpus = frozenset().union(*siblings)
+
     shared = draw(st.sampled_from((0, *range(cores + 1), (cores + 1) // 2)))
     cpuset = cpus if old else frozenset().union(*siblings[:shared])
     pcpuset = cpus if old else cpus - cpuset
+
     memory, used = draw(st.sampled_from(MEMORY))
     sizes = draw(st.sampled_from(((), (), (4,), (4, 2048), SIZES)))
     taken = draw(st.just(0) | st.integers(0, (1 << len(cpus)) - 1))
     physnets, tunneled = draw(st.sampled_from(NETWORKS))
-    named = (
+    reported_siblings = (
         siblings,
         siblings,
         siblings if threads > 1 else [],
         siblings[1:] or siblings,
     )
+
     return HostCell(
         id=0,
         cpuset=cpuset,
@@ -59,7 +65,7 @@ def host_cells(draw, cores, threads, old):
         cpu_usage=draw(st.integers(0, 2)),
         memory_usage=used,
         pinned_cpus=frozenset(cpu for cpu in pcpuset if taken >> cpu & 1),
-        siblings=tuple(draw(st.sampled_from(named))),
+        siblings=tuple(draw(st.sampled_from(reported_siblings))),
         mempages=tuple(draw(pages(size, memory)) for size in sizes),
         socket=draw(st.integers(0, 1)),
         physnets=physnets,
@@ -69,62 +75,66 @@ def host_cells(draw, cores, threads, old):
 
 MEMORY = tuple(itertools.product((2048, 2048, 512, 2), (0, 1, 256)))
 NETWORKS = tuple(
-    (frozenset(near), tunneled)
-    for near in ((), ('net0',), ('net1',), PHYSNETS)
-    for tunneled in (False, True)
+    itertools.product(
+        (frozenset(), frozenset({'net0'}), frozenset({'net1'}), PHYSNETS),
+        (False, True),
+    )
 )
+"""Physical networks near a cell, and True for tunnelled networks."""
 
 
 def pages(size, memory):
     """Pages for about the memory of a cell."""
-    totals = (memory * 1024 // size, memory * 1024 // size + 1)
-    return st.sampled_from(
-        [
-            Pages(size, total, used, reserved)
-            for total in totals
-            for used in (0, total // 4, total // 2)
-            for reserved in (0, 1)
-        ]
-    )
+    count = memory * 1024 // size
+    choices = []
+    for total in (count, count + 1):
+        for used in (0, total // 4, total // 2):
+            for reserved in (0, 1):
+                choices.append(Pages(size, total, used, reserved))
+    return st.sampled_from(choices)
 
 
 @st.composite
-def hosts(draw, most):
-    """A host of up to so many cells, of up to four kinds."""
+def hosts(draw, max_cells):
+    """A host of up to ``max_cells`` cells, of up to four kinds."""
     cores, threads = draw(
         st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4)))
     )
     old = draw(st.booleans())
-    count = draw(st.integers(1, most))
-    cell = host_cells(cores, threads, old)
-    kinds = [draw(cell) for _ in range(draw(st.integers(1, min(4, count))))]
-    spare = count - len(kinds)
-    kinds += draw(st.lists(st.sampled_from(kinds), min_size=spare, max_size=spare))
-    return HostTopology(
-        tuple(moved(cell, i, cores * threads) for i, cell in enumerate(kinds))
-    )
+
+    count = draw(st.integers(1, max_cells))
+    a_cell = host_cells(cores, threads, old)
+    cells = [draw(a_cell) for _ in range(draw(st.integers(1, min(4, count))))]
+    spare = count - len(cells)
+    cells += draw(st.lists(st.sampled_from(cells), min_size=spare, max_size=spare))
+
+    numbered = []
+    for number, cell in enumerate(cells):
+        numbered.append(renumbered(cell, number, cores * threads))
+    return HostTopology(tuple(numbered))
 
 
-def moved(cell, number, cpus):
-    """The cell at another place on its host, each cell of which has so many CPUs."""
+def renumbered(cell, number, cpus_per_cell):
+    """The cell with another number, and with the CPUs of the cell of that number."""
 
-    def there(each):
-        return frozenset(cpu + number * cpus for cpu in each)
+    def shifted(cpus):
+        return frozenset(cpu + number * cpus_per_cell for cpu in cpus)
 
     return replace(
         cell,
         id=number,
-        cpuset=there(cell.cpuset),
-        pcpuset=there(cell.pcpuset),
-        pinned_cpus=there(cell.pinned_cpus),
-        siblings=tuple(map(there, cell.siblings)),
+        cpuset=shifted(cell.cpuset),
+        pcpuset=shifted(cell.pcpuset),
+        pinned_cpus=shifted(cell.pinned_cpus),
+        siblings=tuple(map(shifted, cell.siblings)),
     )
 
 
 @st.composite
-def guests(draw, most):
-    """A guest of up to so many cells, of one kind or two, or no two alike."""
-    count = draw(st.integers(1, most))
+def guests(draw, max_cells):
+    """A guest of up to ``max_cells`` cells: all equal, of two kinds, or all
+    different."""
+    count = draw(st.integers(1, max_cells))
     kinds = draw(st.sampled_from((1, 1, 2, count)))
     policy = draw(st.sampled_from((None, 'shared', 'dedicated', 'mixed')))
     cells = [draw(guest_cells(number, policy)) for number in range(min(kinds, count))]
@@ -133,10 +143,11 @@ def guests(draw, most):
 
 
 @st.composite
-def pairs(draw, most):
-    """A host, and a guest that mostly has no more cells."""
-    host = draw(hosts(most))
-    return host, draw(guests(draw(st.sampled_from((len(host.cells),) * 9 + (most,)))))
+def pairs(draw, max_cells):
+    """A host, and a guest that mostly has no more cells than the host."""
+    host = draw(hosts(max_cells))
+    max_guest_cells = draw(st.sampled_from((len(host.cells),) * 9 + (max_cells,)))
+    return host, draw(guests(max_guest_cells))
 
 
 @st.composite
@@ -169,44 +180,58 @@ LIMITS = st.none() | st.builds(
 DEVICES = st.none() | st.tuples(
     st.dictionaries(st.integers(0, 3), st.integers(0, 3)), st.integers(1, 3)
 )
-"""Free devices near host cells, and how many are wanted."""
+"""Free devices near host cells, and the number of requested devices."""
 
 
 def fits(host, guest, limits, pci_fits=None):
-    """The fitter's dumb twin: whether any choice of host cells, pages and CPUs is
-    without fault."""
-    known: dict[tuple[int, int], bool] = {}
+    """The brute-force model of the fit: True if any choice of host cells, pages and
+    CPUs breaks no rule."""
+    verdicts: dict[tuple[int, int], bool] = {}
 
-    def pair(i, cell):
-        emulator_cpus = int(i == 0 and guest.emulator_threads_policy == 'isolate')
-        if (i, cell.id) not in known:
-            known[i, cell.id] = any(
-                not cell_violations(cell, guest.cells[i], emulator_cpus, limits, place)
-                for place in places(cell, guest.cells[i], emulator_cpus)
-            )
-        return known[i, cell.id]
+    def cell_fits(number, cell):
+        if (number, cell.id) not in verdicts:
+            verdicts[number, cell.id] = guest_cell_fits(guest, number, cell, limits)
+        return verdicts[number, cell.id]
 
-    return bool(guest.cells) and any(
-        all(pair(i, cell) for i, cell in enumerate(chosen))
-        and not list(network_violations(host, list(chosen), limits))
-        and (pci_fits is None or pci_fits([cell.id for cell in chosen]))
-        for chosen in itertools.permutations(host.cells, len(guest.cells))
-    )
+    def is_right(chosen):
+        if not all(cell_fits(number, cell) for number, cell in enumerate(chosen)):
+            return False
+        if list(network_violations(host, list(chosen), limits)):
+            return False
+        return pci_fits is None or pci_fits([cell.id for cell in chosen])
+
+    if not guest.cells:
+        return False
+    return any(map(is_right, itertools.permutations(host.cells, len(guest.cells))))
 
 
-def places(host, guest, emulator_cpus):
-    """Every page size, every set of CPUs."""
-    sizes = [pages.size_kb for pages in host.mempages] if guest.pagesize else [None]
-    pinned = guest.cpu_policy in ('dedicated', 'mixed')
-    count = len(guest.pcpuset) if pinned else 0
+def guest_cell_fits(guest, number, cell, limits):
+    """True if any fit of a cell of the guest into a host cell breaks no rule."""
+    guest_cell = guest.cells[number]
+    emulator_cpus = int(number == 0 and guest.emulator_threads_policy == 'isolate')
+    for cell_fit in cell_fits_of(cell, guest_cell, emulator_cpus):
+        if not cell_violations(cell, guest_cell, emulator_cpus, limits, cell_fit):
+            return True
+    return False
+
+
+def cell_fits_of(host, guest, emulator_cpus):
+    """The guest cell in the host cell, for every page size and every set of CPUs."""
+    sizes = [None]
+    if guest.pagesize:
+        sizes = [pages.size_kb for pages in host.mempages]
+    is_pinned = guest.cpu_policy in ('dedicated', 'mixed')
+    if not is_pinned:
+        emulator_cpus = 0
+    count = len(guest.pcpuset) if is_pinned else 0
+
     for size in sizes:
         for cpus in itertools.combinations(sorted(host.pcpuset), count):
-            if pinned:
+            pins = ()
+            if is_pinned:
                 pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False))
-            else:
-                pins = ()
             for emulators in itertools.combinations(
-                sorted(host.pcpuset), emulator_cpus if pinned else 0
+                sorted(host.pcpuset), emulator_cpus
             ):
                 yield CellFit(host.id, pins, frozenset(emulators), size)
 
@@ -214,15 +239,15 @@ def places(host, guest, emulator_cpus):
 @settings(max_examples=800)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
-    """A guest fits where trying everything finds a fit; the fit breaks no rule, and
-    changes nothing that was given. Who asks for the reason alone is told the same."""
+    """A guest fits where the brute-force model finds a fit. The fit breaks no rule and
+    changes no argument. ``misfit`` has the reason of ``fit``."""
     host, guest = pair
-    near, wanted = devices or ({}, 0)
+    near, requested = devices or ({}, 0)
     pci_fits = pci_check = None
     if devices:
 
         def pci_fits(ids):
-            return sum(near.get(i, 0) for i in ids) >= wanted
+            return sum(near.get(i, 0) for i in ids) >= requested
 
         def pci_check(ids):
             if pci_fits(ids):
@@ -230,75 +255,90 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
             return 'devices'
 
     before = copy.deepcopy((host, guest, limits))
-    found = fit(host, guest, limits, pci_check, near, packing)
+    result = fit(host, guest, limits, pci_check, near, packing)
     reason = misfit(host, guest, limits, pci_check, near, packing)
+
     assert (host, guest, limits) == before
-    assert reason == (None if isinstance(found, Fit) else found)
-    assert isinstance(found, Fit) == fits(host, guest, limits, pci_fits)
-    if isinstance(found, Fit):
-        assert not violations(host, guest, limits, found)
-        assert pci_fits is None or pci_fits([place.host_cell for place in found.cells])
+    assert isinstance(result, Fit) == fits(host, guest, limits, pci_fits)
+    if isinstance(result, Fit):
+        assert reason is None
+        assert not violations(host, guest, limits, result)
+        host_cells_used = [cell_fit.host_cell for cell_fit in result.cells]
+        assert pci_fits is None or pci_fits(host_cells_used)
     else:
-        assert found
-        assert '\n' not in found
+        assert reason == result
+        assert result
+        assert '\n' not in result
 
 
 @settings(max_examples=500)
 @given(
     st.lists(st.tuples(st.none() | hosts(4), RATIOS, RATIOS), max_size=4),
     st.lists(
-        st.one_of(guest_cells(0, x) for x in (None, 'mixed', 'dedicated')), max_size=3
+        guest_cells(0, None) | guest_cells(0, 'mixed') | guest_cells(0, 'dedicated'),
+        max_size=3,
     ),
     st.sampled_from((None, 'isolate')),
     st.booleans(),
 )
-def test_who_fits_plainly_fits(asked, cells, emulator, without):
-    """Many hosts at once are told what each is told alone; nothing is left open where
-    the cells of the guest are alike."""
-    if without:
+def test_who_fits_plainly_fits(hosts_and_ratios, cells, emulator, is_simple):
+    """The plain fit answers for many hosts at once as the fit answers for a single
+    host. Where all cells of the guest are equal, the plain fit finds every host that
+    fits."""
+    if is_simple:
         emulator = None
         cells = [replace(cell, pagesize=None, cpu_thread_policy=None) for cell in cells]
     guest = GuestTopology(tuple(cells), emulator)
+
     if not is_plain(guest):
-        wishes = [
-            cell.pagesize or cell.cpu_thread_policy not in (None, 'prefer')
-            for cell in cells
-        ]
-        assert not cells or emulator or any(wishes)
+        assert not cells or emulator or any(map(has_constraint, cells))
         return
-    topologies = [host for host, *_ in asked]
-    cpus, ram = (np.array([each[i] for each in asked], float) for i in (1, 2))
-    found = fits_plainly(topologies, guest, cpus, ram).tolist()
-    for (host, *ratios), plainly in zip(asked, found, strict=True):
+
+    topologies = [host for host, _, _ in hosts_and_ratios]
+    cpu_ratios = np.array([ratio for _, ratio, _ in hosts_and_ratios], float)
+    ram_ratios = np.array([ratio for _, _, ratio in hosts_and_ratios], float)
+    verdicts = fits_plainly(topologies, guest, cpu_ratios, ram_ratios).tolist()
+
+    for (host, *ratios), fits_here in zip(hosts_and_ratios, verdicts, strict=True):
         fits = host is not None and misfit(host, guest, TopologyLimits(*ratios)) is None
-        assert (
-            fits
-            if plainly
-            else not fits or len({replace(cell, id=0) for cell in cells}) > 1
-        )
+        if fits_here:
+            assert fits
+        else:
+            assert not fits or len({replace(cell, id=0) for cell in cells}) > 1
+
+
+def has_constraint(cell):
+    """True for a guest cell with a page size or a strict thread policy."""
+    return bool(cell.pagesize) or cell.cpu_thread_policy not in (None, 'prefer')
 
 
 @settings(max_examples=500)
 @given(pairs(16), LIMITS)
 def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
-    """On hosts of any size; nobody else gets what a guest takes, nor what it keeps from
-    others."""
+    """On hosts of any size, the CPUs that a guest takes are not free afterwards, nor
+    are the other threads of an isolated core."""
     host, guest = pair
-    found = fit(host, guest, limits)
-    if not isinstance(found, Fit):
+    result = fit(host, guest, limits)
+    if not isinstance(result, Fit):
         return
-    assert not violations(host, guest, limits, found)
+    assert not violations(host, guest, limits, result)
+
     before = copy.deepcopy(host)
-    left = consume_cells(host, found, guest)
+    consumed = consume_cells(host, result, guest)
+
     assert host == before
-    free = frozenset().union(*(cell.free_pcpus for cell in left.cells))
-    cores = [core for cell in host.cells for core in cell.siblings]
-    for wanted, place in zip(guest.cells, found.cells, strict=True):
-        assert not free & place.cpus
-        if wanted.cpu_thread_policy == 'isolate':
-            assert not any(free & core for core in cores if core & place.cpus)
-    again = fit(left, guest, limits)
-    assert isinstance(again, str) or not violations(left, guest, limits, again)
+    free = frozenset().union(*(cell.free_pcpus for cell in consumed.cells))
+    cores = []
+    for cell in host.cells:
+        cores += cell.siblings
+    for guest_cell, cell_fit in zip(guest.cells, result.cells, strict=True):
+        assert not free & cell_fit.cpus
+        if guest_cell.cpu_thread_policy == 'isolate':
+            isolated_cores = [core for core in cores if core & cell_fit.cpus]
+            assert not any(free & core for core in isolated_cores)
+
+    second = fit(consumed, guest, limits)
+    assert isinstance(second, str) or not violations(consumed, guest, limits, second)
 
 
 KEYS = (
@@ -328,15 +368,15 @@ KEYS = (
     ).map(json.dumps)
 )
 def test_any_text_is_a_topology_or_says_why_not(text):
-    """Whatever a host reports, the error is a ValueError of one line."""
+    """A text that is no topology raises a ValueError with a single line."""
     try:
         cells = parse.host_topology(text).cells
     except ValueError as error:
-        words = str(error)
+        message = str(error)
     else:
-        words = 'read'
+        message = ''
         assert cells
-    assert '\n' not in words
+    assert '\n' not in message
 
 
 @settings(max_examples=500)
@@ -349,18 +389,24 @@ def test_any_text_is_a_topology_or_says_why_not(text):
 def test_the_search_finds_the_first_of_all_permutations(
     masks, constraints, worth, least
 ):
-    """With constraints, and acceptance of choices that are worth enough together; host
-    cells that are worth the same and in the same masks stand for each other."""
+    """The search obeys constraints, and accepts choices of a minimal total worth. Host
+    cells with the same worth and in the same masks are interchangeable."""
 
     def accepts(mask):
         return sum(value for i, value in enumerate(worth) if mask >> i & 1) >= least
 
-    def right(choice):
-        mask = sum(1 << i for i in choice)
-        accepted = all(each >> i & 1 for each, i in zip(masks, choice, strict=True))
-        return accepted and all(need & mask for need in constraints) and accepts(mask)
+    def is_right(choice):
+        for mask, i in zip(masks, choice, strict=True):
+            if not mask >> i & 1:
+                return False
+        chosen = sum(1 << i for i in choice)
+        return all(need & chosen for need in constraints) and accepts(chosen)
 
     all_masks = (*masks, *constraints)
-    kinds = [(tuple(mask >> i & 1 for mask in all_masks), worth[i]) for i in range(5)]
-    expected = next(filter(right, itertools.permutations(range(5), len(masks))), None)
+    kinds = []
+    for i in range(5):
+        kinds.append((tuple(mask >> i & 1 for mask in all_masks), worth[i]))
+
+    permutations = itertools.permutations(range(5), len(masks))
+    expected = next(filter(is_right, permutations), None)
     assert Search(masks, tuple(constraints), accepts, kinds).first(31) == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices are neither made nor lost, and taken only where a plain look finds them."""
+"""PCI devices are neither created nor lost, and are consumed like single devices."""
 
 import copy
 import itertools
@@ -63,101 +63,123 @@ def total(pools):
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE)
 def test_the_books_balance(pools, requests, where):
-    """No pool grows or falls below 0, and so much is taken as was asked or allocated,
-    but for relatives of what was taken, which go too; what was given is as before."""
+    """No pool grows or falls below 0. The devices taken are as many as the requests ask
+    for or Placement allocated. Devices related to a taken device are taken too. The
+    arguments are unchanged."""
     before = copy.deepcopy((pools, requests, where))
     after = consume(pools, requests, *where, SOCKETS)
+
     assert (pools, requests, where) == before
     if isinstance(after, str):
         assert '\n' not in after
         return
-    kinds = Counter()
+
+    taken_of_kind = Counter()
     for pool in pools:
-        kinds[repr(replace(pool, count=0))] += pool.count
+        taken_of_kind[repr(replace(pool, count=0))] += pool.count
     for pool in after:
         assert pool.count >= 0
-        kinds[repr(replace(pool, count=0))] -= pool.count
-    assert min(kinds.values(), default=0) >= 0
+        taken_of_kind[repr(replace(pool, count=0))] -= pool.count
+    assert min(taken_of_kind.values(), default=0) >= 0
+
     mappings = where[0] or {}
-    asked = 0
+    requested = 0
     for request in requests:
         groups = [name for name in mappings if name.startswith(request.request_id)]
-        asked += len(groups) or request.count
+        requested += len(groups) or request.count
     taken = total(pools) - total(after)
-    related = any('address' in pool.tags for pool in pools)
-    assert taken >= asked if related else taken == asked
+    if any('address' in pool.tags for pool in pools):
+        assert taken >= requested
+    else:
+        assert taken == requested
 
 
-def twin(pools, requests, cells):
-    """Whether single devices can be given out one request after the other, the nearest
-    and first ones first; for requests that Placement does not serve."""
-    devices = [pool for pool in pools for _ in range(pool.count)]
-    sockets = {SOCKETS[cell] for cell in cells}
+def all_get_devices(pools, requests, cells):
+    """A model of single devices: True if every request in turn gets its devices, the
+    nearest and first devices first. The model is for requests that Placement does not
+    serve."""
+    devices = []
+    for pool in pools:
+        devices += [pool] * pool.count
     for request in requests:
-
-        def fits(device, request=request):
-            return any(
-                all(
-                    str(device.get(key)).lower() == value.lower()
-                    for key, value in spec.items()
-                )
-                for spec in request.spec
-            )
-
-        suited = [device for device in devices if fits(device)]
-        near = [device for device in suited if device.numa_node in cells]
-        near_socket = [
-            device for device in suited if SOCKETS.get(device.numa_node) in sockets
-        ]
-        maybe_near = [device for device in suited if device.numa_node in {None, *cells}]
-        allowed = {
-            'required': [near],
-            'socket': [near, near_socket],
-            'legacy': [near, maybe_near],
-            'preferred': [near, maybe_near, suited],
-        }[request.numa_policy or 'legacy']
-        if not cells:
-            allowed = [suited]
-        chosen = next(
-            (each for each in allowed if len(each) >= request.count), allowed[-1]
-        )
-        if not any(spec.get('dev_type') == 'type-PF' for spec in request.spec):
-            chosen = [
-                device for device in chosen if device.tags['dev_type'] != 'type-PF'
-            ]
+        chosen = devices_for(request, devices, cells)
         if len(chosen) < request.count:
             return False
-        if cells and request.numa_policy == 'preferred':
-            chosen = sorted(chosen, key=lambda device: device not in maybe_near)
         for device in chosen[: request.count]:
             devices.remove(device)
     return True
 
 
-UNRELATED = POOLS.map(
-    lambda pools: tuple(
+def devices_for(request, devices, cells):
+    """The devices that a request may have, the best device first."""
+    sockets = {SOCKETS[cell] for cell in cells}
+    suited = [device for device in devices if matches(device, request)]
+    near = [device for device in suited if device.numa_node in cells]
+    maybe_near = [device for device in suited if device.numa_node in {None, *cells}]
+    near_socket = []
+    for device in suited:
+        if SOCKETS.get(device.numa_node) in sockets:
+            near_socket.append(device)
+
+    allowed = {
+        'required': [near],
+        'socket': [near, near_socket],
+        'legacy': [near, maybe_near],
+        'preferred': [near, maybe_near, suited],
+    }[request.numa_policy or 'legacy']
+    if not cells:
+        allowed = [suited]
+    chosen = allowed[-1]
+    for choice in allowed:
+        if len(choice) >= request.count:
+            chosen = choice
+            break
+
+    if not any(spec.get('dev_type') == 'type-PF' for spec in request.spec):
+        chosen = [device for device in chosen if device.tags['dev_type'] != 'type-PF']
+    if cells and request.numa_policy == 'preferred':
+        chosen = sorted(chosen, key=lambda device: device not in maybe_near)
+    return chosen
+
+
+def matches(device, request):
+    """True if a device has all the values of one of the specs of a request."""
+    return any(has_values(device, spec) for spec in request.spec)
+
+
+def has_values(device, spec):
+    for key, value in spec.items():
+        if str(device.get(key)).lower() != value.lower():
+            return False
+    return True
+
+
+def unrelated(pools):
+    """The pools, each with another address."""
+    return tuple(
         replace(pool, tags={**pool.tags, 'address': f'{i}'})
         for i, pool in enumerate(pools)
     )
-)
+
+
+UNRELATED = POOLS.map(unrelated)
 
 
 @settings(max_examples=500)
 @given(UNRELATED, REQUESTS, st.frozensets(st.integers(0, 2), max_size=2))
-def test_as_its_twin(pools, requests, cells):
-    """Counted pools answer as devices that are dealt out one by one."""
-    left = consume(pools, requests, None, cells, SOCKETS)
-    assert isinstance(left, tuple) is twin(pools, requests, cells)
+def test_pools_serve_requests_like_single_devices(pools, requests, cells):
+    """Pools with counts serve the requests that single devices serve."""
+    consumed = consume(pools, requests, None, cells, SOCKETS)
+    assert isinstance(consumed, tuple) is all_get_devices(pools, requests, cells)
 
 
 @settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE, st.integers(1, 3))
-def test_hope_is_not_given_up_too_early(pools, requests, where, most):
-    """While a guest on some of the cells can have its devices, the cells together are
-    said to be promising."""
+def test_hope_is_not_given_up_too_early(pools, requests, where, count):
+    """While a guest on some of the cells can have its devices, the devices are not out
+    of reach of all cells together."""
     mappings, _ = where
-    for cells in itertools.combinations(SOCKETS, most):
+    reason = out_of_reach(pools, requests, mappings, SOCKETS, count, SOCKETS)
+    for cells in itertools.combinations(SOCKETS, count):
         if isinstance(consume(pools, requests, mappings, cells, SOCKETS), tuple):
-            assert (
-                out_of_reach(pools, requests, mappings, SOCKETS, most, SOCKETS) is None
-            )
+            assert reason is None

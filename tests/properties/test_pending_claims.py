@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests at the same time, on hosts that do not report what has been placed on
-them."""
+"""Simultaneous requests on hosts that do not report the placed instances."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -27,15 +26,14 @@ CPUS = 4
 CELLS = 2
 PINNED = 2
 THREADS = 8
-ROOM = CPUS * CELLS // PINNED
-"""So many servers fit on a host."""
+INSTANCES_PER_HOST = CPUS * CELLS // PINNED
 
 TOPOLOGY = HostTopology(tuple(a_cell(i, CPUS, threads=1) for i in range(CELLS)))
 GUEST = a_guest(a_pinned(PINNED))
 
 
 class SharedPlacement(CountingPlacement):
-    """May be used by several threads, as the real one."""
+    """A Placement for several threads."""
 
     def __init__(self, slots):
         super().__init__(slots)
@@ -50,7 +48,7 @@ class SharedPlacement(CountingPlacement):
             super().delete_allocations(claim)
 
 
-def places(driver, request):
+def is_placed(driver, request):
     """True unless the request is refused."""
     try:
         driver.select_destinations(request)
@@ -59,36 +57,55 @@ def places(driver, request):
     return True
 
 
+def uuids_of(number, count):
+    """The UUIDs of the instances of a request."""
+    return tuple(a_uuid(f'{number}-{i}') for i in range(count))
+
+
+def instances_placed(counts, verdicts):
+    """The number of instances of the requests that are not refused."""
+    total = 0
+    for count, is_request_placed in zip(counts, verdicts, strict=True):
+        if is_request_placed:
+            total += count
+    return total
+
+
 class Cloud:
-    """Hosts for ROOM servers each; Placement would let ``spare`` more onto every
-    one."""
+    """Hosts for INSTANCES_PER_HOST instances each. Placement allows ``spare`` more
+    instances on every host."""
 
     def __init__(self, hosts, spare, schedulers=1):
-        self.hosts = [
-            a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)
-        ]
-        self.placement = SharedPlacement(
-            {host.uuid: ROOM + spare for host in self.hosts}
-        )
-        how = {'placement': self.placement, 'in_flight_timeout': 60.0}
-        self.drivers = [
-            a_driver(self.hosts, NUMATopologyFilter, **how) for _ in range(schedulers)
-        ]
+        self.hosts = []
+        slots = {}
+        for number in range(hosts):
+            host = a_host(f'h{number}', ram=8192, numa=lambda: TOPOLOGY)
+            self.hosts.append(host)
+            slots[host.uuid] = INSTANCES_PER_HOST + spare
+        self.placement = SharedPlacement(slots)
+
+        self.drivers = []
+        for _ in range(schedulers):
+            driver = a_driver(
+                self.hosts,
+                NUMATopologyFilter,
+                placement=self.placement,
+                in_flight_timeout=60.0,
+            )
+            self.drivers.append(driver)
 
     def ask(self, number, count):
-        """A request for some servers: whether they were placed."""
-        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
-        request = replace(
-            a_request(count=count, instance_uuids=uuids), numa_topology=GUEST
-        )
-        return places(self.drivers[number % len(self.drivers)], request)
+        """Request ``count`` instances; True if the instances are placed."""
+        request = a_request(count=count, instance_uuids=uuids_of(number, count))
+        request = replace(request, numa_topology=GUEST)
+        return is_placed(self.drivers[number % len(self.drivers)], request)
 
     def ask_at_once(self, counts):
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(self.ask, range(len(counts)), counts))
 
     def fit_one_after_another(self):
-        """What nova-compute does with the servers that come to each host."""
+        """Fit the instances onto their hosts in turn, as nova-compute does."""
         topologies = {host.uuid: TOPOLOGY for host in self.hosts}
         for uuid in self.placement.hosts.values():
             place = fit(topologies[uuid], GUEST, None)
@@ -96,13 +113,14 @@ class Cloud:
             topologies[uuid] = consume_cells(topologies[uuid], place, GUEST)
 
 
-def see_what_comes(cloud, counts):
-    """All are placed if there is room for all, none collides, and who is refused leaves
-    nothing."""
-    placed = cloud.ask_at_once(counts)
-    assert all(placed) or sum(counts) > len(cloud.hosts) * ROOM
+def check_simultaneous_requests(cloud, counts):
+    """All instances are placed if there is room for all, no two instances collide, and
+    a refused request leaves no claim."""
+    verdicts = cloud.ask_at_once(counts)
+
+    assert all(verdicts) or sum(counts) > len(cloud.hosts) * INSTANCES_PER_HOST
     cloud.fit_one_after_another()
-    total = sum(count for count, ok in zip(counts, placed, strict=True) if ok)
+    total = instances_placed(counts, verdicts)
     assert len(cloud.placement.allocations) == total
     assert sum(driver.pending_claims.count() for driver in cloud.drivers) == total
 
@@ -112,34 +130,40 @@ class Racks:
     time."""
 
     def __init__(self, racks, policy, schedulers=1, plugin=FailureDomainFilter):
-        self.rack_of = {f'h{i}': str(i % racks) for i in range(2 * racks)}
-        hosts = [
-            a_host(x, metadata={'failure_domain': on}) for x, on in self.rack_of.items()
-        ]
-        self.placement = SharedPlacement({host.uuid: 40 for host in hosts})
-        self.names = {host.uuid: host.host for host in hosts}
-        how = {'placement': self.placement, 'in_flight_timeout': 60.0}
-        self.drivers = [a_driver(hosts, plugin, **how) for _ in range(schedulers)]
         self.policy = policy
+        self.rack_of = {}
+        hosts = []
+        for number in range(2 * racks):
+            rack = str(number % racks)
+            host = a_host(f'h{number}', metadata={'failure_domain': rack})
+            hosts.append(host)
+            self.rack_of[host.uuid] = rack
+        self.placement = SharedPlacement({host.uuid: 40 for host in hosts})
+
+        self.drivers = []
+        for _ in range(schedulers):
+            driver = a_driver(
+                hosts, plugin, placement=self.placement, in_flight_timeout=60.0
+            )
+            self.drivers.append(driver)
 
     def ask(self, number, count):
-        """A request for some members: whether they were placed."""
-        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
+        """Request ``count`` members; True if the members are placed."""
+        uuids = uuids_of(number, count)
         group = a_group(self.policy, uuids)
         request = a_request(instance_uuids=uuids, instance_uuid=uuids[0], group=group)
-        return places(self.drivers[number % len(self.drivers)], request)
+        return is_placed(self.drivers[number % len(self.drivers)], request)
 
     def ask_at_once(self, counts):
-        """The number of members that each rack gets, of so many at once."""
+        """Make all requests at once; the number of members in each rack."""
         with ThreadPoolExecutor(THREADS) as pool:
-            placed = list(pool.map(self.ask, range(len(counts)), counts))
-        found = Counter(
-            self.rack_of[self.names[x]] for x in self.placement.hosts.values()
-        )
-        assert found.total() == sum(
-            n for n, ok in zip(counts, placed, strict=True) if ok
-        )
-        return found
+            verdicts = list(pool.map(self.ask, range(len(counts)), counts))
+
+        members = Counter()
+        for uuid in self.placement.hosts.values():
+            members[self.rack_of[uuid]] += 1
+        assert members.total() == instances_placed(counts, verdicts)
+        return members
 
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
@@ -148,32 +172,32 @@ COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 @given(counts=COUNTS, spare=st.integers(0, 4), hosts=st.integers(1, 9))
 @settings(max_examples=80)
 def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
-    """Servers asked for at once never get more of a host than can pin CPUs there,
-    though Placement would allow it."""
-    see_what_comes(Cloud(hosts, spare), counts)
+    """A host never gets more instances than the host has CPUs to pin, although
+    Placement allows more."""
+    check_simultaneous_requests(Cloud(hosts, spare), counts)
 
 
 @given(counts=COUNTS, hosts=st.integers(1, 6))
 @settings(max_examples=40)
 def test_several_schedulers_decide_as_one(counts, hosts):
-    """The same holds for requests of which each of three schedulers gets a third.
-    Placement lets as many onto each host as there are."""
+    """Three schedulers that share the requests decide like a single scheduler.
+    Placement allows all instances on every host."""
     cloud = Cloud(hosts, 40, schedulers=3)
     with SimulatedBroker().connecting(cloud.drivers):
-        see_what_comes(cloud, counts)
+        check_simultaneous_requests(cloud, counts)
 
 
 @given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]))
 @settings(max_examples=40)
 def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
-    """Members of a hard group that are placed at once get a rack each, and as many are
-    placed as there are racks for; nobody has told the requests of the members of
-    others."""
+    """Members of a hard group that are placed at once get a rack each, until every rack
+    has a member. A request does not name the members of the other requests."""
     cloud = Racks(racks, 'anti-affinity', schedulers)
     with SimulatedBroker().connecting(cloud.drivers):
-        found = cloud.ask_at_once(counts)
-    assert set(found.values()) <= {1}
-    assert found.total() == sum(counts) or sum(counts) > racks
+        members = cloud.ask_at_once(counts)
+
+    assert set(members.values()) <= {1}
+    assert members.total() == sum(counts) or sum(counts) > racks
 
 
 TOGETHER = st.sampled_from([FailureDomainFilter, ServerGroupAffinityFilter])
@@ -187,11 +211,12 @@ TOGETHER = st.sampled_from([FailureDomainFilter, ServerGroupAffinityFilter])
 )
 @settings(max_examples=40)
 def test_members_meet_in_a_rack(counts, racks, schedulers, plugin):
-    """All members of a group with affinity go to one rack, or to one host, though none
-    was anywhere before."""
+    """All members of a new group with affinity go to the same rack, or to the same
+    host."""
     cloud = Racks(racks, 'affinity', schedulers, plugin)
     with SimulatedBroker().connecting(cloud.drivers):
-        found = cloud.ask_at_once(counts)
-    assert [*found.values()] == [sum(counts)]
+        members = cloud.ask_at_once(counts)
+
+    assert [*members.values()] == [sum(counts)]
     if plugin is ServerGroupAffinityFilter:
         assert len({*cloud.placement.hosts.values()}) == 1

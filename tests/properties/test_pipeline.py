@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pipeline shares among hosts and keeps between servers changes no answer."""
+"""The pipeline shares results among hosts and instances without changing an answer."""
 
 import logging
 from copy import deepcopy
 from dataclasses import replace
 from importlib.metadata import entry_points
+from itertools import product
+from operator import add, itemgetter
 from random import Random
 
 from hypothesis import given
@@ -37,10 +39,11 @@ LENIENT = tuple(name for name in NAMES if not name.startswith('Exact'))
 SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
 OTHERS = ('x', 'y', 'z')
 KEYS = (
-    *(
-        f'{name}_weight_multiplier'
-        for name in ('ram', 'cpu', 'io_ops', 'pci', 'metrics')
-    ),
+    'ram_weight_multiplier',
+    'cpu_weight_multiplier',
+    'io_ops_weight_multiplier',
+    'pci_weight_multiplier',
+    'metrics_weight_multiplier',
     'availability_zone',
     'failure_domain',
     'max_io_ops_per_host',
@@ -72,25 +75,32 @@ TRIPLES = [
 
 
 def hosts_of(random, count):
-    """Hosts that have much in common; some of that is the same object, some a copy."""
-    aggregates = [
-        tuple(
-            Aggregate(
-                i,
-                None,
-                f'a{i}',
-                {k: random.choice(VALUES) for k in random.sample(KEYS, 2)},
-            )
-            for i in range(random.randrange(3))
-        )
-        for _ in range(3)
-    ]
-    return [_host(random, f'h{number}', aggregates) for number in range(count)]
+    """Hosts that have much in common: some values are the same object, some are
+    copies."""
+    choices_of_aggregates = [_aggregates(random) for _ in range(3)]
+    return [_host(random, f'h{i}', choices_of_aggregates) for i in range(count)]
 
 
-def _host(random, name, aggregates):
+def _aggregates(random):
+    aggregates = []
+    for number in range(random.randrange(3)):
+        metadata = {}
+        for key in random.sample(KEYS, 2):
+            metadata[key] = random.choice(VALUES)
+        aggregates.append(Aggregate(number, None, f'a{number}', metadata))
+    return tuple(aggregates)
+
+
+def _host(random, name, choices_of_aggregates):
     cells = random.choice(CELLS)
     pools = random.choice(POOLS)
+    stats = {}
+    if random.random() < 0.8:
+        stats = {'gpus': random.choice([1, 2, None])}
+    metrics = ()
+    if random.random() < 0.9:
+        metrics = ({'name': 'speed', 'value': random.randrange(9)},)
+
     host = a_host(
         name,
         ram=512 * random.randrange(4, 9),
@@ -108,31 +118,27 @@ def _host(random, name, aggregates):
         hypervisor_type=random.choice(['QEMU', 'QEMU', None]),
         hypervisor_version=random.choice([None, 6002000, 8000000, 8000000]),
         supported_instances=tuple(random.choice(TRIPLES)),
-        stats={'gpus': random.choice([1, 2, None])} if random.random() < 0.8 else {},
-        metrics=({'name': 'speed', 'value': random.randrange(9)},)
-        if random.random() < 0.9
-        else (),
+        stats=stats,
+        metrics=metrics,
         host_ip=random.choice(['10.0.0.1', '10.0.0.2', '10.1.0.1']),
         numa=lambda: cells,
         pci=lambda: pools,
     )
-    shared = random.choice(aggregates)
-    instances = {
-        uuid: Instance(
-            uuid, 'project', 1, {'os_type': random.choice(['linux', 'windows'])}
-        )
-        for uuid in random.sample([*SERVERS, *OTHERS], random.choice([0, 0, 1, 2]))
-    }
-    return replace(
-        host,
-        aggregates=shared if random.random() < 0.8 else (*shared, *()),
-        instances=instances,
-    )
+
+    instances = {}
+    for uuid in random.sample([*SERVERS, *OTHERS], random.choice([0, 0, 1, 2])):
+        os_type = random.choice(['linux', 'windows'])
+        instances[uuid] = Instance(uuid, 'project', 1, {'os_type': os_type})
+
+    aggregates = random.choice(choices_of_aggregates)
+    if random.random() >= 0.8:
+        aggregates = (*aggregates, *())
+    return replace(host, aggregates=aggregates, instances=instances)
 
 
-def rarely(*others):
-    """None but for one time in five."""
-    return st.sampled_from([None] * 4 * len(others) + list(others))
+def rarely(*values):
+    """None four times out of five."""
+    return st.sampled_from([None] * 4 * len(values) + list(values))
 
 
 HINTS = st.fixed_dictionaries(
@@ -143,19 +149,22 @@ HINTS = st.fixed_dictionaries(
         'build_near_host_ip': st.just(['10.0.0.9']),
     },
 )
-GROUPS = rarely(
-    *(
-        ServerGroup('group', 'g', policy, rules, frozenset({*SERVERS, 'x'}), hosts)
-        for policy in (
-            'affinity',
-            'anti-affinity',
-            'soft-affinity',
-            'soft-anti-affinity',
-        )
-        for rules in ({}, {'max_server_per_host': '2'})
-        for hosts in (frozenset(), frozenset({'h1', 'h2'}))
-    )
-)
+
+
+def server_groups():
+    """Groups of every policy, with and without rules and hosts."""
+    groups = []
+    for policy, rules, hosts in product(
+        ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity'),
+        ({}, {'max_server_per_host': '2'}),
+        (frozenset(), frozenset({'h1', 'h2'})),
+    ):
+        members = frozenset({*SERVERS, 'x'})
+        groups.append(ServerGroup('group', 'g', policy, rules, members, hosts))
+    return groups
+
+
+GROUPS = rarely(*server_groups())
 EXTRA_SPECS = st.dictionaries(
     st.sampled_from(['capabilities:hypervisor_type', 'gpus', 'fast', 'nobodys']),
     st.sampled_from(['QEMU', '>= 1', 'a', '<in> 2']),
@@ -206,76 +215,106 @@ SETTINGS = st.builds(
 
 
 def ranked(hosts, request, index, random, filters, weighers, settings, offers):
-    """Ranking done the plain way, one host after the other, everything anew for each
-    instance: the hosts that are left, the first one to try in front; and why the others
-    are not. The candidates that are left of the offers replace them."""
-    left = list(hosts)
-    reasons = []
+    """A plain model of the ranking: host by host, and anew for each instance.
+
+    :param offers: host UUID to candidates; a filter removes the rejected candidates.
+    :returns: the remaining hosts, the first host to try in front; and (filter, host,
+        reason) for each rejected host.
+    """
+    remaining = list(hosts)
     for _, kept in hosts_after_each_field(hosts, request):
-        left = list(kept)
-    for each in () if request.skips_filters else filters:
-        if (
-            not left
-            or not each.applies(request)
-            or (index and each.scope is Scope.REQUEST)
-        ):
-            continue
-        if request.is_rebuild and not each.on_rebuild:
-            continue
-        verdicts = [(host, _reason(each, host, request, offers)) for host in left]
-        reasons += [
-            (type(each).__name__, host, why)
-            for host, why in verdicts
-            if why is not None
-        ]
-        left = [host for host, why in verdicts if why is None]
-    if not left:
-        return [], reasons
-    weights = [0.0] * len(left)
-    for weigher in weighers if len(left) > 1 else ():
-        added = _added(weigher, left, request)
-        weights = [weight + each for weight, each in zip(weights, added, strict=True)]
+        remaining = list(kept)
+
+    rejections = []
+    for plugin in filters:
+        if remaining and _is_asked(plugin, request, index):
+            remaining = _filtered(plugin, remaining, request, offers, rejections)
+    if not remaining:
+        return [], rejections
+
+    weights = [0.0] * len(remaining)
+    if len(remaining) > 1:
+        for weigher in weighers:
+            shares = _weight_shares(weigher, remaining, request)
+            weights = list(map(add, weights, shares))
+
     order = sorted(
-        zip(weights, left, strict=True), key=lambda each: each[0], reverse=True
+        zip(weights, remaining, strict=True), key=itemgetter(0), reverse=True
     )
     if settings.shuffle_best_same_weighed_hosts:
-        best = [each for each in order if each[0] == order[0][0]]
+        best = [pair for pair in order if pair[0] == order[0][0]]
         random.shuffle(best)
         order[: len(best)] = best
     best_first = [host for _, host in order]
-    drawn = best_first.pop(
-        random.randrange(min(settings.host_subset_size, len(best_first)))
-    )
-    return [drawn, *best_first], reasons
+    subset_size = min(settings.host_subset_size, len(best_first))
+    drawn = best_first.pop(random.randrange(subset_size))
+    return [drawn, *best_first], rejections
 
 
-def _reason(each, host, request, offers):
-    if not isinstance(each, CandidateFilter):
-        return each.reject(host, request)
-    reasons = [
-        each.reject_candidate(host, request, fitting.mappings_of(request, candidate))
-        for candidate in offers[host.uuid]
-    ]
+def _is_asked(plugin, request, index):
+    """True if a filter judges hosts for the instance of an index."""
+    if request.skips_filters or not plugin.applies(request):
+        return False
+    if index and plugin.scope is Scope.REQUEST:
+        return False
+    return plugin.on_rebuild or not request.is_rebuild
+
+
+def _filtered(plugin, hosts, request, offers, rejections):
+    """The hosts that pass a filter. The rejections are added to ``rejections``."""
+    passed = []
+    for host in hosts:
+        reason = _reason(plugin, host, request, offers)
+        if reason is None:
+            passed.append(host)
+        else:
+            rejections.append((type(plugin).__name__, host, reason))
+    return passed
+
+
+def _reason(plugin, host, request, offers):
+    """The reason against a host, or None."""
+    if not isinstance(plugin, CandidateFilter):
+        return plugin.reject(host, request)
+
+    reasons = []
+    passed = []
+    for candidate in offers[host.uuid]:
+        mappings = fitting.mappings_of(request, candidate)
+        reason = plugin.reject_candidate(host, request, mappings)
+        reasons.append(reason)
+        if reason is None:
+            passed.append(candidate)
     if None not in reasons:
         return reasons[0]
-    pairs = zip(offers[host.uuid], reasons, strict=True)
-    offers[host.uuid] = [candidate for candidate, reason in pairs if reason is None]
+    offers[host.uuid] = passed
     return None
 
 
-def _added(weigher, hosts, request):
+def _weight_shares(weigher, hosts, request):
+    """The contribution of a weigher to the weight of each host."""
     scales = [_scale(weigher, host) for host in hosts]
     if not weigher.applies(request) or not any(scales):
         return [0.0] * len(hosts)
-    raw = []
+
+    raw_values = []
     for host in hosts:
         value = weigher.weigh(host, request)
-        value = value if weigher.minval is None else max(value, weigher.minval)
-        raw.append(value if weigher.maxval is None else min(value, weigher.maxval))
-    low = min(raw) if weigher.minval is None else weigher.minval
-    high = max(raw) if weigher.maxval is None else weigher.maxval
-    shares = [(value - low) / (high - low) if low != high else 0.0 for value in raw]
-    return [share * scale for share, scale in zip(shares, scales, strict=True)]
+        if weigher.minval is not None:
+            value = max(value, weigher.minval)
+        if weigher.maxval is not None:
+            value = min(value, weigher.maxval)
+        raw_values.append(value)
+
+    low = min(raw_values) if weigher.minval is None else weigher.minval
+    high = max(raw_values) if weigher.maxval is None else weigher.maxval
+    shares = []
+    for value, scale in zip(raw_values, scales, strict=True):
+        normalised = 0.0
+        if low != high:
+            normalised = (value - low) / (high - low)
+        shares.append(normalised * scale)
+    return shares
 
 
 def _scale(weigher, host):
@@ -294,51 +333,57 @@ def _scale(weigher, host):
     busy=st.booleans(),
 )
 def test_as_if_one_host_came_after_the_other(count, requests, settings, seed, busy):
-    """For each server of several requests, the hosts that are left, their candidates,
-    their order and the reasons against the others are those of asking every filter and
-    weigher about each host; also where a host that was not chosen changes meanwhile."""
-    begun = hosts_of(Random(seed), count)
+    """For each instance of several requests, the pipeline has the remaining hosts,
+    candidates, order and reasons of the plain model, which asks every filter and
+    weigher about each host. A host may change between two instances."""
+    hosts = hosts_of(Random(seed), count)
     filters = loading.filters(settings)
     weighers = loading.weighers(settings)
-    offers = CandidateIndex(
-        a_mapped_candidate(host.uuid, 'gpu', [card]) for host in begun for card in 'AB'
-    )
+    candidates = []
+    for host in hosts:
+        for card in 'AB':
+            candidates.append(a_mapped_candidate(host.uuid, 'gpu', [card]))
+    offers = CandidateIndex(candidates)
     shared = Pipeline(settings, filters, weighers)
+
     for request in requests:
-        line = shared.for_request()
-        for _ in range(
-            2
-        ):  # the second time as if Placement had refused what was chosen
-            _compare(
-                line, begun, request, offers, Random(seed), filters, weighers, busy
-            )
+        pipeline = shared.for_request()
+        # The second attempt follows a refusal of the chosen candidates by Placement.
+        for _attempt in range(2):
+            random = Random(seed)
+            _compare(pipeline, hosts, request, offers, random, filters, weighers, busy)
 
 
-def _compare(line, hosts, request, candidates, random, filters, weighers, busy):
-    plain = dict(candidates)
-    settings = line.settings
+def _compare(pipeline, hosts, request, candidates, random, filters, weighers, busy):
+    offers = dict(candidates)
+    settings = pipeline.settings
     for index, uuid in enumerate(request.instance_uuids):
         request = request.for_instance(uuid)
-        same = deepcopy(random)
-        wanted, why = ranked(
-            hosts, request, index, same, filters, weighers, settings, plain
+        same_random = deepcopy(random)
+        expected_hosts, expected_rejections = ranked(
+            hosts, request, index, same_random, filters, weighers, settings, offers
         )
-        with logged('nova.filters', logging.DEBUG) as told:
-            ranking = line.filter(hosts, request, index, candidates)
-            ranking = line.weigh(ranking, request, index, random)
-        found = ranking.hosts
+
+        with logged('nova.filters', logging.DEBUG) as log:
+            ranking = pipeline.filter(hosts, request, index, candidates)
+            ranking = pipeline.weigh(ranking, request, index, random)
+
         candidates = ranking.candidates
-        assert list(map(id, found)) == list(map(id, wanted))
-        assert rejections(told) == why
-        assert candidates == plain
-        if not found:
+        assert list(map(id, ranking.hosts)) == list(map(id, expected_hosts))
+        assert rejections(log) == expected_rejections
+        assert candidates == offers
+        if not ranking.hosts:
             break
-        claimed = best, _, _ = found[0], request, candidates[found[0].uuid][0]
-        place = fitting.claimed_fit(*claimed, line.limits(best, request), settings)
-        after = fitting.with_instance_claimed(*claimed, place)
-        hosts = [after, *found[1:]]
+
+        best, *alternates = ranking.hosts
+        candidate = candidates[best.uuid][0]
+        limits = pipeline.limits(best, request)
+        fit = fitting.claimed_fit(best, request, candidate, limits, settings)
+        claimed = fitting.with_instance_claimed(best, request, candidate, fit)
+        hosts = [claimed, *alternates]
         if busy:
             hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
-        if group := request.instance_group:
-            group = replace(group, hosts=group.hosts | {after.host})
+        group = request.instance_group
+        if group:
+            group = replace(group, hosts=group.hosts | {claimed.host})
         request = replace(request, instance_group=group)

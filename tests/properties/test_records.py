@@ -53,9 +53,10 @@ TEXTS = st.sampled_from(
 def test_grouping_loses_no_host(reasons):
     """Every host counts under one of a few reasons, the most frequent reason first."""
     causes = grouped(reasons)
-    assert sum(each.hosts for each in causes) == sum(reasons.values())
+
+    assert sum(cause.hosts for cause in causes) == sum(reasons.values())
     assert len(causes) <= MAX_REASONS
-    assert all('\0' not in each.reason for each in causes)
+    assert all('\0' not in cause.reason for cause in causes)
 
 
 class EvenOnly(Filter):
@@ -75,11 +76,12 @@ def check_times(decision, record):
     assert [(step.start, step.end) for step in steps] == [*pairwise(edges)]
     assert edges == sorted(edges)
     assert edges[-1] == whole.end
-    took = Counter()
+
+    durations = Counter()
     for step in steps:
-        took[step.name] += step.end - step.start
-    assert dict(took) == record.steps
-    assert took.total() == whole.end - record.at
+        durations[step.name] += step.end - step.start
+    assert dict(durations) == record.steps
+    assert durations.total() == whole.end - record.at
 
 
 def recounted(record, causes, hosts):
@@ -89,21 +91,26 @@ def recounted(record, causes, hosts):
     offered = set(causes.ranked.hosts)
     for stage in causes.dropped:
         offered.update(stage.names.hosts)
-    for host in hosts:
-        against = [
-            each for each in causes.against(host.host) if not each.startswith('fit, ')
-        ]
-        if against:
-            stage, _, reason = against[0].partition(': ')
-            counts[render.phrase(stage, reason)] += 1
-        elif host.host not in offered:
-            counts[render.NOT_OFFERED] += 1
-        elif record.result.refusal is None:
-            counts[render.FIT] += 1
-        elif host.host in (*last.refused, *last.unfit):
-            counts[render.REFUSED if host.host in last.refused else render.UNFIT] += 1
-        else:
-            counts[render.UNTRIED] += 1
+
+    def outcome_of(host):
+        reasons = []
+        for text in causes.against(host.host):
+            if not text.startswith('fit, '):
+                reasons.append(text)
+        if reasons:
+            stage, _, reason = reasons[0].partition(': ')
+            return render.phrase(stage, reason)
+        if host.host not in offered:
+            return render.NOT_OFFERED
+        if record.result.refusal is None:
+            return render.FIT
+        if host.host in last.refused:
+            return render.REFUSED
+        if host.host in last.unfit:
+            return render.UNFIT
+        return render.UNTRIED
+
+    counts.update(map(outcome_of, hosts))
     return counts
 
 
@@ -120,62 +127,78 @@ def recounted(record, causes, hosts):
 def test_every_host_is_counted_once(
     slots, stale, count, ram, apart, ignored, forced, picky
 ):
-    """Hosts that Placement does not offer, that a field or a filter rejects, that are
-    lost to other requests, and that fit are all hosts. Each stage begins with the hosts
-    that the stage before passed, and the names are as many as the numbers."""
+    """Every host counts once: as not offered by Placement, as rejected by a field or a
+    filter, as lost to another request, or as fit. A stage begins with the hosts that
+    passed the stage before, and the record has as many names as the counts say."""
     settings = Settings()
     hosts = [a_host(f'h{i}', ram=1024 * (i % 3)) for i in range(len(slots))]
-    placement = CountingPlacement(
-        {host.uuid: max(left, 0) for host, left in zip(hosts, slots, strict=True)},
-        stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
-    )
+    free_slots = {}
+    for host, count_of_slots in zip(hosts, slots, strict=True):
+        free_slots[host.uuid] = max(count_of_slots, 0)
+    stale_hosts = frozenset(hosts[i].uuid for i in stale if i < len(hosts))
+    placement = CountingPlacement(free_slots, stale=stale_hosts)
+
     filters = [RamFilter(settings), ServerGroupAntiAffinityFilter(settings)]
-    decided = RecordedScheduler(
-        hosts, placement, [*filters, EvenOnly(settings)] if picky else filters
-    )
+    if picky:
+        filters.append(EvenOnly(settings))
+    decided = RecordedScheduler(hosts, placement, filters)
+
     request = a_request(count=count, flavor=a_flavor(memory_mb=ram))
+    group = a_group('anti-affinity', request.instance_uuids) if apart else None
     request = replace(
         request,
         ignore_hosts=tuple(f'h{i}' for i in ignored),
         force_hosts=tuple(f'h{i}' for i in forced if i < len(hosts)),
-        instance_group=a_group('anti-affinity', request.instance_uuids)
-        if apart
-        else None,
+        instance_group=group,
     )
+
     decision = decided.ask(request)
     record = record_of(decision)
+
     assert from_json(to_json(record)) == record
     check_times(decision, record)
-    if not record.counts.candidates:  # no host is read for that
+    if not record.counts.candidates:  # the scheduler reads no host then
         assert not render.tally(record)
         return
     assert render.tally(record).total() == len(hosts)
-    for attempt in record.attempts:
-        left = attempt.start
-        for stage in attempt.stages:
-            assert stage.start == left
-            assert stage.start - stage.end == sum(
-                cause.hosts for cause in stage.rejections
-            )
-            left = stage.end
-        assert attempt.passed == left
-        assert len(attempt.refused) + len(attempt.unfit) <= left
-    starts = [record.counts.hosts, *(attempt.passed for attempt in record.attempts)]
-    assert [attempt.start for attempt in record.attempts] == starts[
-        : len(record.attempts)
-    ]
+    check_counts(record)
     causes = rejections_of(decision)
     assert render.tally(record) == recounted(record, causes, hosts)
-    dropped = []
+    check_names(record, causes)
+
+
+def check_counts(record):
+    """The hosts of a stage are the hosts that passed the stage before, and the hosts of
+    an attempt are the hosts that passed the attempt before."""
+    passed_before = record.counts.hosts
+    for attempt in record.attempts:
+        assert attempt.start == passed_before
+
+        remaining = attempt.start
+        for stage in attempt.stages:
+            rejected = sum(cause.hosts for cause in stage.rejections)
+            assert stage.start == remaining
+            assert stage.start - stage.end == rejected
+            remaining = stage.end
+        assert attempt.passed == remaining
+        assert len(attempt.refused) + len(attempt.unfit) <= remaining
+
+        passed_before = attempt.passed
+
+
+def check_names(record, causes):
+    """Every rejected host has its name and its reason once."""
+    names = []
     for stage in causes.dropped:
-        dropped += stage.names.hosts
-    assert len(dropped) == len(set(dropped))
+        names += stage.names.hosts
+    assert len(names) == len(set(names))
+    assert all(causes.against(name) for name in names)
+
     rejected = 0
     for attempt in record.attempts:
         for stage in attempt.stages:
             rejected += stage.start - stage.end
-    assert len(dropped) == rejected
-    assert all(causes.against(name) for name in dropped)
+    assert len(names) == rejected
 
 
 WORDS = {
@@ -214,32 +237,37 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
     """The headline has the counts of a model that finds the first reason against each
     host in plain words."""
     hosts = [data.draw(some_hosts(i)) for i in range(number)]
-    some = st.sets(st.integers(0, number - 1))
-    offered = data.draw(some)
-    ignored = data.draw(some)
-    taken = data.draw(some)
+    some_indexes = st.sets(st.integers(0, number - 1))
+    offered = data.draw(some_indexes)
+    ignored = data.draw(some_indexes)
+    taken = data.draw(some_indexes)
     ram = data.draw(st.sampled_from([0, 1024, 3000]))
 
-    def against(place, host):
-        mine = [each.metadata.get('availability_zone') for each in host.aggregates] or [
-            'nova'
+    def first_reason(index, host):
+        zones = [
+            aggregate.metadata['availability_zone'] for aggregate in host.aggregates
         ]
-        facts = {
-            'not offered': place not in offered,
-            'ignored': place in ignored,
+        verdicts = {
+            'not offered': index not in offered,
+            'ignored': index in ignored,
             'disabled': host.service.disabled,
             'down': not host.service.up,
             'memory': host.free_ram_mb < ram,
             'I/O': host.num_io_ops >= 8,
-            'zone': zone is not None and zone not in mine,
-            'odd': place % 2,
+            'zone': zone is not None and zone not in (zones or ['nova']),
+            'odd': index % 2,
         }
-        return next((why for why, is_so in facts.items() if is_so), 'fit')
+        for reason, is_rejected in verdicts.items():
+            if is_rejected:
+                return reason
+        return 'fit'
 
-    counts = Counter(against(place, host) for place, host in enumerate(hosts))
-    fit = [place for place, host in enumerate(hosts) if against(place, host) == 'fit']
+    reasons = [first_reason(index, host) for index, host in enumerate(hosts)]
+    counts = Counter(reasons)
+    fit = [index for index, reason in enumerate(reasons) if reason == 'fit']
     if fit and taken.issuperset(fit):
         counts['taken'] = counts.pop('fit')
+
     settings = Settings(initial_ram_allocation_ratio=1.0)
     filters = [
         ComputeFilter(settings),
@@ -249,32 +277,30 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
         EvenOnly(settings),
     ]
     placement = CountingPlacement(
-        {hosts[place].uuid: place not in taken for place in sorted(offered)},
-        stale=frozenset(hosts[place].uuid for place in taken),
+        {hosts[index].uuid: index not in taken for index in sorted(offered)},
+        stale=frozenset(hosts[index].uuid for index in taken),
     )
     request = a_request(
         flavor=a_flavor(memory_mb=ram),
         availability_zone=zone,
-        ignore_hosts=tuple(hosts[place].host for place in ignored),
+        ignore_hosts=tuple(hosts[index].host for index in ignored),
     )
-    record = record_of(
-        RecordedScheduler(hosts, placement, filters, settings=settings).ask(request)
-    )
+    decided = RecordedScheduler(hosts, placement, filters, settings=settings)
+    record = record_of(decided.ask(request))
+
     if not offered:
         assert render.headline(record) == 'Placement offers no host'
         return
-    told = {WORDS.get(why, why): each for why, each in counts.items()}
-    assert render.tally(record) == told
+    phrases = {WORDS.get(reason, reason): count for reason, count in counts.items()}
+    assert render.tally(record) == phrases
     head, _, tail = render.headline(record).partition(': ')
     parts = tail.split(', ')
+    all_hosts = f'{number} host{"s" * (number > 1)}'
     if record.result.hosts:
-        assert (
-            parts.pop(0)
-            == f'{told.pop("fit")} of {number} host{"s" * (number > 1)} fit'
-        )
+        assert parts.pop(0) == f'{phrases.pop("fit")} of {all_hosts} fit'
     else:
-        assert head == f'0 of {number} host{"s" * (number > 1)}'
-    assert {*parts} == {f'{each} {words}' for words, each in told.items()}
+        assert head == f'0 of {all_hosts}'
+    assert {*parts} == {f'{count} {phrase}' for phrase, count in phrases.items()}
 
 
 def test_fields_of_a_record():
@@ -294,6 +320,9 @@ IDS = [a_uuid(f'member{i}') for i in range(4)]
 some_names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
 some_ids = st.frozensets(st.sampled_from(IDS), max_size=3)
 some_traits = st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B']), max_size=2)
+some_retries = some_names.map(
+    lambda names: Retry(hosts=tuple(zip(names, names, strict=True)))
+)
 GROUPS = st.builds(
     ServerGroup,
     uuid=st.just(a_uuid('group')),
@@ -323,8 +352,7 @@ REQUEST_PARTS = {
         forbidden_aggregates=some_ids,
         allow_cross_cell_move=st.booleans(),
     ),
-    'retry': st.none()
-    | st.builds(Retry, hosts=some_names.map(lambda x: tuple((n, n) for n in x))),
+    'retry': st.none() | some_retries,
     'numa_topology': st.builds(
         topologies.a_guest, st.builds(topologies.a_pinned, st.integers(1, 6))
     ),
@@ -363,7 +391,6 @@ REQUEST_PARTS = {
 def test_a_record_is_decided_as_the_request_was(parts, seed):
     """The request of a record is decided like the original request, host by host and
     reason by reason, groups, destinations, devices and ports included."""
-    settings = Settings()
     cells = topologies.a_host(
         topologies.a_cell(0, cores=2), topologies.a_cell(1, cores=1)
     )
@@ -378,22 +405,28 @@ def test_a_record_is_decided_as_the_request_was(parts, seed):
             pci=lambda number=number: (Pool('p', 'v', number, 0),),
         )
         hosts.append(host)
-    kinds = [
-        'PciPassthroughFilter',
-        'NUMATopologyFilter',
-        'SameHostFilter',
-        'DifferentHostFilter',
-    ]
-    settings = Settings(enabled_filters=(*settings.enabled_filters, *kinds))
+    settings = Settings(
+        enabled_filters=(
+            *Settings().enabled_filters,
+            'PciPassthroughFilter',
+            'NUMATopologyFilter',
+            'SameHostFilter',
+            'DifferentHostFilter',
+        )
+    )
     request = a_request(**parts)
-    usual = numa.topology(request.flavor, request.requirements.properties)
-    request = replace(request, numa_topology=request.numa_topology or usual)
-    record = record_of(
-        RecordedScheduler(hosts, settings=settings).driver.decide(request, seed)
-    )
-    again = rebuilt(from_json(to_json(record)), settings)
-    assert not isinstance(again, str)
-    same = record_of(
-        RecordedScheduler(hosts, settings=settings).driver.decide(again, seed)
-    )
-    assert replace(same, steps=record.steps) == record
+    topology = request.numa_topology
+    if not topology:
+        topology = numa.topology(request.flavor, request.requirements.properties)
+    request = replace(request, numa_topology=topology)
+
+    def decide(request):
+        driver = RecordedScheduler(hosts, settings=settings).driver
+        return record_of(driver.decide(request, seed))
+
+    record = decide(request)
+    rebuilt_request = rebuilt(from_json(to_json(record)), settings)
+    assert not isinstance(rebuilt_request, str)
+    second_record = decide(rebuilt_request)
+
+    assert replace(second_record, steps=record.steps) == record

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a password is, no text shows it as one, and our own lines stay as they
-are."""
+"""No text shows a password, whatever the password is, and the lines of novasched stay
+unchanged."""
 
 import ast
 import base64
@@ -68,7 +68,7 @@ scheme = st.sampled_from(['mysql+pymysql', 'rabbit', 'http', 'https', 'postgresq
 
 
 def as_token(secret, text):
-    """Whether a text shows a secret whole, and not as a part of a name."""
+    """True if a text shows a secret as a whole word, and not as a part of a name."""
     return bool(
         re.search(
             rf'(?<![\w.-]){re.escape(secret)}(?![\w-])(?!\.\w)', text, re.IGNORECASE
@@ -78,8 +78,8 @@ def as_token(secret, text):
 
 @given(scheme, any_secret, any_secret)
 def test_urls(scheme, secret, other):
-    """In a URL there is nothing before the host, in whoever's text, encoded or not,
-    known or not (where it has no space in it)."""
+    """A URL has no password, encoded or plain. An unknown password without a space is
+    removed too."""
     for password in (secret, quote(secret, safe='')):
         url = f'{scheme}://user:{password}@host/nova'
         text = f'it is at {url} now'
@@ -97,7 +97,7 @@ def test_urls(scheme, secret, other):
     st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']),
 )
 def test_headers(secret, name):
-    """A header that says who asks says no more than that there is one."""
+    """The value of a header with credentials is masked."""
     basic = f'Basic {base64.b64encode(secret.encode()).decode()}'
     for value in (secret, basic):
         for text in (
@@ -110,7 +110,7 @@ def test_headers(secret, name):
 
 
 def a_log(name):
-    """A logger, and the lines of what it is told, each with its level and its name."""
+    """A logger, and its output: lines with level and name."""
     log = logging.Logger(name)
     output = io.StringIO()
     handler = logging.StreamHandler(output)
@@ -128,21 +128,35 @@ def line_of(name, message, *args, exc_info=None):
 
 
 def known(*values):
-    """Forget all secrets but these."""
+    """Make the values the only known secrets."""
     redaction.KNOWN.__dict__ = vars(Secrets(values))
 
 
-OURS = tuple(
-    str(call.args[0].value)
-    for path in sorted(Path(novasched.__file__).parent.rglob('*.py'))
-    for call in ast.walk(ast.parse(path.read_text()))
-    if isinstance(call, ast.Call)
-    and isinstance(call.func, ast.Attribute)
-    and call.func.attr in ('debug', 'info', 'warning', 'error', 'critical', 'exception')
-    and call.args
-    and isinstance(call.args[0], ast.Constant)
-)
-"""Every sentence that we log."""
+LEVELS = ('debug', 'info', 'warning', 'error', 'critical', 'exception')
+
+
+def is_log_call(node):
+    """True for a call of a logger with a constant message."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LEVELS
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Constant)
+    )
+
+
+def log_messages():
+    """Every message that novasched logs, before its formatting."""
+    messages = []
+    for path in sorted(Path(novasched.__file__).parent.rglob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if is_log_call(node):
+                messages.append(str(node.args[0].value))
+    return messages
+
+
+OURS = tuple(log_messages())
 
 
 @given(
@@ -151,8 +165,8 @@ OURS = tuple(
     st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']),
 )
 def test_our_own_lines(sentence, secret, logger):
-    """They stay as they are, with the names in them, even if a word of theirs is a
-    password."""
+    """A message of novasched and the names in the message stay unchanged, even if a
+    word is a password."""
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
     places = re.findall(r'%[.\d]*[a-z]', sentence)
     args = [7 if place[-1] in 'df' else f'{secret}-1' for place in places]
@@ -187,8 +201,7 @@ def test_options(secret, logger):
 
 
 def errors_about(secret):
-    """Errors of libraries as they are raised for what a wrong URL or a wrong password
-    makes."""
+    """Errors of libraries after a wrong URL or a wrong password."""
     return [
         pymysql.OperationalError(
             1045, f"Access denied for user '{secret}'@'h' (password {secret})"
@@ -224,7 +237,8 @@ def errors_about(secret):
     st.integers(0, 9),
 )
 def test_errors_of_libraries(secret, number):
-    """Neither their texts nor their tracebacks show a secret, in whoever's line."""
+    """Neither the text nor the traceback of an error shows a secret, whichever logger
+    is used."""
     known(secret)
     error = errors_about(secret)[number]
     assert not as_token(secret, redaction.hide(error))
@@ -238,6 +252,8 @@ def test_errors_of_libraries(secret, number):
         except RuntimeError as outer:
             line = line_of(logger, 'x', exc_info=outer)
         assert line.startswith(f'{start}x\n')
-        told = [each for each in line.splitlines()[1:] if not each.startswith('  ')]
-        assert not any(as_token(secret, each.partition(': ')[2]) for each in told)
+        for line_of_traceback in line.splitlines()[1:]:
+            if not line_of_traceback.startswith('  '):
+                message = line_of_traceback.partition(': ')[2]
+                assert not as_token(secret, message)
     known()

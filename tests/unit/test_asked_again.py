@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances that are scheduled again before any host shows them: a live migration that
-is repeated, a resize that is reverted and repeated, a build of which the message comes
-twice."""
+"""Instances that are scheduled again before a host shows the instance.
+
+Examples are a repeated live migration, a resize after a revert, and a build whose
+message is delivered twice.
+"""
 
 import pytest
 
@@ -30,12 +32,12 @@ KINDS = {
     'the number of instances': ({}, {'max_instances_per_host': 1}),
     'a group': ({'group': a_group('anti-affinity', [a_uuid('x'), a_uuid('y')])}, {}),
 }
-"""What an instance takes, of which a host has just enough for one: request and
-settings."""
+"""Fields of a request and settings, so that a host has resources for a single
+instance."""
 
 
 class Cloud:
-    """A scheduler and hosts with room for one instance each, which report nothing."""
+    """A scheduler, and silent hosts with room for a single instance."""
 
     def __init__(self, names, **options):
         pools = (Pool('p', 'v', 1),)
@@ -44,8 +46,8 @@ class Cloud:
         self.pending_claims = self.driver.pending_claims
 
     def ask(self, *names, **fields):
-        """The hosts for instances of these names; their allocations are given back, as
-        by whoever moves them and fails."""
+        """The chosen hosts for instances, or None after a refusal. The allocations are
+        deleted, as after a failed move."""
         uuids = tuple(map(a_uuid, names))
         fields |= {'instance_uuids': uuids, 'instance_uuid': uuids[0]}
         try:
@@ -71,14 +73,14 @@ STORIES = {
         [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')],
     ),
 }
-"""The hosts, and one request after the other: the instance, the hosts that it ignores,
-its host."""
+"""The hosts, and requests in turn: the instance, the ignored hosts, and the chosen
+host."""
 
 
 @pytest.mark.parametrize(('hosts', 'requests'), STORIES.values(), ids=STORIES)
 @pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
 def test_one_request_after_the_other(fields, options, hosts, requests):
-    """What an instance was given is its own until it is sent elsewhere."""
+    """An instance keeps its pending claim until the instance is placed elsewhere."""
     cloud = Cloud(hosts, **options)
     for name, ignored, host in requests:
         answer = cloud.ask(name, ignore_hosts=tuple(ignored), **fields)
@@ -89,7 +91,7 @@ def test_one_request_after_the_other(fields, options, hosts, requests):
 @pytest.mark.parametrize('count', [1, 2, 3])
 @pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
 def test_a_request_that_comes_twice(fields, options, count):
-    """All its instances find the same room again, and each sees the others."""
+    """The repeated request gets the same hosts, and its instances do not collide."""
     cloud = Cloud('abc'[:count], **options)
     names = 'xyz'[:count]
     if 'group' in fields:

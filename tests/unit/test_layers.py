@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storeys of the house: who may import whom, and what the pure packages may not
-touch."""
+"""The layers of the packages: allowed imports, and modules without I/O."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -32,7 +31,7 @@ NEIGHBOURS = {
     ('observe', 'rpc'),
     ('tools', 'service'),
 }
-"""Packages of one storey of which the first may import the second."""
+"""(Importing package, imported package) of the same storey."""
 
 PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
@@ -51,7 +50,7 @@ IMPURE = {
     'observe.records.recorder',
     'observe.records.store',
 }
-"""Exceptions from the above: they have threads and clocks."""
+"""Modules of pure packages that have threads and clocks."""
 IMPURE_MODULES = {
     'keystoneauth1',
     'requests',
@@ -70,11 +69,11 @@ MAY_LOG = {
     'scheduler.requested_hosts',
     'scheduler.weights',
 }
-"""Modules that tell nova's loggers what was decided."""
+"""Modules that log decisions with nova's loggers."""
 
 
 def imports_of(path):
-    """Every module that a file imports, dotted."""
+    """The dotted names of the imports of a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -90,45 +89,50 @@ def name_of(path):
 
 
 def longest_prefix(name, prefixes):
-    """The longest of some dotted names that a name is, or begins with."""
+    """The longest prefix of a dotted name, the name itself included; None without a
+    prefix."""
     parts = name.split('.')
-    dotted = ('.'.join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((each for each in dotted if each in prefixes), None)
+    for length in range(len(parts), 0, -1):
+        prefix = '.'.join(parts[:length])
+        if prefix in prefixes:
+            return prefix
+    return None
 
 
 MODULES = {
     name_of(path): path for path in sorted(ROOT.rglob('*.py')) if path.parent != ROOT
 }
 MODULES['neutron'] = ROOT / 'neutron.py'
-DEPTH = {room: depth for depth, storey in enumerate(STOREYS) for room in storey}
+DEPTH = {}
+for depth, storey in enumerate(STOREYS):
+    DEPTH |= dict.fromkeys(storey, depth)
 PURE_MODULES = [name for name in MODULES if longest_prefix(name, PURE | IMPURE) in PURE]
 
 
 def imported_modules(name):
-    """The modules of ours that one imports."""
-    dotted = (
-        each for each in imports_of(MODULES[name]) if each.startswith('novasched.')
-    )
-    found = {
-        longest_prefix(each.removeprefix('novasched.'), set(MODULES)) for each in dotted
-    }
-    return {each for each in found if each is not None and each != name}
+    """The modules of novasched that a module imports."""
+    modules = set()
+    for imported in imports_of(MODULES[name]):
+        if imported.startswith('novasched.'):
+            dotted = imported.removeprefix('novasched.')
+            modules.add(longest_prefix(dotted, set(MODULES)))
+    return modules - {None, name}
 
 
 @pytest.mark.parametrize('name', MODULES)
 def test_imports_point_down(name):
     """A module imports from lower storeys, from its own package, and from listed
     neighbours."""
-    own = longest_prefix(name, set(DEPTH))
-    assert own is not None, 'a module that lies on no storey'
-    for other in imported_modules(name):
-        room = longest_prefix(other, set(DEPTH))
-        assert room is not None
-        packages = name.split('.')[0], other.split('.')[0]
-        same_storey = packages[0] == packages[1] or packages in NEIGHBOURS
-        assert DEPTH[own] < DEPTH[room] or (
-            DEPTH[own] == DEPTH[room] and same_storey
-        ), other
+    package = longest_prefix(name, set(DEPTH))
+    assert package is not None, 'a module that lies on no storey'
+    for imported in imported_modules(name):
+        imported_package = longest_prefix(imported, set(DEPTH))
+        assert imported_package is not None
+        tops = name.split('.')[0], imported.split('.')[0]
+        if tops[0] == tops[1] or tops in NEIGHBOURS:
+            assert DEPTH[package] <= DEPTH[imported_package], imported
+        else:
+            assert DEPTH[package] < DEPTH[imported_package], imported
 
 
 def test_no_module_imports_itself_by_others():
@@ -149,17 +153,17 @@ def test_pure_modules_touch_nothing(name):
         assert top != 'random' or imported == 'random.Random', 'take a Random'
 
 
-def test_every_room_is_inhabited():
-    """The tables above name nothing that is gone."""
-    for named in (set(DEPTH), PURE, IMPURE, MAY_LOG):
-        assert not named - {longest_prefix(name, named) for name in MODULES}
+def test_every_listed_package_exists():
+    """The tables of the test name packages and modules that exist."""
+    for table in (set(DEPTH), PURE, IMPURE, MAY_LOG):
+        assert not table - {longest_prefix(name, table) for name in MODULES}
 
 
 @pytest.mark.parametrize('path', sorted(TESTS.rglob('*.py')), ids=str)
 def test_suites_import_the_lab_alone(path):
     """A suite of tests imports nothing of another suite, and the lab imports no
     suite."""
-    own = path.relative_to(TESTS).parts[0]
+    suite = path.relative_to(TESTS).parts[0]
     for imported in imports_of(path):
         if imported.startswith('tests.'):
-            assert imported.split('.')[1] in (own, 'lab')
+            assert imported.split('.')[1] in (suite, 'lab')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that can serve a request in several ways: by one virtual GPU or by another."""
+"""Hosts with several candidates for a request: one for each card with virtual GPUs."""
 
 import json
 
@@ -17,47 +17,45 @@ from tests.lab.memory_schedulers import a_driver
 
 
 class Cards(MemoryPlacement):
-    """Placement, and hosts with cards that have so many virtual GPUs: ``'a': {'a1':
-    2}``.
+    """Placement, and hosts with cards: host to card to number of virtual GPUs.
 
-    It offers each card that has one left, the first in front. ``meanwhile`` is called
-    between the next answer and whoever reads it; ``claims`` are the cards that were
-    asked for.
+    Placement offers each card with a free virtual GPU, in the given order.
+
+    :ivar claims: the cards of all claims.
+    :ivar meanwhile: called once, before the next answer is read.
     """
 
     def __init__(self, **hosts):
-        gpus = {
-            card: {'VGPU': n} for cards in hosts.values() for card, n in cards.items()
-        }
-        super().__init__(gpus | {a_uuid(host): {'VCPU': 99} for host in hosts})
+        resources = {}
+        for host, cards in hosts.items():
+            resources[a_uuid(host)] = {'VCPU': 99}
+            for card, count in cards.items():
+                resources[card] = {'VGPU': count}
+        super().__init__(resources)
         self.hosts = hosts
         self.claims = []
         self.meanwhile = lambda: None
 
-    def left(self, card):
-        """The virtual GPUs that a card has left."""
+    def free_gpus(self, card):
+        """The number of free virtual GPUs of a card."""
         return self.free.by_provider[card]['VGPU']
 
     def candidates(self, request, basis=FRESH):
-        summaries = {
-            card: {'resources': {'VGPU': {'capacity': n, 'used': n - self.left(card)}}}
-            for cards in self.hosts.values()
-            for card, n in cards.items()
+        allocation_requests = []
+        summaries = {}
+        for host, cards in self.hosts.items():
+            for card, count in cards.items():
+                free = self.free_gpus(card)
+                vgpu = {'capacity': count, 'used': count - free}
+                summaries[card] = {'resources': {'VGPU': vgpu}}
+                if free:
+                    allocation_requests.append(allocation_request(a_uuid(host), card))
+        body = {
+            'allocation_requests': allocation_requests,
+            'provider_summaries': summaries,
         }
-        offered = [
-            {
-                'allocations': {
-                    a_uuid(host): {'resources': {'VCPU': 1}},
-                    card: {'resources': {'VGPU': 1}},
-                },
-                'mappings': {'': [a_uuid(host), card]},
-            }
-            for host, cards in self.hosts.items()
-            for card in cards
-            if self.left(card)
-        ]
-        body = {'allocation_requests': offered, 'provider_summaries': summaries}
         text = json.dumps(body).encode()
+
         meanwhile = self.meanwhile
         self.meanwhile = lambda: None
         meanwhile()
@@ -66,80 +64,113 @@ class Cards(MemoryPlacement):
         )
 
     def claim_together(self, wanted, basis=FRESH):
-        self.claims += [[*candidate.allocations][1] for _, candidate in wanted]
+        self.claims += [card_of(candidate) for _, candidate in wanted]
         return super().claim_together(wanted, basis)
 
 
+def allocation_request(host_uuid, card):
+    """An allocation request for a CPU of a host and a virtual GPU of a card."""
+    return {
+        'allocations': {
+            host_uuid: {'resources': {'VCPU': 1}},
+            card: {'resources': {'VGPU': 1}},
+        },
+        'mappings': {'': [host_uuid, card]},
+    }
+
+
+def card_of(candidate):
+    """The card of a candidate."""
+    _, card = candidate.allocations
+    return card
+
+
 def scheduler(cards, *filters):
-    """A scheduler of these hosts, the first with the most memory."""
+    """A scheduler of the hosts with cards. The first host has the most memory."""
     return a_driver(map(a_host, cards.hosts), *filters, placement=cards)
 
 
 def ask(driver, count=1, name='x', **fields):
-    """The host and the card that each instance got, and the same of its alternates."""
+    """For each instance, the (host, card) of the destination and of the alternates."""
     names = {a_uuid(host): host for host in driver.deps.placement.hosts}
     uuids = tuple(a_uuid(f'{name}{i}') for i in range(count))
-    rows = driver.select_destinations(
+    selections = driver.select_destinations(
         a_request(count=count, instance_uuids=uuids, **fields)
     )
-    return [
-        [(names[x.compute_node_uuid], [*x.candidate.allocations][1]) for x in row]
-        for row in rows
-    ]
+
+    places = []
+    for of_instance in selections:
+        places.append([])
+        for selection in of_instance:
+            host = names[selection.compute_node_uuid]
+            places[-1].append((host, card_of(selection.candidate)))
+    return places
 
 
 def test_the_fullest_card_is_filled_up():
-    """Cards that are free stay so for those who need all of one, also on alternates."""
+    """Free cards stay free for requests that need a whole card, on alternates too."""
     cards = Cards(a={'a1': 9, 'a2': 2}, b={'b1': 9, 'b2': 8})
     driver = scheduler(cards)
-    given = [ask(driver, name=name, return_alternates=True) for name in 'xyz']
-    assert given == [[[('a', card), ('b', 'b2')]] for card in ('a2', 'a2', 'a1')]
+
+    places = [ask(driver, name=name, return_alternates=True) for name in 'xyz']
+
+    assert places == [
+        [[('a', 'a2'), ('b', 'b2')]],
+        [[('a', 'a2'), ('b', 'b2')]],
+        [[('a', 'a1'), ('b', 'b2')]],
+    ]
     assert cards.claims == ['a2', 'a2', 'a1']
 
 
 class NotCard(BatchFilter):
-    """Leaves the hosts the other cards."""
+    """A filter that rejects the candidates of a card."""
 
     card = 'a2'
 
     def judge(self, hosts, request, candidates):
-        left = {
-            host.uuid: [
-                x for x in candidates[host.uuid] if self.card not in x.allocations
-            ]
-            for host in hosts
-        }
-        return Verdicts([None] * len(hosts), candidates.narrowed(left))
+        passed = {}
+        for host in hosts:
+            passed[host.uuid] = []
+            for candidate in candidates[host.uuid]:
+                if self.card not in candidate.allocations:
+                    passed[host.uuid].append(candidate)
+        return Verdicts([None] * len(hosts), candidates.narrowed(passed))
 
 
 def test_the_best_is_one_of_those_that_filters_leave():
-    """What the providers have left is known of these, too."""
+    """The free resources of the candidates that pass the filters decide."""
     cards = Cards(a={'a1': 9, 'a2': 2, 'a3': 1, 'a4': 3}, b={'b1': 9})
     driver = scheduler(cards, NotCard)
-    assert ask(driver, 3) == [[('a', card)] for card in ('a3', 'a4', 'a4')]
+    assert ask(driver, 3) == [[('a', 'a3')], [('a', 'a4')], [('a', 'a4')]]
 
 
 def test_what_others_are_about_to_take_is_left_to_them():
-    """Where Placement's answer does not know of a claim yet, a card that it fills is
-    passed over; nobody is refused. Alternates keep off it, too."""
+    """A card that a pending claim fills is passed over, although Placement's answer
+    does not show the claim. No request is refused."""
     cards = Cards(a={'a1': 1, 'a2': 1}, b={'b1': 1, 'b2': 1})
     driver = scheduler(cards)
     cards.meanwhile = lambda: ask(driver, name='y')
+
     assert ask(driver) == [[('a', 'a2')]]
     assert cards.claims == ['a1', 'a2']
 
+
+def test_alternates_avoid_cards_that_pending_claims_fill():
     cards = Cards(a={'a1': 9}, b={'b1': 1, 'b2': 1})
     driver = scheduler(cards)
     cards.meanwhile = lambda: ask(driver, name='y', ignore_hosts=('a',))
+
     assert ask(driver, return_alternates=True) == [[('a', 'a1'), ('b', 'b2')]]
 
 
 def test_instances_of_one_request_share_out_the_cards():
-    """One claim for all of them, which takes from no card more than it has."""
+    """A single claim serves all instances, within the free virtual GPUs of each
+    card."""
     cards = Cards(a={'a1': 2, 'a2': 2}, b={'b1': 9})
-    assert ask(scheduler(cards), 4) == [
-        [('a', card)] for card in ('a1', 'a1', 'a2', 'a2')
-    ]
+
+    places = ask(scheduler(cards), 4)
+
+    assert places == [[('a', 'a1')], [('a', 'a1')], [('a', 'a2')], [('a', 'a2')]]
     assert cards.claims == ['a1', 'a1', 'a2', 'a2']
 
 
@@ -155,13 +186,15 @@ def test_instances_of_one_request_share_out_the_cards():
     ],
 )
 def test_a_refused_card_means_the_next_one(lost, claims, host):
-    """Where another scheduler was faster, other cards of the same host are tried, three
-    at the most, before the next host."""
+    """Where another scheduler was faster, up to three cards of the same host are tried
+    before the next host."""
     cards = Cards(a=dict.fromkeys(('a1', 'a2', 'a3', 'a4'), 1), b={'b1': 1, 'b2': 1})
     full = {card: {'VGPU': -1} for card in lost.split()}
     cards.meanwhile = lambda: cards.free.by_provider.update(full)
+
     try:
-        ((found, _),) = ask(scheduler(cards))[0]
+        ((chosen_host, _),) = ask(scheduler(cards))[0]
     except NoValidHost:
-        found = None
-    assert (found, cards.claims) == (host, claims)
+        chosen_host = None
+
+    assert (chosen_host, cards.claims) == (host, claims)

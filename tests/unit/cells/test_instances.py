@@ -30,10 +30,9 @@ QUERY = '["not", ["=", "$instances.x.uuid", "x"]]'
 
 def on_hosts(cloud, cell, *rows):
     """Add instances to a cell: pairs of UUID and host."""
-    values = [
-        {'uuid': uuid, 'host': host, 'deleted': 0, 'instance_type_id': 1}
-        for uuid, host in rows
-    ]
+    values = []
+    for uuid, host in rows:
+        values.append({'uuid': uuid, 'host': host, 'deleted': 0, 'instance_type_id': 1})
     with cloud.engines[cell].begin() as connection:
         connection.execute(sa.insert(tables.instances), values)
 
@@ -49,18 +48,23 @@ def full(cloud):
 
 def of_instances(asked):
     """The statements for instances, with parameters."""
-    return [each for each in asked if 'FROM instances' in each[0]]
+    return [statement for statement in asked if 'FROM instances' in statement[0]]
 
 
 def asked_for(cloud, filters, fields):
-    """The statements for instances, with parameters, of a request with these filters
-    and all weighers."""
-    values = Settings(enabled_filters=filters)
-    made = loading.filters(values), loading.weighers(values)
-    placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
-    scheduler = FilterScheduler(
-        SchedulerDeps(values, [], placement, cloud.reader(), *made)
+    """The statements for instances, with parameters, of a request with some filters and
+    all weighers."""
+    settings = Settings(enabled_filters=filters)
+    deps = SchedulerDeps(
+        settings,
+        [],
+        CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9)),
+        cloud.reader(),
+        loading.filters(settings),
+        loading.weighers(settings),
     )
+    scheduler = FilterScheduler(deps)
+
     with cloud.watched() as asked:
         scheduler.select_destinations(a_request(**fields))
     return of_instances(asked)
@@ -85,10 +89,10 @@ def test_a_request_that_names_instances_has_those_read_alone(
 ):
     """The named instances are read by UUID, in one query a cell, no matter how many
     instances the cell has."""
-    found = asked_for(full, filters, fields)
-    assert len(found) == 2
+    statements = asked_for(full, filters, fields)
 
-    for statement, parameters in found:
+    assert len(statements) == 2
+    for statement, parameters in statements:
         assert 'instances.uuid IN' in statement
         assert set(names) <= set(parameters)
         assert len(parameters) <= 2 + len(names)
@@ -131,12 +135,11 @@ def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
 def test_all_instances_are_read_where_all_count(full, filters, fields, is_grouped):
     """If only the flavors of instances count, the database sends one instance a
     flavor."""
-    found = asked_for(full, filters, fields)
-    (statement, parameters) = found[0]
+    (statement, parameters), *_ = asked_for(full, filters, fields)
+
     assert 'instances.uuid IN' not in statement
-    assert (
-        'GROUP BY instances.host, instances.instance_type_id' in statement
-    ) == is_grouped
+    grouping = 'GROUP BY instances.host, instances.instance_type_id'
+    assert (grouping in statement) == is_grouped
     assert HOSTS.keys() & set(parameters)
 
 
@@ -150,7 +153,7 @@ def flavors_of(hosts):
 
 
 def test_one_instance_of_each_flavor(full):
-    """One instance a flavor is read, and beside it the named instances of the
+    """The reader reads an instance for each flavor, and the named instances of the
     request."""
     on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
     full.sql(
@@ -186,8 +189,9 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     )
     full.sql('cell2', "UPDATE instances SET deleted = 1 WHERE uuid LIKE 'h3-%'")
     after = reader.read(None, a_request(), Needs(**how)).hosts
-    same = [uuid for uuid, host in after.items() if host is before[uuid]]
-    assert same == [a_uuid('h2')]
+    assert after[a_uuid('h1')] is not before[a_uuid('h1')]
+    assert after[a_uuid('h2')] is before[a_uuid('h2')]
+    assert after[a_uuid('h3')] is not before[a_uuid('h3')]
     assert set(flavors_of(after)[a_uuid('h1')]) == {2}
     assert not after[a_uuid('h3')].instances
 
@@ -286,13 +290,11 @@ def test_instances_are_located_wherever_they_are(full, how):
         instances=how.get('instances', False), located=['h1-0', 'h3-1', 'nobody']
     )
     reader = full.reader()
-    found = reader.read(uuids, request, needs)
-    assert {x: host.host for x, host in found.located.items()} == {
-        'h1-0': 'h1',
-        'h3-1': 'h3',
-    }
-    assert found.located['h3-1'].metadata('rack') == {'r'}
-    assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
+
+    snapshot = reader.read(uuids, request, needs)
+    assert located_hosts(snapshot) == {'h1-0': 'h1', 'h3-1': 'h3'}
+    assert snapshot.located['h3-1'].metadata('rack') == {'r'}
+    assert snapshot.everywhere.keys() == {*map(a_uuid, HOSTS)}
 
     full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
     assert [*reader.read(uuids, request, needs).located] == ['h1-0']
@@ -306,27 +308,30 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     )
     request = a_request().with_requested_destination(cell_uuid=a_uuid('cell2'))
     reader = full.reader()
-    found = reader.read(None, request, Needs(located=['h1-0', 'h3-1']))
-    assert {x: host.host for x, host in found.located.items()} == {
-        'h1-0': 'h1',
-        'h3-1': 'h3',
-    }
-    [host] = found.hosts.values()
+
+    snapshot = reader.read(None, request, Needs(located=['h1-0', 'h3-1']))
+
+    assert located_hosts(snapshot) == {'h1-0': 'h1', 'h3-1': 'h3'}
+    [host] = snapshot.hosts.values()
     claims = PendingClaims(Settings())
     claim = claims.add(host, request, None, {})
-    assert claims.of(found) == {host.uuid: (claim,)}
+    assert claims.of(snapshot) == {host.uuid: (claim,)}
 
 
 def test_many_names_are_asked_for_in_chunks(full):
     """A statement has a bounded number of names. All instances are found."""
-    names = [f'{host}-{i}' for host in HOSTS for i in range(NAMES_PER_QUERY)]
+    names = []
+    for host in HOSTS:
+        names += [f'{host}-{i}' for i in range(NAMES_PER_QUERY)]
     reader = full.reader()
     with full.watched() as asked:
         hosts = hosts_of(reader, named=names)
 
     numbers = [len(parameters) for _, parameters in of_instances(asked)]
     assert numbers == [1001] * 6
-    assert [len(host.instances) for host in hosts.values()] == [MANY] * len(HOSTS)
+    assert len(hosts) == len(HOSTS)
+    for host in hosts.values():
+        assert len(host.instances) == MANY
 
 
 class Gate:
@@ -353,18 +358,20 @@ def test_requests_at_once_share_a_reading(full):
     request = a_request()
     hosts_of(reader, request, basis=basis)
     gate = Gate(full)
+    readings = []
     with ThreadPoolExecutor(8) as pool:
-        asked = [
-            pool.submit(hosts_of, reader, request, basis=basis, instances=True)
-            for _ in range(8)
-        ]
+        for _ in range(8):
+            reading = pool.submit(
+                hosts_of, reader, request, basis=basis, instances=True
+            )
+            readings.append(reading)
         assert gate.waiting.acquire(timeout=10)
         gate.open.set()
-        found = [each.result(10) for each in asked]
     reader.close()
 
     assert gate.read < 8 * len(set(HOSTS.values()))
-    for hosts in found:
+    for reading in readings:
+        hosts = reading.result(10)
         assert {len(host.instances) for host in hosts.values()} == {MANY}
 
 

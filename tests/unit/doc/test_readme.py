@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README, beside the files that do what it says."""
+"""The README, compared with the files behind its commands and versions."""
 
 import configparser
 import re
@@ -14,32 +14,32 @@ README = (ROOT / 'README.rst').read_text()
 
 
 def command(chapter):
-    """The line that a chapter gives to be copied."""
+    """The command line in a chapter."""
     text = README.split(f'{chapter}\n===', 1)[1].split('\n===', 1)[0]
     [line] = re.findall(r'::\n\n    (.+)\n\n', text)
     return str(line)
 
 
 def test_the_readme_tells_what_ci_runs():
-    """CI runs the README's test command, and after that nothing."""
+    """The last line of CI is the test command of the README."""
     assert (ROOT / '.ci' / 'run').read_text().splitlines()[-1] == command('Test it')
 
 
 def test_both_commands_install_tox_in_the_same_way():
-    """Who has run one of them needs nothing new for the other."""
+    """The sandbox command needs no further installation after the test command."""
     assert (
         command('See it work') == f'{command("Test it").removesuffix(" -p")} -e sandbox'
     )
 
 
 def test_what_a_command_leaves_is_no_change():
-    """The virtualenv stands where git does not look, so that it is in no package."""
+    """Git ignores the virtualenv, so that no package contains the virtualenv."""
     [directory] = re.findall(r'-m venv (\S+)', command('Test it'))
     assert f'{directory}/' in (ROOT / '.gitignore').read_text().splitlines()
 
 
 def test_all_name_the_same_pythons():
-    """What pip accepts, what is told, and what ruff and mypy check for."""
+    """The package, the tools and the documentation name the same versions of Python."""
     package = (ROOT / 'setup.cfg').read_text()
     tools = (ROOT / 'pyproject.toml').read_text()
     first, *_, last = re.findall(r'Python :: (3\.\d+)$', package, re.M)
@@ -54,7 +54,7 @@ def test_all_name_the_same_pythons():
 
 
 def requirements():
-    """What novasched, its extras and its tests require."""
+    """The requirements of novasched, the extras and the tests."""
     tomllib = pytest.importorskip('tomllib', reason='part of Python since 3.11')
     tools = tomllib.loads((ROOT / 'pyproject.toml').read_text())
     package = configparser.ConfigParser()
@@ -76,14 +76,15 @@ def pins():
 
 
 def holds(requirement, python):
-    """Tell whether a requirement is one of Linux with this Python."""
+    """True if a requirement applies to Linux with a version of Python."""
     environment = {'python_version': python, 'python_full_version': f'{python}.9'}
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
 @pytest.mark.parametrize('python', ['3.10', '3.11', '3.12', '3.13'])
 def test_a_release_is_pinned_for_all_that_is_required(python):
-    """tox installs the same releases tomorrow; "tox -e constraints" mends a failure."""
+    """constraints.txt pins a release of every requirement; "tox -e constraints" repairs
+    the file."""
     pinned = {}
     for pin in pins():
         if holds(pin, python):

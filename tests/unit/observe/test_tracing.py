@@ -6,7 +6,6 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -60,18 +59,24 @@ class Traced:
 
 
 def values(span, prefix='novasched.'):
-    ours = [name for name in span.attributes if name.startswith(prefix)]
-    return {name.removeprefix(prefix): span.attributes[name] for name in ours}
+    """The attributes of a span whose names have a prefix, without the prefix."""
+    attributes = {}
+    for name, value in span.attributes.items():
+        if name.startswith(prefix):
+            attributes[name.removeprefix(prefix)] = value
+    return attributes
 
 
 def check(whole, steps, record):
-    """The steps follow each other within the span of the request, in one trace."""
+    """The steps are adjacent children of the span of the request, in its trace."""
     assert (whole.name, whole.kind) == ('select_destinations', SpanKind.SERVER)
-    assert {step.parent.span_id for step in steps} == {whole.context.span_id}
-    assert {step.context.trace_id for step in steps} == {whole.context.trace_id}
-    edges = [whole.start_time, *(step.end_time for step in steps)]
-    assert [(step.start_time, step.end_time) for step in steps] == [*pairwise(edges)]
-    assert edges[-1] == whole.end_time
+    end_of_last = whole.start_time
+    for step in steps:
+        assert step.parent.span_id == whole.context.span_id
+        assert step.context.trace_id == whole.context.trace_id
+        assert step.start_time == end_of_last
+        end_of_last = step.end_time
+    assert end_of_last == whole.end_time
     assert whole.start_time / 1e9 == pytest.approx(record.at)
 
 
@@ -122,17 +127,19 @@ def test_a_placement():
 def test_a_refusal():
     """A refusal is no error. The steps end with the filters that leave no host."""
     whole, steps, record = Traced().ask(flavor=a_flavor(memory_mb=9999))
+
     check(whole, steps, record)
     assert [step.name for step in steps] == [*STEPS[:4]]
     assert values(whole)['result'] == 'refused'
     assert values(whole)['headline'] == '0 of 3 hosts: 2 lack free memory, 1 disabled'
-    assert {each.status.status_code for each in (whole, *steps)} == {StatusCode.UNSET}
+    for span in (whole, *steps):
+        assert span.status.status_code is StatusCode.UNSET
 
 
 def test_several_servers():
-    """Each server has its filters and weighers. After a refused claim for all servers,
-    each server is filtered and claimed again, and the span of a refused claim names the
-    host."""
+    """Every server has its filters and weighers. After a refused claim for all servers,
+    every server is filtered and claimed again, and the span of a refused claim names
+    the host."""
     placement = CountingPlacement(
         {HOSTS[0].uuid: 2, HOSTS[1].uuid: 0}, stale=frozenset((HOSTS[1].uuid,))
     )
@@ -141,17 +148,18 @@ def test_several_servers():
     )
     check(whole, steps, record)
     ranking = [('filters', 1), ('weighers', 1), ('filters', 2), ('weighers', 2)]
-    told = []
+    names = []
     for step in steps:
         attributes = values(step)
-        told.append((step.name, attributes.get('server') or attributes.get('refused')))
+        names.append((step.name, attributes.get('server') or attributes.get('refused')))
+
     assert record.together_refused
-    assert told[3:8] == [*ranking, ('claim', 'all together')]
-    assert told[8:10] == ranking[:2]
-    assert told[10][0] == 'claim'
-    assert ('claim', 'b') in told
-    assert told[-1] == ('alternates', None)
-    assert [each.refused for each in record.attempts] == [(), ('b',)]
+    assert names[3:8] == [*ranking, ('claim', 'all together')]
+    assert names[8:10] == ranking[:2]
+    assert names[10][0] == 'claim'
+    assert ('claim', 'b') in names
+    assert names[-1] == ('alternates', None)
+    assert [attempt.refused for attempt in record.attempts] == [(), ('b',)]
     assert values(whole)['chosen'] == ('a', 'a')
     line = '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
     assert values(whole)['headline'] == line
@@ -208,7 +216,9 @@ def test_no_secret_is_told(monkeypatch):
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     ids = {'request_id': RANDOM, 'availability_zone': RANDOM, 'hints': {'x': [RANDOM]}}
     whole, steps, _ = Traced().ask(flavor=a_flavor(name=RANDOM, memory_mb=9999), **ids)
-    assert RANDOM not in ''.join(each.to_json() for each in (whole, *steps))
+    for span in (whole, *steps):
+        assert RANDOM not in span.to_json()
+
     hashed = Traced(settings=replace(SETTINGS, decisions_hash_ids=True)).ask()[0]
     assert hashed.attributes['openstack.project_id'] != 'project'
 
@@ -244,23 +254,25 @@ def test_a_collector_that_is_away(monkeypatch, caplog):
         redaction.KNOWN, '__dict__', vars(redaction.Secrets(['Kraken77']))
     )
     caplog.set_level(logging.INFO)
-    well = [False, False, ValueError('Kraken77'), True, True, False]
+    outcomes = [False, False, ValueError('Kraken77'), True, True, False]
 
     def export(self, spans):
-        what = well.pop(0)
-        if isinstance(what, Exception):
-            raise what
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
         logging.getLogger('opentelemetry.exporter.x').error(
             'Kraken77 %s', 'cannot be\nreached'
         )
-        if what:
+        if outcome:
             return SpanExportResult.SUCCESS
         return SpanExportResult.FAILURE
 
     monkeypatch.setattr(OTLPSpanExporter, 'export', export)
-    calm = QuietExporter('http://me:Kraken77@h/')
+    exporter = QuietExporter('http://me:Kraken77@h/')
+
     for _ in range(6):
-        calm.export([])
+        exporter.export([])
+
     lines = [record.getMessage() for record in caplog.records]
     away = 'Traces do not reach http://***@h/: *** cannot be reached'
     assert lines == [away, 'Traces reach http://***@h/ again', away]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server on a real socket, rude and slow clients, and the parts of the HTTP
-process that nova.conf enables."""
+"""The HTTP server on a real socket, rude and slow clients, and the options of the HTTP
+process."""
 
 import contextlib
 import http.client
@@ -45,14 +45,14 @@ def echo(environ, start):
 
 
 def large(environ, start):
-    """An answer that no buffer of a socket takes at once."""
+    """An answer larger than the buffer of a socket."""
     body = b'x' * 50_000_000
     start('200 OK', [('Content-Length', str(len(body)))])
     return [body]
 
 
 class Served:
-    """A running server with some applications."""
+    """A running server with applications."""
 
     def __init__(self, limits=LIMITS, **routes):
         address = Address('127.0.0.1', free_port())
@@ -76,8 +76,8 @@ class Served:
         return connection.getresponse()
 
     def raw(self, sent):
-        """The bytes that come back until the server closes the connection. The kernel
-        may lose a part of an answer to a client that still sends."""
+        """The bytes received until the server closes the connection. The kernel may
+        lose a part of the answer while the client still sends."""
         received = b''
         with self.connect() as connection:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
@@ -124,7 +124,7 @@ def test_methods_of_refusal(served):
 
 
 def test_many_requests(served, caplog):
-    """A bug is logged once, and a connection gets one answer."""
+    """A bug is logged once, and a connection gets a single answer."""
     for _ in range(5):
         served.ask('GET', '/fail')
     assert caplog.messages == ['An HTTP request fails']
@@ -149,8 +149,8 @@ def test_many_requests(served, caplog):
     ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
 )
 def test_garbage(served, sent, caplog, capfd):
-    """Garbage is refused in a few words that repeat none of it, the connection is
-    closed, and the log stays empty."""
+    """The refusal of garbage is short and does not repeat the garbage. The server
+    closes the connection, and the log stays empty."""
     received = served.raw(sent)
     statuses = ([b'400'], [b'413'], [b'414'], [b'431'], [b'501'])
     assert received.split(b' ')[1:2] in statuses or len(sent) > 9000
@@ -162,13 +162,14 @@ def test_garbage(served, sent, caplog, capfd):
 
 
 def test_slow_requests(served):
-    """Requests that never end do not keep others waiting. The server closes each of
-    them after its time, or when there are too many."""
+    """Endless requests do not delay other requests. The server closes a connection
+    after its time, or when there are too many connections."""
     connections = [served.connect() for _ in range(2 * LIMITS.waiting)]
     gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)
     for connection in connections:
         with gone:
             connection.sendall(b'GET /text HTTP/1.1\r\nX: ')
+
     assert served.ask('GET', '/text').status == 200
     for connection in connections:
         with connection, gone:
@@ -176,8 +177,8 @@ def test_slow_requests(served):
 
 
 def test_a_request_that_trickles(served):
-    """A client that sends a byte now and then is closed after its time, too, and the
-    application does not run for an incomplete request."""
+    """The connection of a client that sends byte by byte is closed after its time, and
+    the application does not run for an incomplete request."""
     began = time.monotonic()
     with served.connect() as connection:
         connection.sendall(b'GET /text HTTP/1.1\r\nX: ')
@@ -194,7 +195,8 @@ def test_a_request_that_trickles(served):
 
 
 def test_answers_that_are_not_taken(capfd):
-    """Clients that do not read their answers keep nobody waiting, and are closed."""
+    """Clients that do not read their answers delay no other client, and are
+    disconnected."""
     with contextlib.closing(Served(large=large)) as served:
         clients = [served.connect() for _ in range(5)]
         for client in clients:
@@ -207,8 +209,8 @@ def test_answers_that_are_not_taken(capfd):
 
 
 def test_limit_of_answers():
-    """No more requests are answered at a time than the limit says, nor wait for
-    that."""
+    """The limits bound the requests that are answered, and the requests that wait, at
+    the same time."""
     running = threading.Semaphore(0)
     release = threading.Event()
     count = []
@@ -226,10 +228,12 @@ def test_limit_of_answers():
             client.sendall(b'GET /slow HTTP/1.1\r\n\r\n')
         for _ in range(limits.answers):
             assert running.acquire(timeout=WAIT)
-        every = len(clients)
-        wait_until(lambda: served.server.answering() == every, WAIT, 'requests')
+        all_clients = len(clients)
+        wait_until(lambda: served.server.answering() == all_clients, WAIT, 'requests')
+
         assert served.raw(b'GET /text HTTP/1.1\r\n\r\n') == b''
         assert len(count) == limits.answers
+
         release.set()
         for client in clients:
             with client:
@@ -246,7 +250,7 @@ def test_limit_of_connections_per_second():
 
 
 def test_stop_waits_for_answers(monkeypatch):
-    """A request in progress is answered, and no other is accepted."""
+    """A request in progress is answered, and the server accepts no new request."""
     begun = threading.Event()
 
     def slow(environ, start):
@@ -268,21 +272,22 @@ def test_stop_waits_for_answers(monkeypatch):
 def test_niceness():
     """The niceness applies to the threads of the address alone."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    seen = []
+    of_threads = []
 
     def nice(environ, start):
-        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        of_threads.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return hello(environ, start)
 
     with contextlib.closing(Served(Limits(1.0, niceness=3), nice=nice)) as served:
         assert served.ask('GET', '/nice').status == 200
-    assert seen == [before + 3]
+
+    assert of_threads == [before + 3]
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_a_busy_page_leaves_health_alone():
-    """While the applications of one address hang or compute, another address of the
-    process answers at once."""
+    """The health address answers at once while the applications of the page compute in
+    the same process."""
     stop = threading.Event()
 
     def compute(environ, start):
@@ -309,7 +314,8 @@ def test_a_busy_page_leaves_health_alone():
 
 
 def test_a_server_that_fails(monkeypatch, caplog):
-    """The process is told to end; the main process starts another."""
+    """The process gets a signal to end, so that the main process starts a new
+    process."""
     signals = []
     monkeypatch.setattr(module.os, 'kill', lambda pid, number: signals.append(number))
     monkeypatch.setattr(
@@ -322,7 +328,7 @@ def test_a_server_that_fails(monkeypatch, caplog):
 
 
 def test_the_process_without_servers():
-    """Where only systemd's watchdog wants health, the process has no server."""
+    """The process runs without a server, for systemd's watchdog alone."""
     process = HttpProcess([], None)
     process.start()
     process.beat()
@@ -330,7 +336,7 @@ def test_the_process_without_servers():
 
 
 def test_a_page_that_cannot_be_made(caplog):
-    """Metrics are served all the same."""
+    """The process serves metrics without the page."""
     with metrics_files(Address('127.0.0.1', free_port())) as files:
         process = wiring.http_process(files, None, lambda: fail(None, None))
         assert [server.server_name for server in process._servers] == ['metrics']
@@ -381,8 +387,8 @@ import eventlet
 
 
 def test_imports_of_a_daemon_without_extras():
-    """A daemon without metrics, page and traces imports neither their libraries nor
-    their code. eventlet can be imported by a plugin."""
+    """A daemon without metrics, page and traces imports neither the libraries nor the
+    code of the extras. A plugin can import eventlet."""
     done = subprocess.run([sys.executable, '-c', OFF], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ''), done.stderr
 
@@ -395,7 +401,7 @@ def test_imports_of_a_daemon_without_extras():
     ],
 )
 def test_a_missing_library(load, monkeypatch, missing, option, extra):
-    """The start ends with one line that names the extra to install."""
+    """The start ends with a line that names the extra to install."""
     conf, settings, service = loaded(load, f'{BIND}page = true')
     monkeypatch.setitem(sys.modules, missing, None)
     why = f'[novasched] {option}: {missing} is not installed: pip install novasched[{extra}]'

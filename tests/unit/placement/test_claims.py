@@ -148,11 +148,12 @@ def outcome_cases():
             yield pytest.param(faults, outcome, requests, id=case_id)
 
 
-@pytest.mark.parametrize(('faults', 'outcome', 'requests'), outcome_cases())
+@pytest.mark.parametrize(('faults', 'outcome', 'requests'), [*outcome_cases()])
 def test_outcomes(placement, claims, faults, outcome, requests):
     """Placement has the allocations of a successful claim, and none after the claim is
     deleted."""
     placement.faults += faults
+
     made = None
     if isinstance(outcome, tuple):
         with pytest.raises(outcome[0], match=outcome[1]):
@@ -164,12 +165,14 @@ def test_outcomes(placement, claims, faults, outcome, requests):
             assert placement.resources() == {'server': holds(ONE)}
         else:
             assert placement.resources() == {}
-    asked = [each for each in placement.asked if PROBE not in each]
+
+    asked = [request for request in placement.asked if PROBE not in request]
     if requests is not None:  # the cleanup begins with a GET
         assert asked[: len(requests) + (requests[-1] == PUT)] == requests
+
     placement.catch_up()
-    for each in made or ():
-        claims.delete(each)
+    for made_claim in made or ():
+        claims.delete(made_claim)
     claims.cleanup.close(10)
     assert placement.resources() == {}
 
@@ -183,8 +186,10 @@ def test_a_provider_that_is_gone(placement, answer, servers, told):
     heard = []
     claims = Claims(PlacementApi(placement), provider_gone=lambda: heard.append(1))
     placement.faults += [f'before {answer}']
+
     with contextlib.suppress(PlacementUnavailable):
-        assert claims.allocate([claim(each) for each in servers]) is None
+        assert claims.allocate([*map(claim, servers)]) is None
+
     assert len(heard) == told
 
 
@@ -212,16 +217,17 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(
     """While Placement is away, nothing is repeated for the request: neither the claim
     nor the look at the allocations after a lost answer."""
     placement.faults += [fault] + ['before 503'] * 9 * (not is_made)
-    late = [
-        replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)
-    ]
+    late = []
+    for number in range(count):
+        late.append(replace(claim(f'server{number}'), retry_until=time.monotonic()))
+
     if is_made:
         assert claims.allocate(late)
     else:
         lose(claims, *late)
-    assert [each for each in placement.asked if not each.startswith('GET')] == [
-        placement.asked[0]
-    ]
+
+    changing_requests = [line for line in placement.asked if not line.startswith('GET')]
+    assert changing_requests == [placement.asked[0]]
     claims.cleanup.close(10)
     assert len(placement.resources()) == count * is_made
 
@@ -310,10 +316,12 @@ def test_a_claim_that_comes_once_the_instance_is_gone(placement, second):
     placement.faults.append('late 500')
     lose(claims, claim())
     assert claims.allocate([claim(provider=second)])
+
     nova.instances['server'] = InstanceState(gone=True)
     del placement.held['server']
     placement.catch_up()
     assert placement.resources() == {'server': holds(ONE)}
+
     claims.cleanup.close(10)
     assert placement.resources() == {}
 
@@ -352,11 +360,11 @@ def test_a_move_after_a_claim_that_was_repeated(placement, ask, before):
     placement.faults += [None, 'before 500'] if before else ['before 500']
     lose(claims, ask())
     assert claims.allocate([ask()])
-    placement.held['server'][1], nova.instances['server'] = (
-        holds(ONE),
-        InstanceState(host=ONE),
-    )
+    placement.held['server'][1] = holds(ONE)
+    nova.instances['server'] = InstanceState(host=ONE)
+
     assert claims.allocate([moving(provider=TWO)])
+
     nova.instances['server'] = InstanceState(host=TWO)
     claims.cleanup.close(10)
     assert placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
@@ -501,12 +509,15 @@ def test_a_common_post_without_an_answer(placement, claims, faults):
     """No request is refused. Claims that were made count; the remaining claims go on
     alone."""
     servers = ['one', 'two', 'three']
-    with together(placement, claims, [claim(each) for each in servers]) as outcomes:
+
+    with together(placement, claims, [*map(claim, servers)]) as outcomes:
         placement.faults += [None, *faults]
-    assert all(outcome.result(10) for outcome in outcomes)
+
+    for outcome in outcomes:
+        assert outcome.result(10)
     placement.catch_up()
     claims.cleanup.close(10)
-    assert placement.resources() == {each: holds(ONE) for each in ('first', *servers)}
+    assert placement.resources() == dict.fromkeys(['first', *servers], holds(ONE))
     assert placement.asked[1] == 'POST /allocations'
 
 
@@ -520,9 +531,10 @@ def test_a_common_post_that_placement_does_not_survive(
     monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
     with together(placement, claims, [claim('one'), claim('two')]) as outcomes:
         placement.faults += [None, 'after timeout']
-    for each in outcomes:
+
+    for outcome in outcomes:
         with pytest.raises(PlacementUnavailable, match=r'slow|too long'):
-            each.result(10)
+            outcome.result(10)
     placement.faults.clear()
     claims.cleanup.close(10)
     assert placement.resources() == {'first': holds(ONE)}
@@ -558,6 +570,7 @@ def test_a_request_for_many_instances(placement, claims, posts, faults, error):
     made all or nothing."""
     placement.faults += faults
     wanted = [claim(f'server{number}', (ONE, TWO)[number % 2]) for number in range(301)]
+
     if error is PlacementUnavailable:
         lose(claims, *wanted)
         placement.catch_up()
@@ -565,6 +578,7 @@ def test_a_request_for_many_instances(placement, claims, posts, faults, error):
         made = claims.allocate(wanted)
         assert (made is None) is bool(error)
     claims.cleanup.close(30)
+
     assert len(posts) > 1
     assert max(posts) <= POST_MAX_CONSUMERS + 1
     assert len(placement.resources()) == (0 if error else len(wanted))
@@ -613,15 +627,18 @@ def test_two_batches_at_once(placement, claims):
     pause = threading.Event()
     with ThreadPoolExecutor(4) as pool:
         try:
-            wanted = [claim('one', ONE), claim('two', TWO), claim('third', OLD)]
-            outcomes = [pool.submit(claims.allocate, [each]) for each in wanted]
-            assert all(gate.waiting.acquire(timeout=10) for _ in range(2))
+            outcomes = []
+            for wanted in (claim('one', ONE), claim('two', TWO), claim('third', OLD)):
+                outcomes.append(pool.submit(claims.allocate, [wanted]))
+            assert gate.waiting.acquire(timeout=10)
+            assert gate.waiting.acquire(timeout=10)
             while not claims._batches.waiting:
                 pause.wait(0.001)
             assert not gate.waiting.acquire(blocking=False)
         finally:
             gate.open.set()
-        assert all(outcome.result(10) for outcome in outcomes)
+        for outcome in outcomes:
+            assert outcome.result(10)
     assert not claims._batches.waiting
 
 
@@ -633,15 +650,19 @@ def test_batches_that_are_stuck(placement, monkeypatch):
     gate = Gate(placement, 'POST')
     for _ in range(9):
         claims._batches.took(9.0, 2)  # so that each batch has one order
+
     with ThreadPoolExecutor(4) as pool:
         try:
-            wanted = [[claim(f'{name} 1'), claim(f'{name} 2')] for name in 'abcd']
-            outcomes = [pool.submit(claims.allocate, each) for each in wanted]
+            outcomes = []
+            for name in 'abcd':
+                order = [claim(f'{name} 1'), claim(f'{name} 2')]
+                outcomes.append(pool.submit(claims.allocate, order))
             for _ in outcomes:
                 assert gate.waiting.acquire(timeout=10)
         finally:
             gate.open.set()
-        assert all(outcome.result(10) for outcome in outcomes)
+        for outcome in outcomes:
+            assert outcome.result(10)
     claims.cleanup.close(0)
 
 
@@ -660,9 +681,9 @@ def test_frames_of_one_claim(placement):
     request = placement.request
 
     def counting(*args, **how):
-        stack = [frame for frame, _ in traceback.walk_stack(inspect.currentframe())]
-        ours = [x for x in stack if x.f_globals['__name__'].startswith('novasched.')]
-        frames.extend(frame.f_code.co_name for frame in ours)
+        for frame, _ in traceback.walk_stack(inspect.currentframe()):
+            if frame.f_globals['__name__'].startswith('novasched.'):
+                frames.append(frame.f_code.co_name)
         return request(*args, **how)
 
     placement.request = counting
@@ -697,13 +718,14 @@ def test_whatever_happens(faults, steps):
     claims = claims_of(placement)
     placement.faults += faults
     placed = set()
+
     for step, stays in steps:
         servers = [server for server, _ in step]
         if placed.intersection(servers):
-            continue  # whoever was told of a host does not ask again
+            continue  # a placed instance is not requested again
         made = None
         with contextlib.suppress(PlacementUnavailable, ClaimFailed):
-            made = claims.allocate([claim(*each) for each in step])
+            made = claims.allocate([claim(*arguments) for arguments in step])
         if made:
             placed.update(servers)
         if made and stays:
@@ -711,8 +733,9 @@ def test_whatever_happens(faults, steps):
                 held = expected.get(server, {})
                 expected[server] = holds(provider) | held
         elif made:
-            for each in made:
-                claims.delete(each)
+            for made_claim in made:
+                claims.delete(made_claim)
+
     placement.faults.clear()
     placement.catch_up()
     claims.cleanup.close(10)
@@ -777,9 +800,9 @@ class SeveralSchedulers:
         self.placement.catch_up()
         if source_returns and self.answered:
             self.remove_source()
-        for each in self.schedulers:
-            each.cleanup.close(10)
-            each.api.breaker.stop()
+        for claims in self.schedulers:
+            claims.cleanup.close(10)
+            claims.api.breaker.stop()
 
     def remove_source(self):
         """Delete the allocations on the source of an evacuation, as a returned
@@ -789,12 +812,15 @@ class SeveralSchedulers:
         self.held = {}
         with self.placement._lock:  # a cleanup may be at work
             generation, held = self.placement.held['server']
-            left = {provider: held[provider] for provider in held if provider != OLD}
-            self.placement.held['server'] = [generation + 1, left]
+            remaining = dict(held)
+            remaining.pop(OLD, None)
+            self.placement.held['server'] = [generation + 1, remaining]
 
     def check(self):
         """The instance has the provider of the answer, and the earlier allocations."""
-        expected = self.held | (holds(self.answered) if self.answered else {})
+        expected = dict(self.held)
+        if self.answered:
+            expected |= holds(self.answered)
         assert self.placement.resources().get('server', {}) == expected
 
 
@@ -803,12 +829,13 @@ class SeveralSchedulers:
 def test_a_lost_claim_beside_that_of_another_scheduler(kind):
     """The lost claim is deleted, and the claim of the other scheduler stays, also after
     earlier allocations of the instance are gone."""
-    site = SeveralSchedulers(
-        kind, [None, 'late 500'] if kind != 'build' else ['late 500']
-    )
+    faults = ['late 500'] if kind == 'build' else [None, 'late 500']
+    site = SeveralSchedulers(kind, faults)
+
     site.ask(0, ONE)
     site.placement.catch_up()
     site.ask(1, TWO)
+
     assert site.placement.resources() == {
         'server': {**site.held, **holds(ONE), **holds(TWO)}
     }
@@ -825,9 +852,11 @@ def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
     site.ask(0, ONE)
     site.ask(0, ONE)
     assert site.answered == ONE
+
     site.drop()
     site.placement.catch_up()
     assert site.placement.resources() == {'server': holds(ONE)}
+
     site.ask(1, TWO)
     assert site.placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
     site.end()

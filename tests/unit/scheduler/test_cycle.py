@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import itertools
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -23,16 +22,17 @@ POLICIES = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
 
 def cloud(*hosts, filters=POLICIES, **options):
-    """A driver over these hosts, the first with the most memory."""
+    """A driver with hosts, of which the first has the most memory."""
     return a_driver(hosts, *filters, weighers=[RAMWeigher], **options)
 
 
 def claimed(driver):
-    """The host that each instance has a claim on, by UUID."""
-    names = {uuid: host.host for uuid, host in driver.deps.hosts.hosts.items()}
-    return {
-        uuid: names[provider] for uuid, provider in driver.deps.placement.hosts.items()
-    }
+    """UUID of an instance to the name of its claimed host."""
+    hosts = driver.deps.hosts.hosts
+    names = {}
+    for instance, provider in driver.deps.placement.hosts.items():
+        names[instance] = hosts[provider].host
+    return names
 
 
 A = a_host('a', ram=4096)
@@ -53,14 +53,20 @@ FAR = a_host('far', ram=8192, cell='cell2')
     ],
 )
 def test_hosts_and_alternates(hosts, count, options, answer):
-    """Each instance goes to the best host that those before it have left; behind that
-    stand the best of its cell that no instance was placed on. Each has a candidate, the
-    first a claim."""
+    """An instance goes to the best host that earlier instances leave. The alternates
+    are the best hosts of its cell without a new instance. Destination and alternates
+    have a candidate, and the destination has a claim."""
     driver = cloud(*hosts, **options)
+
     rows = driver.select_destinations(a_request(count=count, return_alternates=True))
-    assert [[each.service_host for each in row] for row in rows] == answer
-    for each in itertools.chain.from_iterable(rows):
-        assert list(each.candidate.allocations) == [each.compute_node_uuid]
+
+    names = []
+    for row in rows:
+        names.append([selection.service_host for selection in row])
+        for selection in row:
+            allocations = selection.candidate.allocations
+            assert list(allocations) == [selection.compute_node_uuid]
+    assert names == answer
     assert [*claimed(driver).values()] == [row[0] for row in answer]
 
 
@@ -69,17 +75,20 @@ def test_hosts_and_alternates(hosts, count, options, answer):
     [(0, 1, ''), (1, 3, 'There are not enough hosts available.')],
 )
 def test_a_refusal_leaves_nothing_claimed(slots, count, reason):
-    """No candidates give the empty reason; too few hosts give back what was claimed."""
+    """Without candidates, the reason is empty. With too few hosts, the claims made are
+    released."""
     driver = cloud(A, B, slots=slots)
+
     with pytest.raises(NoValidHost) as refusal:
         ask(driver, count=count)
+
     assert refusal.value.reason == reason
     assert claimed(driver) == {}
     assert driver.deps.placement.slots == {A.uuid: slots, B.uuid: slots}
 
 
 class BreaksAtTheSecond(Filter):
-    """Raises when it sees an instance that was just placed."""
+    """Raises for a host with an instance that was just placed."""
 
     def reject(self, host, request):
         if host.num_instances:
@@ -87,7 +96,7 @@ class BreaksAtTheSecond(Filter):
 
 
 class BreaksAfterwards(Filter):
-    """Raises when it is asked for the limits of a host."""
+    """Raises for the limits of a host."""
 
     def limits(self, host, request):
         raise ZeroDivisionError
@@ -98,7 +107,7 @@ class BreaksAfterwards(Filter):
 
 @pytest.mark.parametrize('plugin', [BreaksAtTheSecond, BreaksAfterwards])
 def test_an_error_leaves_nothing_claimed(plugin):
-    """Claims stand only once the whole answer does, alternates included."""
+    """An error releases all claims, even an error in the choice of alternates."""
     driver = cloud(A, B, filters=[plugin])
     with pytest.raises(BadPlugin):
         ask(driver, count=2, return_alternates=True)
@@ -106,7 +115,8 @@ def test_an_error_leaves_nothing_claimed(plugin):
 
 
 def test_without_uuids_nothing_is_claimed():
-    """An old caller gets hosts, as many as num_instances says, and claims by itself."""
+    """An old caller, which claims without the scheduler, gets a host for each of
+    num_instances."""
     driver = cloud(A, B)
     assert ask(driver, count=2, instance_uuids=None, instance_uuid=None) == [
         ['a'],
@@ -116,7 +126,8 @@ def test_without_uuids_nothing_is_claimed():
 
 
 def test_a_rebuild_asks_placement_nothing():
-    """Whether an instance's own host suits a new image is decided without a claim."""
+    """A rebuild checks the host of the instance against the new image, without a
+    claim."""
     driver = cloud(A, B, slots=0)
     hints = {'_nova_check_type': ['rebuild']}
     assert ask(driver, hints=hints, force_hosts=('b',)) == [['b']]
@@ -137,9 +148,9 @@ APART = a_group('anti-affinity', MEMBERS)
     ],
 )
 def test_groups_within_one_request(count, fields, answer):
-    """Members placed a moment ago count, if the caller names them: each host gets one,
-    or the first member chooses the host for all. If there are too few hosts, none is
-    kept."""
+    """Members of the same request count, if the caller names the instances: every host
+    gets a single member, or all members follow the first member. Too few hosts leave no
+    claim."""
     driver = cloud(A, B, C)
     if answer is None:
         with pytest.raises(NoValidHost):
@@ -150,24 +161,25 @@ def test_groups_within_one_request(count, fields, answer):
 
 
 def test_a_candidate_without_its_host_is_passed_over():
-    """Placement may offer a node that no cell knows, or knows no longer."""
+    """Placement may offer a node that no cell has, or that was deleted."""
     driver = cloud(A, B)
     driver.deps.placement.free.by_provider[a_uuid('gone')] = {'VCPU': 5}
     assert ask(driver) == [['a']]
 
 
 def test_the_same_seed_gives_the_same_answer():
-    """Chance is an argument: a decision can be repeated."""
+    """The seed is an argument, so that a decision can be repeated."""
     hosts = [a_host(f'h{i}') for i in range(9)]
     request = a_request(count=5)
-    one, two = (
-        cloud(*hosts, host_subset_size=9).decide(request, 1).hosts for _ in range(2)
-    )
-    assert one == two
+
+    first = cloud(*hosts, host_subset_size=9).decide(request, 1)
+    second = cloud(*hosts, host_subset_size=9).decide(request, 1)
+
+    assert first.hosts == second.hosts
 
 
 @pytest.mark.parametrize(
-    ('slots', 'count', 'told'),
+    ('slots', 'count', 'notifications'),
     [
         (10, 2, [('start', 0, []), ('end', 1, ['a', 'a'])]),
         (1, 2, [('start', 0, []), ('end', 1, ['a', 'b'])]),
@@ -175,23 +187,24 @@ def test_the_same_seed_gives_the_same_answer():
         (0, 1, []),
     ],
 )
-def test_who_listens_is_told(slots, count, told):
-    """Of the start once Placement has offered something, of the end when every instance
-    has its host; by then it is about the last one."""
+def test_who_listens_is_told(slots, count, notifications):
+    """The start is notified after Placement has offered candidates. The end is notified
+    when every instance has its host, and names the last instance."""
     notifier = RecordingNotifier()
     driver = cloud(A, B, slots=slots, notifier=notifier)
+    request = replace(a_request(count=count), instance_uuid=MEMBERS[0])
+
     with suppress(NoValidHost):
-        driver.select_destinations(
-            replace(a_request(count=count), instance_uuid=MEMBERS[0])
-        )
-    assert notifier.sent == [
-        (phase, MEMBERS[number], hosts) for phase, number, hosts in told
-    ]
+        driver.select_destinations(request)
+
+    expected = []
+    for phase, number, hosts in notifications:
+        expected.append((phase, MEMBERS[number], hosts))
+    assert notifier.sent == expected
 
 
 class Faster:
-    """Another scheduler, which has sent a server of the group to a host just before
-    us."""
+    """Another scheduler, which places a member of the group on a host just before."""
 
     position = (0, 2)
     missed = 0
@@ -204,13 +217,22 @@ class Faster:
         self.claims.peers = self
 
     def announce(self, claim, state):
-        """It does not listen."""
+        """Ignore the announcement."""
 
     def catch_up(self, claim):
         if self.rival:
             request = a_request(instance_uuid=self.server, group=a_group('', ()))
-            what = self.rival, request, None, None, {}, time.monotonic(), {}
-            self.claims.ledger.put(PendingClaim(*what, is_ours=False), order=0)
+            theirs = PendingClaim(
+                self.rival,
+                request,
+                None,
+                None,
+                {},
+                time.monotonic(),
+                {},
+                is_ours=False,
+            )
+            self.claims.ledger.put(theirs, order=0)
             self.rival = None
 
 
@@ -226,8 +248,8 @@ class Faster:
     ],
 )
 def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
-    """What does not fit beside its claims is given back, and chosen anew as things are
-    now."""
+    """A claim that does not fit beside the other scheduler's claims is released, and
+    another host is chosen."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, rival)
     assert ask(driver, count=count, group=group) == answer
@@ -240,8 +262,8 @@ def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
     'rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}]
 )
 def test_what_is_nobody_elses_is_not_given_back(rival):
-    """A request that came twice has one place, and on a host of no known cell there is
-    none."""
+    """A claim of the same instance is no conflict, nor is a claim on an unknown
+    host."""
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, **rival)
     assert ask(driver, group=a_group('affinity')) == [['a']]
@@ -275,16 +297,18 @@ RACKS = [
 def test_another_scheduler_was_faster_in_a_rack(
     rival, count, group, answer, given_back
 ):
-    """It is the same as on a host, though the claim is on another one."""
-    [host] = [host for host in RACKS if host.host == rival]
+    """A conflict in a rack is resolved like a conflict on a host, although the claims
+    are on different hosts."""
+    [rival_host] = [host for host in RACKS if host.host == rival]
     driver = a_driver(RACKS, FailureDomainFilter, in_flight_timeout=60.0)
-    Faster(driver, host)
-    assert ask(driver, count=count, group=group) == [[each] for each in answer]
+    Faster(driver, rival_host)
+
+    assert ask(driver, count=count, group=group) == [[name] for name in answer]
     assert driver.pending_claims.given_back == given_back
 
 
 @pytest.mark.parametrize(
-    ('plugin', 'policy', 'slots', 'found'),
+    ('plugin', 'policy', 'slots', 'places'),
     [
         (FailureDomainFilter, 'anti-affinity', 'bcd', {'x': 'b', 'y': 'd'}),
         (FailureDomainFilter, 'affinity', 'bcd', {'x': 'b', 'y': 'c'}),
@@ -292,18 +316,17 @@ def test_another_scheduler_was_faster_in_a_rack(
         (ServerGroupAffinityFilter, 'affinity', 'bcd', {'x': 'b'}),
     ],
 )
-def test_a_group_that_has_changed_when_a_claim_is_refused(plugin, policy, slots, found):
-    """Another member goes to host b just then: whatever the first is tried on next is
-    judged again, though nothing has come to that host."""
-    hosts = [
-        a_host(x, metadata={'failure_domain': rack})
-        for x, rack in ('a1', 'b2', 'c2', 'd3')
-    ]
-    stale = {host.uuid for host in hosts}
-    room = {host.uuid: int(host.host in slots) for host in hosts}
-    driver = a_driver(
-        hosts, plugin, placement=CountingPlacement(room, stale), in_flight_timeout=60.0
-    )
+def test_a_group_that_has_changed_when_a_claim_is_refused(
+    plugin, policy, slots, places
+):
+    """Another member goes to host b after the claim of the first member is refused. The
+    next host of the first member is judged again, although that host is unchanged."""
+    hosts = []
+    for name, rack in ('a1', 'b2', 'c2', 'd3'):
+        hosts.append(a_host(name, metadata={'failure_domain': rack}))
+    free_slots = {host.uuid: int(host.host in slots) for host in hosts}
+    placement = CountingPlacement(free_slots, stale=set(free_slots))
+    driver = a_driver(hosts, plugin, placement=placement, in_flight_timeout=60.0)
     members = iter(['x'])
 
     def place(uuid):
@@ -318,4 +341,5 @@ def test_a_group_that_has_changed_when_a_claim_is_refused(plugin, policy, slots,
 
     driver.pending_claims.drop = drop
     place('y')
-    assert claimed(driver) == found
+
+    assert claimed(driver) == places

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision is a value, also where a request is refused or cannot be decided."""
+"""Decisions of requests that are placed, refused or failed."""
 
 import gc
 import sys
@@ -47,29 +47,29 @@ REFUSED_SINCE_AWAY.__cause__ = PlacementUnavailable('away')
     ],
 )
 def test_failures(error, result, refusal, failure):
-    """No valid host is an answer; whatever an operator must mend is a failure, though
-    the caller is told the same. The step in which it happens has its time."""
+    """NoValidHost is a refusal. An error that an operator must repair is a failure,
+    although the caller receives NoValidHost too. The failed step has a duration."""
 
     def failing(request, basis):
         raise error
 
     settings = Settings(placement_patience=0)
     decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
+
     with suppress(type(error)):
         decided.driver.select_destinations(a_request())
+
     (decision,) = decided.log.decisions
-    assert (decision.result, decision.refusal, decision.failure) == (
-        result,
-        refusal,
-        failure,
-    )
+    assert decision.result == result
+    assert decision.refusal == refusal
+    assert decision.failure == failure
     assert decision.seconds == {'prefilters': 1.0}
     assert decision.selections == []
 
 
 def test_an_error_that_two_requests_share():
-    """Requests that wait for one answer of Placement get the same error; each of them
-    is recorded as itself."""
+    """Requests that share an answer of Placement raise the same error, and have a
+    decision each."""
     error = PlacementUnavailable('away')
     both = threading.Barrier(2)
 
@@ -86,16 +86,20 @@ def test_an_error_that_two_requests_share():
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, ('one', 'other')))
+
     decisions = decided.log.decisions
-    assert {each.request.request_id for each in decisions} == {'one', 'other'}
-    assert [len(each.steps) for each in decisions] == [1, 1]
+    request_ids = {decision.request.request_id for decision in decisions}
+    assert request_ids == {'one', 'other'}
+    assert [len(decision.steps) for decision in decisions] == [1, 1]
 
 
 def test_what_was_done():
-    """Each filter has its hosts, its reasons and its time, each weigher and step its
-    time."""
+    """A decision has the hosts, reasons and duration of each filter, and the durations
+    of weighers and steps."""
     decided = RecordedScheduler([A, B, OFF])
+
     decision = decided.driver.decide(a_request(), 1)
+
     assert (decision.result, decision.hosts) == (PLACED, ('a',))
     assert [*decision.seconds] == [*STEPS]
     (attempt,) = decision.attempts
@@ -111,47 +115,49 @@ def test_what_was_done():
 
 
 def test_claims_that_are_refused():
-    """Each claim is in the decision, also those of a request that is refused."""
+    """A refused request has every refused claim in its decision."""
     slots = {A.uuid: 0, B.uuid: 0}
     decided = RecordedScheduler(
         [A, B], CountingPlacement(slots, stale=frozenset(slots))
     )
+
     decision = decided.ask(a_request())
+
     assert decision.result == REFUSED
     assert decision.attempts[0].refused == (A.key, B.key)
-    assert [step.refused for step in decision.steps if step.name == 'claim'] == [
-        'a',
-        'b',
-    ]
+    claims = [step for step in decision.steps if step.name == 'claim']
+    assert [claim.refused for claim in claims] == ['a', 'b']
 
 
-def test_nothing_is_left_of_a_decision():
-    """It goes with the hosts that it knows when nobody wants it any more, not with the
-    next garbage, be it of a refusal or not."""
-    for hosts in ([A], [OFF]):
-        decided = RecordedScheduler(
-            hosts,
-            filters=[ComputeFilter(RecordedScheduler(hosts).driver.deps.settings)],
-        )
-        decided.driver.deps = replace(decided.driver.deps, recorder=None)
-        gc.collect()
-        gc.disable()
-        try:
-            with suppress(NoValidHost):
-                decided.driver.select_destinations(a_request(request_id='gone'))
-            decisions = [
-                each for each in gc.get_objects() if isinstance(each, Decision)
-            ]
-            assert not [each for each in decisions if each.request.request_id == 'gone']
-        finally:
-            gc.enable()
+@pytest.mark.parametrize('host', [A, OFF], ids=['placed', 'refused'])
+def test_nothing_is_left_of_a_decision(host):
+    """A decision is freed with its hosts after the last reference, without a garbage
+    collection, whether the request is placed or refused."""
+    decided = RecordedScheduler(
+        [host], filters=[ComputeFilter(RecordedScheduler([host]).driver.deps.settings)]
+    )
+    decided.driver.deps = replace(decided.driver.deps, recorder=None)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(NoValidHost):
+            decided.driver.select_destinations(a_request(request_id='gone'))
+
+        remaining = []
+        for referent in gc.get_objects():
+            if isinstance(referent, Decision):
+                remaining.append(referent.request.request_id)
+        assert 'gone' not in remaining
+    finally:
+        gc.enable()
 
 
 def hosts_held_by(decision):
-    """Number of references to hosts in the decision and in all that it refers to."""
+    """Number of direct and indirect references from the decision to hosts."""
     waiting = [decision]
     seen = {}
     count = 0
+
     while waiting:
         value = waiting.pop()
         for referent in gc.get_referents(value):
@@ -167,26 +173,29 @@ def hosts_held_by(decision):
 
 @pytest.mark.parametrize('claims', [True, False])
 def test_hosts_of_a_large_multi_create(claims):
-    """A decision refers to the ranked hosts of the first instance alone, and to each
-    rejected host, however many instances are placed. Each instance has the number of
-    hosts that fit it."""
+    """However many instances are placed, the decision refers to the ranked hosts of the
+    first instance alone, and to each rejected host. For every instance, the decision
+    has the number of hosts that fit."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
     decided = RecordedScheduler([*hosts, OFF], placement if claims else None)
     number = 20
     unclaimed = {} if claims else {'instance_uuids': None}
+
     decision = decided.ask(a_request(count=number, **unclaimed))
+
     assert (decision.result, len(decision.attempts)) == (PLACED, number)
     assert hosts_held_by(decision) <= 2 * len(hosts) + 1
     assert [attempt.passed for attempt in decision.attempts] == [len(hosts)] * number
-    first, *others = decision.attempts
+    first, *later_attempts = decision.attempts
     assert len(first.ranking.hosts) == len(hosts)
-    assert not [attempt for attempt in others if attempt.ranking.hosts]
+    for attempt in later_attempts:
+        assert not attempt.ranking.hosts
 
 
 def test_memory_while_instances_are_placed():
-    """Each further instance of a multi-create takes less than a reference to each host
-    while the request is decided."""
+    """While a multi-create is decided, each further instance takes less memory than a
+    reference to each host."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
     decided = RecordedScheduler(hosts)
     decided.driver.deps = replace(decided.driver.deps, recorder=None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision at a time: the queue, and what requests see of each other in it."""
+"""The queue of decisions, and the claims that a queued request counts."""
 
 import threading
 import time
@@ -21,12 +21,12 @@ AT_ONCE = 64
 
 
 def wait_for_turns(lock, number):
-    """Wait until so many requests decide or wait for their turn."""
+    """Wait until ``number`` requests decide or wait for their turn."""
     wait_until(lambda: len(lock._turns) == number, 10, f'{number} turns')
 
 
 def test_first_come_first_served():
-    """Requests decide in the order in which they came."""
+    """Requests decide in the order of their arrival."""
     lock = DecisionLock()
     served = []
 
@@ -37,17 +37,18 @@ def test_first_come_first_served():
 
     with ThreadPoolExecutor(20) as pool:
         with lock.turn():
-            decided = []
+            decisions = []
             for number in range(20):
-                decided.append(pool.submit(decide, number))
+                decisions.append(pool.submit(decide, number))
                 wait_for_turns(lock, number + 2)
-        for each in decided:
-            each.result(10)
+        for decision in decisions:
+            decision.result(10)
+
     assert served == [*range(20)]
 
 
 def test_a_queue_is_no_hang():
-    """Nobody is overtaken while each decision is quick, however long the queue is."""
+    """However long the queue is, no request is overtaken while decisions are quick."""
     clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
 
@@ -58,16 +59,17 @@ def test_a_queue_is_no_hang():
 
     with ThreadPoolExecutor(4) as pool:
         with lock.turn() as first:
-            decided = [pool.submit(decide) for _ in range(4)]
+            decisions = [pool.submit(decide) for _ in range(4)]
             wait_for_turns(lock, 5)
             clock.now += 4.0
-        assert [each.result(10) for each in decided] == [False] * 4
+        for decision in decisions:
+            assert decision.result(10) is False
     assert not first.was_overtaken
 
 
 def test_a_decision_that_hangs_is_overtaken():
-    """The request that waits next decides after the timeout, and the others behind it:
-    when the decision that was overtaken ends, it takes no turn away."""
+    """After the timeout, the next request decides, and the later requests in turn. The
+    end of the overtaken decision does not end the turn of another request."""
     clock = ManualClock()
     lock = DecisionLock(timeout=5.0, clock=clock)
     second_may_end = threading.Event()
@@ -94,8 +96,7 @@ def test_a_decision_that_hangs_is_overtaken():
 
 
 class StoppedLock(DecisionLock):
-    """The process is stopped for long when a request is about to overtake another
-    one."""
+    """A lock of a process that is stopped while a request is about to overtake."""
 
     def __init__(self, stopped):
         self.clock = ManualClock()
@@ -108,7 +109,7 @@ class StoppedLock(DecisionLock):
 
 
 def test_nobody_overtakes_itself():
-    """A request whose turn comes just then has it, however late the request notices."""
+    """A request that notices its turn late does not overtake its own turn."""
     waits = threading.Event()
     ended = threading.Event()
 
@@ -133,7 +134,7 @@ def test_nobody_overtakes_itself():
 
 
 class SlowFilter(Filter):
-    """Takes a while for each request, much less than a decision may take."""
+    """A filter that takes much less time than a decision may take."""
 
     def reject(self, host, request):
         if host.host == 'h0':
@@ -150,8 +151,8 @@ class SlowFilter(Filter):
     ids=['anti-affinity', 'max_instances_per_host', 'plain'],
 )
 def test_many_requests_at_once(filters, fields, most_on_a_host):
-    """Each request sees the choices of all before it, though the queue of all of them
-    is longer than one decision may take."""
+    """A request counts the choices of all requests before, although the whole queue
+    takes longer than a single decision may take."""
     hosts = [a_host(f'h{number}') for number in range(AT_ONCE)]
     driver = a_driver(
         hosts,
@@ -176,7 +177,7 @@ def test_many_requests_at_once(filters, fields, most_on_a_host):
 
 
 class HangingFilter(Filter):
-    """Hangs for one instance until another one is placed."""
+    """A filter that hangs for an instance until the test sets ``may_answer``."""
 
     hangs_for = a_uuid('hangs')
 
@@ -198,9 +199,8 @@ class HangingFilter(Filter):
 )
 @pytest.mark.parametrize('count', [1, 2])
 def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
-    """A request whose turn was taken away looks again at the claims of its own process,
-    once it has a claim: where its instance does not fit beside them, the claim is given
-    back."""
+    """An overtaken request checks its claim against the other claims of the process. If
+    the claims conflict, the claim of the overtaken request is released."""
     hosts = [a_host('a', ram=4096), a_host('b', ram=3072), a_host('c', ram=2048)]
     hanging = HangingFilter(None)
     driver = a_driver(
@@ -223,14 +223,15 @@ def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
         first = boot('overtakes')
         hanging.may_answer.set()
         hosts_of_all = [*first, *overtaken.result(10)]
+
     assert hosts_of_all[:2] == chosen
     assert group is None or len({*hosts_of_all}) == len(hosts_of_all)
     assert driver.pending_claims.given_back == given_back
 
 
 class TurnsFilter(Filter):
-    """Writes down the instances that are decided, and lets nobody decide further than
-    the second one before another request waits."""
+    """Records the instances, and stops at the second instance until another request
+    waits."""
 
     def __init__(self, lock):
         super().__init__(None)
@@ -244,7 +245,7 @@ class TurnsFilter(Filter):
 
 
 def test_a_multi_create_gives_way():
-    """Requests decide between two instances of a request that asks for many."""
+    """A request decides between two instances of a multi-create."""
     lock = DecisionLock()
     turns = TurnsFilter(lock)
     driver = a_driver([a_host('a')], turns, in_flight_timeout=60.0)

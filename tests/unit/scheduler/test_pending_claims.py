@@ -33,39 +33,42 @@ def a_host_snapshot(*hosts, read_at=1000.0):
 
 
 def send(pending_claims, name='server', host=A):
-    """A server of 1 GiB goes to a host."""
+    """Add a pending claim of an instance of 1 GiB on a host."""
     request = replace(a_request(instance_uuid=a_uuid(name)), flavor=SMALL)
     return pending_claims.add(host, request, None, {})
 
 
-def hosts_left(pending_claims, snapshot=None, **seen):
-    """The hosts of a snapshot, less what is in flight to them."""
+def hosts_minus_pending(pending_claims, snapshot=None, **seen):
+    """The hosts of a snapshot, less the resources of pending claims."""
     snapshot = snapshot or a_host_snapshot()
     pending = pending_claims.of(snapshot, **seen)
-    return [
-        pending_claims.subtract(x, pending.get(x.uuid, ()))
-        for x in snapshot.hosts.values()
-    ]
+    hosts = []
+    for uuid, host in snapshot.hosts.items():
+        hosts.append(pending_claims.subtract(host, pending.get(uuid, ())))
+    return hosts
 
 
-def ram(pending_claims, snapshot=None, **seen):
-    """The memory that each host of a snapshot has left, in MiB."""
-    return [host.free_ram_mb for host in hosts_left(pending_claims, snapshot, **seen)]
+def free_ram(pending_claims, snapshot=None, **seen):
+    """The free memory of each host of a snapshot less pending claims, in MiB."""
+    hosts = hosts_minus_pending(pending_claims, snapshot, **seen)
+    return [host.free_ram_mb for host in hosts]
 
 
 def test_what_is_in_flight_is_taken_off(pending_claims):
-    """A host has less left by every server on its way to it, and one more of them
-    each."""
+    """Every pending claim takes its resources from the host, and counts as an
+    instance."""
     first = send(pending_claims)
     _ = send(pending_claims, 'other')
-    assert ram(pending_claims) == [2048, 4096]
-    host, _ = hosts_left(pending_claims)
-    assert hosts_left(pending_claims)[0] is host, 'it is worked out once'
+
+    assert free_ram(pending_claims) == [2048, 4096]
+    host, _ = hosts_minus_pending(pending_claims)
+    assert hosts_minus_pending(pending_claims)[0] is host, 'the host is computed once'
     assert host.num_instances == 4
     assert host.num_io_ops == 2
     assert host.instances.keys() == {a_uuid('server'), a_uuid('other')}
+
     pending_claims.drop(first)
-    assert ram(pending_claims) == [3072, 4096]
+    assert free_ram(pending_claims) == [3072, 4096]
 
 
 def a_row(host='a', **columns):
@@ -81,7 +84,7 @@ def a_row(host='a', **columns):
 
 
 @pytest.mark.parametrize(
-    ('rows', 'read_at', 'left'),
+    ('rows', 'read_at', 'expected'),
     [
         ({}, 1010.0, 3072),
         ({'other': a_row()}, 1010.0, 3072),
@@ -93,17 +96,20 @@ def a_row(host='a', **columns):
         ({'server': a_row(deleted=7)}, 1010.0, 4096),
     ],
 )
-def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, left):
-    """A server counts until its host shows it, or it will not come; and for whoever
-    works on hosts that were read before, it counts still."""
+def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, expected):
+    """A pending claim counts until the host shows the instance, or the instance will
+    never arrive. In snapshots that were read earlier, the claim still counts."""
     send(pending_claims)
     assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
+
     pending_claims.note_shown({a_uuid(name): row for name, row in rows.items()}, 1005.0)
-    assert ram(pending_claims, a_host_snapshot(read_at=read_at))[0] == left
+
+    snapshot = a_host_snapshot(read_at=read_at)
+    assert free_ram(pending_claims, snapshot)[0] == expected
 
 
 def test_only_those_are_awaited_that_are_not_shown(pending_claims):
-    """The cells are asked about what is open alone, each about its own hosts."""
+    """A cell is asked only about instances that its hosts do not show yet."""
     send(pending_claims, 'one')
     send(pending_claims, 'two')
     send(pending_claims, 'far', a_host('far', cell='cell2'))
@@ -113,29 +119,36 @@ def test_only_those_are_awaited_that_are_not_shown(pending_claims):
 
 
 def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
-    """Who places an instance again does not see where others have sent it; once that
-    stands, nobody does. Until then, and if it comes to nothing, the others count for
-    everybody."""
-    before = send(pending_claims)
+    """A request that places an instance again does not count earlier claims of the
+    instance. After the new claim succeeds, the earlier claims count for no request.
+    Before, and if the new claim is released, the earlier claims count for all other
+    requests."""
+    earlier_claim = send(pending_claims)
     seen = {'again': {a_uuid('server')}}
-    now = send(pending_claims, host=B)
-    assert ram(pending_claims, **seen) == [4096, 4096]
-    assert ram(pending_claims, own={now}, **seen) == [4096, 3072]
-    assert ram(pending_claims) == [3072, 3072]
-    pending_claims.settle([now])
-    assert ram(pending_claims) == [4096, 3072]
-    pending_claims.drop(before)
-    pending_claims.drop(now)
-    assert ram(pending_claims) == [4096, 4096]
+    new_claim = send(pending_claims, host=B)
+
+    assert free_ram(pending_claims, **seen) == [4096, 4096]
+    assert free_ram(pending_claims, own={new_claim}, **seen) == [4096, 3072]
+    assert free_ram(pending_claims) == [3072, 3072]
+
+    pending_claims.settle([new_claim])
+    assert free_ram(pending_claims) == [4096, 3072]
+
+    pending_claims.drop(earlier_claim)
+    pending_claims.drop(new_claim)
+    assert free_ram(pending_claims) == [4096, 4096]
 
 
 def test_what_placement_does_not_have_yet(pending_claims, clock):
-    """Placement's answers count a claim from the moment on at which it stands."""
+    """Placement's answers include a claim from the moment at which the claim
+    succeeds."""
     request = a_request()
     candidate = a_candidate(A.uuid, VGPU=2)
-    one, two = (pending_claims.add(A, request, candidate, {}) for _ in range(2))
+    first = pending_claims.add(A, request, candidate, {})
+    second = pending_claims.add(A, request, candidate, {})
     assert pending_claims.unclaimed(clock.now) == {A.uuid: {'VGPU': 4}}
-    pending_claims.settle([one, two])
+
+    pending_claims.settle([first, second])
     assert pending_claims.unclaimed(999.9) == {A.uuid: {'VGPU': 4}}
     assert pending_claims.unclaimed(clock.now) == {}
 
@@ -150,43 +163,45 @@ def test_what_placement_does_not_have_yet(pending_claims, clock):
     ],
 )
 def test_who_sees_whom(clock, timeout, fields, together):
-    """Requests see each other's servers unless the option is 0 or nothing is claimed;
-    its own servers a request always sees."""
+    """Requests count the pending claims of other requests, unless the option is 0 or
+    nothing is claimed. A request always counts its previous instances."""
     pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
-    mine = pending_claims.for_request(a_request(**fields))
-    send(mine)
-    assert ram(mine)[0] == 3072
-    assert ram(pending_claims.for_request(a_request(**fields)))[0] == (
-        3072 if together else 4096
-    )
+    first_request = pending_claims.for_request(a_request(**fields))
+    send(first_request)
+    second_request = pending_claims.for_request(a_request(**fields))
+
+    assert free_ram(first_request)[0] == 3072
+    assert free_ram(second_request)[0] == (3072 if together else 4096)
 
 
 def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
-    """When the row changes for another reason, what is in flight is taken off the new
-    one; a host that is gone harms nobody."""
+    """When the row of a host changes, the pending claims are taken from the new row. A
+    host that is gone causes no error."""
     send(pending_claims)
-    assert ram(pending_claims)[0] == 3072
-    assert (
-        ram(pending_claims, a_host_snapshot(replace(A, free_ram_mb=2048), B))[0] == 1024
-    )
-    assert ram(pending_claims, a_host_snapshot(B)) == [4096]
+    changed_host = replace(A, free_ram_mb=2048)
+
+    assert free_ram(pending_claims)[0] == 3072
+    assert free_ram(pending_claims, a_host_snapshot(changed_host, B))[0] == 1024
+    assert free_ram(pending_claims, a_host_snapshot(B)) == [4096]
 
 
 @pytest.mark.parametrize(
-    ('timeout', 'later', 'left'),
+    ('timeout', 'later', 'expected'),
     [(60.0, 59.0, 3072), (60.0, 60.0, 4096), (math.inf, 1e6, 3072)],
 )
-def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
-    """A server that its host never shows is forgotten after [novasched]
-    in_flight_timeout, but not within a request, however long that takes."""
+def test_nothing_is_in_flight_for_ever(clock, timeout, later, expected):
+    """A claim whose instance is never shown expires after [novasched]
+    in_flight_timeout, but not within a request, however long the request takes."""
     pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
     send(pending_claims)
+
     clock.now += later
-    assert ram(pending_claims)[0] == left
+
+    assert free_ram(pending_claims)[0] == expected
 
 
 class Beside:
-    """Another scheduler, which neither tells anything nor listens."""
+    """Another scheduler, which neither announces claims nor listens."""
 
     position = (0, 2)
     missed = 0
@@ -200,7 +215,7 @@ class Beside:
 
 
 @pytest.mark.parametrize(
-    ('arrived', 'own', 'is_alone', 'came_free'),
+    ('arrived', 'name', 'is_alone', 'came_free'),
     [
         (999.0, 'own', False, True),
         (1000.0, 'own', False, True),
@@ -209,12 +224,14 @@ class Beside:
         (999.0, 'own', True, False),
     ],
 )
-def test_a_host_that_came_free(pending_claims, arrived, own, is_alone, came_free):
-    """A request is decided again where another request has released a claim since this
-    one arrived, and other schedulers choose at the same time."""
+def test_a_host_that_came_free(pending_claims, arrived, name, is_alone, came_free):
+    """A request is decided again if another request has released a claim since the
+    request arrived, and other schedulers choose at the same time."""
     if not is_alone:
         pending_claims.peers = Beside()
-    pending_claims.drop(send(pending_claims, 'released'))
-    uuid = a_uuid(own)
+    uuid = a_uuid(name)
     request = a_request(instance_uuid=uuid, instance_uuids=(uuid,))
+
+    pending_claims.drop(send(pending_claims, 'released'))
+
     assert pending_claims.came_free(request, arrived) is came_free

@@ -40,7 +40,7 @@ class NotA(Filter):
 
 
 class Nobody(Filter):
-    """Rejects everything, if asked."""
+    """Rejects every host, for requests with the hint."""
 
     def applies(self, request):
         return bool(request.hint('nobody'))
@@ -51,12 +51,14 @@ class Nobody(Filter):
 
 def pipeline(*plugins, **settings):
     values = Settings(**settings)
-    made = [plugin(values) for plugin in plugins]
-    return Pipeline(
-        values,
-        [each for each in made if isinstance(each, Filter)],
-        [each for each in made if isinstance(each, Weigher)],
-    )
+    filters = []
+    weighers = []
+    for plugin in plugins:
+        if issubclass(plugin, Weigher):
+            weighers.append(plugin(values))
+        else:
+            filters.append(plugin(values))
+    return Pipeline(values, filters, weighers)
 
 
 def names(hosts):
@@ -69,26 +71,29 @@ def rank(line, hosts, request=None, index=0, seed=1):
 
 @pytest.mark.parametrize('where', [{}, {'force_hosts': ('a', 'b')}])
 def test_a_request_is_weighed_by_itself(where):
-    """Of two requests alike but for their groups each goes where its own is."""
+    """A request goes to the host of its group, although another request differs in the
+    group alone."""
     line = pipeline(ServerGroupSoftAffinityWeigher)
     hosts = [a_host('a', instances=['x']), a_host('b', instances=['y'])]
-    groups = [a_group('soft-affinity', members) for members in ('x', 'y', 'x')]
-    found = [
-        rank(line.for_request(), hosts, a_request(group=each, **where))
-        for each in groups
-    ]
-    assert found == [['a', 'b'], ['b', 'a'], ['a', 'b']]
+
+    rankings = []
+    for members in ('x', 'y', 'x'):
+        request = a_request(group=a_group('soft-affinity', members), **where)
+        rankings.append(rank(line.for_request(), hosts, request))
+
+    assert rankings == [['a', 'b'], ['b', 'a'], ['a', 'b']]
 
 
 REBUILD = {'_nova_check_type': ['rebuild']}
 EVACUATE = {'_nova_check_type': ['evacuate']}
-A, B, C, D = (
-    a_host(name, ram=1024 * ram) for name, ram in zip('abcd', (1, 4, 2, 3), strict=True)
-)
+A = a_host('a', ram=1024)
+B = a_host('b', ram=4096)
+C = a_host('c', ram=2048)
+D = a_host('d', ram=3072)
 
 
 def test_a_multiplier_that_is_no_number(caplog):
-    """The option counts instead, and the log says so."""
+    """The weigher uses the option instead, with a line in the log."""
     hosts = [A, a_host('b', ram=4096, metadata={'ram_weight_multiplier': 'heavy'})]
     assert rank(pipeline(RAMWeigher), hosts) == ['b', 'a']
     assert caplog.messages == [
@@ -98,7 +103,7 @@ def test_a_multiplier_that_is_no_number(caplog):
 
 
 @pytest.mark.parametrize(
-    ('fields', 'index', 'left'),
+    ('fields', 'index', 'passed'),
     [
         ({}, 0, ['b', 'c']),
         ({}, 1, ['a', 'b', 'c']),
@@ -109,17 +114,16 @@ def test_a_multiplier_that_is_no_number(caplog):
         ({'force_hosts': ('a',), 'hints': {'nobody': ['x'], **EVACUATE}}, 0, []),
     ],
 )
-def test_which_filters_run(fields, index, left):
-    """Once-per-request filters run for the first server, few on a rebuild, none on
-    forced hosts, and none that does not apply."""
-    assert (
-        rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index)
-        == left
-    )
+def test_which_filters_run(fields, index, passed):
+    """A filter that does not apply does not run. Filters of scope REQUEST run for the
+    first instance alone, few filters run on a rebuild, and no filter runs on forced
+    hosts."""
+    line = pipeline(BigEnough, NotA, Nobody)
+    assert rank(line, [A, B, C], a_request(**fields), index) == passed
 
 
 class Recording(Filter):
-    """Accepts every host, and tells which ones it was asked about."""
+    """Accepts every host, and records the names of the hosts."""
 
     scope = Scope.HOST
     asked = []
@@ -129,19 +133,19 @@ class Recording(Filter):
 
 
 class OfTheHost(Recording):
-    """The same, whatever the request is."""
+    """A recording filter whose verdicts do not depend on the request."""
 
     request_key = host_alone
 
 
 class OnceAsked(OfTheHost):
-    """The same, for the first instance of a request."""
+    """A recording filter for the first instance of a request."""
 
     scope = Scope.REQUEST
 
 
 class Everytime(Recording):
-    """The same, whoever is in hand."""
+    """A recording filter for every instance."""
 
     scope = Scope.INSTANCE
 
@@ -156,11 +160,10 @@ class Everytime(Recording):
     ],
 )
 def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
-    """Scope HOST means: for the next instance of a request, hosts that are not what
-    they were for the last one are judged, and no others; also for the next request
-    where a key says so."""
+    """A filter of scope HOST judges only the hosts that changed since the last instance
+    of the request. With a request key, the verdicts also serve the next request."""
     line = pipeline(plugin)
-    told = []
+    judged_hosts = []
     for hosts, index in [
         ([A, B, C], 0),
         ([A, B, C], 1),
@@ -170,12 +173,13 @@ def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
         plugin.asked.clear()
         ranking = line.filter(hosts, a_request(), index)
         assert ranking.hosts == hosts
-        told.append(''.join(plugin.asked))
-    assert told == asked
+        judged_hosts.append(''.join(plugin.asked))
+
+    assert judged_hosts == asked
 
 
 def test_a_reason_without_words():
-    """It is a rejection like any other."""
+    """An empty reason rejects the host like any text."""
 
     class Terse(Recording):
         def reject(self, host, request):
@@ -189,14 +193,16 @@ def test_log_of_a_refusal(caplog):
     """Operators find nova's lines, with the counts of every filter that ran."""
     caplog.set_level('DEBUG', logger='nova.filters')
     request = a_request(hints={'nobody': ['please']})
+
     assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], request) == []
-    texts = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert ('DEBUG', 'Starting with 3 host(s)') in texts
-    assert ('DEBUG', 'Filter BigEnough returned 3 host(s)') in texts
-    assert ('DEBUG', 'Filter NotA returned 2 host(s)') in texts
-    assert texts[-3] == ('INFO', 'Filter Nobody returned 0 hosts')
-    assert texts[-2] == ('INFO', 'Nobody rejected 2 host(s): no')
-    assert texts[-1] == (
+
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ('DEBUG', 'Starting with 3 host(s)') in lines
+    assert ('DEBUG', 'Filter BigEnough returned 3 host(s)') in lines
+    assert ('DEBUG', 'Filter NotA returned 2 host(s)') in lines
+    assert lines[-3] == ('INFO', 'Filter Nobody returned 0 hosts')
+    assert lines[-2] == ('INFO', 'Nobody rejected 2 host(s): no')
+    assert lines[-1] == (
         'INFO',
         'Filtering removed all hosts for the request with instance ID '
         f"'{request.instance_uuid}'. Filter results: ['BigEnough: (start: 3, end: 3)', "
@@ -213,8 +219,8 @@ def test_log_of_a_refusal(caplog):
     ],
 )
 def test_filters_without_hosts(fields, blamed, caplog):
-    """Where the request ignores every host no filter is said to have removed them;
-    where it names a host that is not there the first one is, as in nova's log."""
+    """The log blames no filter where the request ignores every host. Where the request
+    names an unknown host, the log blames the first filter, as nova does."""
     caplog.set_level('DEBUG', logger='nova.filters')
     request = a_request(hints={'nobody': ['please']}, **fields)
     assert rank(pipeline(Nobody), [A, B, C], request) == []
@@ -222,8 +228,8 @@ def test_filters_without_hosts(fields, blamed, caplog):
 
 
 def test_an_error_is_not_a_rejection():
-    """A filter that raises fails the request by its name; no host is silently
-    dropped."""
+    """An exception in a filter fails the request with the name of the filter, and
+    rejects no host silently."""
 
     class Broken(Filter):
         def reject(self, host, request):
@@ -246,7 +252,7 @@ def test_an_error_is_not_a_rejection():
     ],
 )
 def test_limits_come_from_filters_that_ran(fields, limits):
-    """A filter that did not judge the host has nothing for nova-compute to check."""
+    """Filters that did not judge the host add no limits for nova-compute."""
 
     class Limiting(Filter):
         def applies(self, request):
@@ -271,7 +277,7 @@ def test_limits_come_from_filters_that_ran(fields, limits):
     ],
 )
 def test_a_limit_that_cannot_be_sent(limit):
-    """The filter is at fault, and this is found before the host is claimed."""
+    """The error names the filter, and the host is not claimed."""
 
     class Limiting(Filter):
         def reject(self, host, request):
@@ -287,14 +293,14 @@ def test_a_limit_that_cannot_be_sent(limit):
 
 
 @pytest.mark.parametrize(
-    ('text', 'told'),
+    ('text', 'logged'),
     [
         ('a\n2026-01-01 ERROR forged', 'a 2026-01-01 ERROR forged'),
         ('a' * 64_000, 'a' * 100),
     ],
 )
-def test_a_reason_in_the_log(text, told, caplog):
-    """What a user wrote cannot make a line of the log, nor fill it."""
+def test_a_reason_in_the_log(text, logged, caplog):
+    """A text of a user can neither forge a line of the log nor fill the log."""
 
     class Echo(Filter):
         def reject(self, host, request):
@@ -302,21 +308,26 @@ def test_a_reason_in_the_log(text, told, caplog):
 
     caplog.set_level('DEBUG', logger='nova.filters')
     rank(pipeline(Echo), [A], a_request(hints={'x': [text]}))
-    lines = [each for each in caplog.messages if each.startswith('Echo rejected')]
-    assert [each.startswith(f'Echo rejected {A}: {told}') for each in lines] == [
-        True,
-        False,
-    ]
-    assert all(len(each) < 1000 and told in each for each in lines)
+
+    lines = [line for line in caplog.messages if line.startswith('Echo rejected')]
+    line_of_host, line_of_filter = lines
+    start = f'Echo rejected {A}: {logged}'
+    assert line_of_host.startswith(start)
+    assert not line_of_filter.startswith(start)
+    for line in lines:
+        assert len(line) < 1000
+        assert logged in line
 
 
 def test_the_commonest_reasons_are_told(caplog):
-    """When a filter leaves no host, the log says why: three reasons, and how many
-    more."""
+    """When a filter leaves no host, the log has the three most frequent reasons and the
+    number of hosts with other reasons."""
 
     class Picky(Filter):
         def reject(self, host, request):
-            return f'too {"big" if host.free_ram_mb > 4 else host.free_ram_mb}'
+            if host.free_ram_mb > 4:
+                return 'too big'
+            return f'too {host.free_ram_mb}'
 
     caplog.set_level('INFO', logger='nova.filters')
     rank(pipeline(Picky), [a_host(f'h{ram}', ram=ram) for ram in range(9)])
@@ -329,7 +340,7 @@ def test_the_commonest_reasons_are_told(caplog):
 
 
 class TooSmall(BigEnough):
-    """Rejects them with a reason for each host."""
+    """Rejects hosts without memory, with another reason for each host."""
 
     scope = Scope.HOST
 
@@ -346,45 +357,53 @@ class TooSmall(BigEnough):
 def reasons_kept(line):
     """The reasons in the columns of the filters, by the columns' keys."""
     (table,) = line._tables
-    return {
-        key: dict(column.reasons)
-        for key, column in table._columns.items()
-        if column.reasons
-    }
+    reasons = {}
+    for key, column in table._columns.items():
+        if column.reasons:
+            reasons[key] = dict(column.reasons)
+    return reasons
 
 
 def test_reasons_of_hosts_that_pass_again():
-    """They are not kept: a column has the reasons against the hosts that it rejects."""
+    """A column keeps reasons against rejected hosts alone."""
     line = pipeline(TooSmall)
-    asked = a_request(flavor=a_flavor(memory_mb=2048))
-    assert rank(line, [A, B], asked) == ['b']
+    request = a_request(flavor=a_flavor(memory_mb=2048))
+
+    assert rank(line, [A, B], request) == ['b']
     assert [*reasons_kept(line).values()] == [{0: '1024 of 2048'}]
-    assert rank(line, [a_host('a', ram=4096), B], asked) == ['a', 'b']
+
+    assert rank(line, [a_host('a', ram=4096), B], request) == ['a', 'b']
     assert reasons_kept(line) == {}
 
 
 def test_reasons_of_many_flavors(monkeypatch):
-    """The columns that were asked for last keep theirs, up to a number of reasons in
-    all; a column without them asks its filter again. One request may have more."""
+    """The columns used last keep their reasons, up to a total number of reasons. A
+    column without reasons asks its filter again. A single request may exceed the
+    number."""
     monkeypatch.setattr(weights, 'MAX_REASONS', 10)
     line = pipeline(TooSmall)
     hosts = [a_host(f'h{i}', ram=i) for i in range(4)]
+
     for needed in (100, 200, 300, 100, 400):
-        asked = a_request(flavor=a_flavor(memory_mb=needed))
-        results = line.filter(hosts, asked, 0).filters
-        assert results[0].reasons == tuple(f'{i} of {needed}' for i in range(4))
-        kept = reasons_kept(line)
-        assert sum(map(len, kept.values())) <= 10
-    assert sorted(needed for _, needed in kept) == [100, 400]
-    many = [a_host(f'm{i}', ram=i) for i in range(30)]
-    assert len(line.filter(many, asked, 0).filters[0].reasons) == 30
-    assert [len(reasons) for reasons in reasons_kept(line).values()] == [34]
+        request = a_request(flavor=a_flavor(memory_mb=needed))
+        (result,) = line.filter(hosts, request, 0).filters
+        assert result.reasons == tuple(f'{i} of {needed}' for i in range(4))
+        reasons_by_key = reasons_kept(line)
+        assert sum(map(len, reasons_by_key.values())) <= 10
+    assert sorted(needed for _, needed in reasons_by_key) == [100, 400]
+
+    many_hosts = [a_host(f'm{i}', ram=i) for i in range(30)]
+    (result,) = line.filter(many_hosts, request, 0).filters
+    assert len(result.reasons) == 30
+    assert [*map(len, reasons_kept(line).values())] == [34]
 
 
 def test_equal_reasons_are_one_text():
-    """However many hosts are rejected for the same reason."""
+    """Hosts that are rejected for the same reason share the text."""
     line = pipeline(TooSmall)
-    asked = a_request(flavor=a_flavor(memory_mb=1000))
+    request = a_request(flavor=a_flavor(memory_mb=1000))
     hosts = [a_host(f'h{i}', ram=500) for i in range(10)]
-    (result,) = line.filter(hosts, asked, 0).filters
-    assert len({id(reason) for reason in result.reasons}) == 1
+
+    (result,) = line.filter(hosts, request, 0).filters
+
+    assert len({*map(id, result.reasons)}) == 1

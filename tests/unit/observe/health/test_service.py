@@ -41,7 +41,7 @@ def connected(address):
 
 
 def exchanged(address, sent):
-    """The bytes that come back until the server closes the connection."""
+    """The bytes received until the server closes the connection."""
     received = b''
     with connected(address) as connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
@@ -53,7 +53,7 @@ def exchanged(address, sent):
 
 
 class Served:
-    """The HTTP process of a daemon with one worker, in this process."""
+    """The HTTP process of a daemon with a single worker, inside the test process."""
 
     def __init__(self, service, address):
         self.service = service
@@ -62,7 +62,7 @@ class Served:
         self.process.start()
 
     def report(self, name, ago=0.0):
-        """Have a process report, now or some seconds ago."""
+        """Make a process report, now or ``ago`` seconds ago."""
         report = ProcessReport(name, os.getpid(), time.time(), time.monotonic() - ago)
         self.process._health.state.hear(report)
 
@@ -76,7 +76,7 @@ def opened(load, text):
 
 @pytest.fixture(params=['unix', 'tcp'])
 def served(request, load, tmp_path, monkeypatch):
-    """A server on each kind of socket."""
+    """A server on a Unix socket and on a TCP socket."""
     monkeypatch.setattr(wiring, 'HEALTH_LIMITS', LIMITS)
     if request.param == 'tcp':
         address = Address('127.0.0.1', free_port())
@@ -106,7 +106,7 @@ def served(request, load, tmp_path, monkeypatch):
     ],
 )
 def test_answers(served, sent, status, kind):
-    """Each answer has its status and its type, and ends the connection."""
+    """An answer has its status and its type, and ends the connection."""
     head, _, body = exchanged(served.address, sent).partition(b'\r\n\r\n')
     assert head.startswith(b'HTTP/1.1 ' + status + b'\r\n')
     assert b'\r\nContent-Type: ' + kind in head
@@ -129,13 +129,14 @@ def test_head(served):
 
 
 def test_slow_and_endless_requests(served):
-    """Requests that never end do not keep others waiting. The server closes each of
-    them after its time, or when there are too many."""
+    """Endless requests do not delay other requests. The server closes a connection
+    after its time, or when there are too many connections."""
     connections = [connected(served.address) for _ in range(2 * LIMITS.waiting)]
     gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)
     for connection in connections:
         with gone:
             connection.sendall(b'GET /health HTTP/1.1\r\nX: ')
+
     assert ask(served.address, '/health')['status'] == 'pass'
     for connection in connections:
         with connection, gone:
@@ -148,7 +149,7 @@ def test_slow_and_endless_requests(served):
 
 
 def test_a_client_that_does_not_read(served):
-    """The connection of a client that asks and reads nothing ends, too."""
+    """The connection ends although the client does not read the answer."""
     with connected(served.address) as connection:
         connection.sendall(GET)
         assert ask(served.address, '/health')['status'] == 'pass'
@@ -181,9 +182,9 @@ class TestTheFile:
             assert service.listener
 
     def test_in_use(self, load, tmp_path, caplog):
-        """A second daemon leaves the file alone. With the address set in nova.conf the
-        second daemon does not start; with the default it warns once and runs. The line
-        names the options, and the daemon that answers."""
+        """A second daemon leaves the file alone. With an address in nova.conf, the
+        second daemon does not start. With the default address, the second daemon warns
+        once and runs. The line names the options, and the daemon that answers."""
         text = f'[DEFAULT]\nstate_path = {tmp_path}\n'
         own = f'[novasched]\nhealth_bind = unix:{tmp_path}/novasched/health.sock\n'
         why = (
@@ -191,6 +192,7 @@ class TestTheFile:
             r'novaschedctl health gets the answers of that process; .* its own '
             r'\[novasched\] health_bind or \[DEFAULT\] state_path$'
         )
+
         with opened(load, text) as first:
             with opened(load, text) as second:
                 assert second is None
@@ -208,9 +210,11 @@ class TestTheFile:
         """The path of an operator stops the start. The default path is a warning."""
         own = f'[novasched]\nhealth_bind = unix:{path}\n'
         option = r'^\[novasched\] health_bind = unix:/'
+
         with pytest.raises(ConfigError, match=option), opened(load, own):
             pass
         assert caplog.messages == []
+
         with opened(load, f'[DEFAULT]\nstate_path = {path}\n') as service:
             assert service is None
         [message] = caplog.messages
@@ -230,7 +234,7 @@ class TestTheFile:
         assert path.read_text() == 'theirs'
 
     def test_switched_off(self, load, caplog):
-        """Nothing is served, and nothing logged."""
+        """Neither a server nor a line in the log appears."""
         with opened(load, '[novasched]\nhealth_bind =\n') as service:
             assert service is None
         assert caplog.messages == []
@@ -248,7 +252,7 @@ def watchdog(tmp_path, monkeypatch):
 
 
 def messages(systemd):
-    """The messages that wait in the socket of systemd."""
+    """The waiting messages in the socket of systemd."""
     received = []
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -257,17 +261,19 @@ def messages(systemd):
 
 
 def test_watchdog(load, watchdog):
-    """The watchdog is fed once in a beat while the processes move, also where nothing
-    is served, and is not fed while a process hangs."""
+    """A beat feeds the watchdog while the processes move, even without an address, and
+    does not feed the watchdog while a process hangs."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         assert service.listener is None
         served = Served(service, None)
         for _ in range(2):
             served.process.beat()
         assert messages(watchdog) == [b'WATCHDOG=1'] * 2
+
         served.report('worker:0', ago=100)
         served.process.beat()
         assert messages(watchdog) == []
+
         served.report('worker:0')
         served.process.beat()
         assert messages(watchdog) == [b'WATCHDOG=1']
@@ -275,7 +281,7 @@ def test_watchdog(load, watchdog):
 
 
 def test_a_beat_reads_reports(load, watchdog):
-    """The queue of reports does not fill up where nobody asks for health."""
+    """The queue of reports does not fill up without requests for health."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         process = http_process(None, service, None)
         service.vitals('worker:0')()
@@ -288,16 +294,17 @@ def test_a_beat_reads_reports(load, watchdog):
 
 
 def test_a_watchdog_that_does_not_listen(load, watchdog):
-    """Nothing waits for systemd, however full its queue is."""
+    """A beat does not wait for systemd, however full the queue of systemd is."""
     with opened(load, '[novasched]\nhealth_bind =\n') as service:
         app = HealthApp(service)
         app.state.hear(ProcessReport('main', 1, 0.0, time.monotonic()))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-            other.setblocking(False)
-            other.connect(watchdog.getsockname())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filler:
+            filler.setblocking(False)
+            filler.connect(watchdog.getsockname())
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    other.send(b'READY=1')
+                    filler.send(b'READY=1')
+
         app.beat()
         assert watchdog.recv(100) == b'READY=1'
         app.beat()
@@ -321,10 +328,13 @@ class TestTheCommand:
     def test_pass_warn_and_fail(self, served, probe):
         """The exit status is 0, 0 and 1, with a line that gives the reason."""
         assert probe() == (0, 'pass\n', '')
+
         served.report('worker:0', ago=15)
         assert probe() == (0, 'warn - worker:0: no report for 15 s\n', '')
+
         served.report('worker:0', ago=45)
         assert probe() == (1, 'fail - worker:0: no report for 45 s\n', '')
+
         served.report('worker:0')
         status, text, _ = probe('--ready')
         assert (status, text) == (1, 'fail - message_bus: no requests are taken yet\n')
@@ -332,7 +342,7 @@ class TestTheCommand:
         assert (status, json.loads(text)['checks']['worker:0']['status']) == (0, 'pass')
 
     def test_another_daemon(self, served, probe, tmp_path):
-        """The answer of a daemon of another host is printed with a warning."""
+        """The answer of a daemon on another host is printed with a warning."""
         with (tmp_path / 'nova.conf').open('a') as conf:
             conf.write('[DEFAULT]\nhost = other\n')
         status, text, error = probe()
@@ -344,7 +354,7 @@ class TestTheCommand:
         )
 
     def test_no_daemon(self, tmp_path, capsys):
-        """A daemon that does not answer fails."""
+        """The command fails without an answer."""
         conf = tmp_path / 'nova.conf'
         conf.write_text(f'[DEFAULT]\nstate_path = {tmp_path}\n')
         assert novaschedctl.main(['health', '--config-file', str(conf)]) == 1
@@ -363,7 +373,7 @@ class TestTheCommand:
     def test_a_configuration_without_address(
         self, tmp_path, capsys, command, text, status, said
     ):
-        """The reason is one line."""
+        """The error output is a line with the reason."""
         conf = tmp_path / 'nova.conf'
         conf.write_text(text)
         assert novaschedctl.main([command, '--config-file', str(conf)]) == status
@@ -372,20 +382,20 @@ class TestTheCommand:
         assert error.count('\n') == 1
 
     def test_another_server(self, tmp_path):
-        """Answers of other servers, and silence, are no answer of novasched."""
+        """The command rejects silence and the answers of foreign servers."""
         for sent in (
             b'',
             b'HTTP/1.1 200 OK\r\n\r\n[]',
             b'HTTP/1.1 200 OK\r\n\r\nhello',
         ):
-            with socket.create_server(('127.0.0.1', 0)) as other:
+            with socket.create_server(('127.0.0.1', 0)) as listener:
 
-                def serve(other=other, sent=sent):
-                    taken, _ = other.accept()
-                    with taken:
-                        taken.recv(1000)
-                        taken.sendall(sent)
+                def serve(listener=listener, sent=sent):
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(sent)
 
                 threading.Thread(target=serve, daemon=True).start()
                 with pytest.raises(NovaschedError, match='no answer of novasched'):
-                    ask(Address(*other.getsockname()), '/health')
+                    ask(Address(*listener.getsockname()), '/health')

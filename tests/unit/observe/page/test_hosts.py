@@ -111,9 +111,20 @@ def test_levels():
     """Levels are tenths from 0 to 9 for all values that hosts report; a resource
     without limit has no level. The parts of a bar are adjacent, and hosts without level
     leave the end empty."""
-    amounts = [Amount(used, 10) for used in (0, 0.99, 1, 9.99, 10, 25, -5)]
-    assert [each.level for each in amounts] == [0, 0, 1, 9, 9, 9, 0]
-    assert [each.percent for each in amounts] == [0, 9, 10, 99, 100, 100, 0]
+    levels = {}
+    for used_amount in (0, 0.99, 1, 9.99, 10, 25, -5):
+        amount = Amount(used_amount, 10)
+        levels[used_amount] = (amount.level, amount.percent)
+    assert levels == {
+        0: (0, 0),
+        0.99: (0, 9),
+        1: (1, 10),
+        9.99: (9, 99),
+        10: (9, 100),
+        25: (9, 100),
+        -5: (0, 0),
+    }
+
     for nothing in (Amount(0, 0), Amount(5, 0), Amount(5, -10)):
         assert (nothing.level, nothing.percent) == (None, 0)
     assert bars({}) == bars({None: 3}) == []
@@ -223,9 +234,12 @@ OTHERS = [
 VIEW = HostsView((CellView('cell2', OTHERS, 1.0), CellView('cell1', TENTHS, 1.0)))
 
 
-def shown(**wanted):
-    found = heatmap(VIEW, HostsQuery(**wanted), 'nova')
-    return {group.name: [each.host for each in group.tiles] for group in found.groups}
+def hosts_by_group(heatmap):
+    """(Group, hosts) in the order of the page."""
+    groups = []
+    for group in heatmap.groups:
+        groups.append((group.name, [tile.host for tile in group.tiles]))
+    return groups
 
 
 @pytest.mark.parametrize(
@@ -256,37 +270,40 @@ def shown(**wanted):
 def test_groups(wanted, groups):
     """Hosts are ordered by use or by name. A host that is down does not count as
     disabled."""
-    assert shown(**wanted) == groups
-    assert list(shown(**wanted)) == list(groups)
+    result = heatmap(VIEW, HostsQuery(**wanted), 'nova')
+    assert hosts_by_group(result) == [*groups.items()]
 
 
 def test_totals():
     """Totals leave out hosts that are down or disabled."""
-    found = heatmap(VIEW, HostsQuery(), 'nova')
-    assert (found.hosts, found.servers) == (5, 1)
-    assert dict(found.states) == {'up': 3, 'down': 1, 'disabled': 1}
-    assert found.totals[0][1] == Amount(1500, 3000)
-    first, second = found.groups
-    assert [each[:2] for each in first.bars] == [(1, 1), (5, 1), (9, 1)]
+    result = heatmap(VIEW, HostsQuery(), 'nova')
+
+    assert (result.hosts, result.servers) == (5, 1)
+    assert dict(result.states) == {'up': 3, 'down': 1, 'disabled': 1}
+    assert result.totals[0][1] == Amount(1500, 3000)
+    first, second = result.groups
+    assert [bar[:2] for bar in first.bars] == [(1, 1), (5, 1), (9, 1)]
     assert (second.amount, second.bars) == (Amount(), [])
 
 
 def test_hosts_in_many_aggregates_count_once():
-    """A host is in each of its groups, and counts once in the totals and in the
-    table."""
+    """A host in two groups counts once in the totals and in the table."""
     twice = replace(TENTHS[0], aggregates=(RACK, replace(RACK, id=8, name='rack-8')))
     hosts_view = HostsView((CellView('cell1', [twice], 1.0),))
-    found = heatmap(hosts_view, HostsQuery(by='aggregate'), None)
-    assert [group.name for group in found.groups] == ['rack-7', 'rack-8']
-    assert found.hosts == 1
+
+    result = heatmap(hosts_view, HostsQuery(by='aggregate'), None)
+    assert [group.name for group in result.groups] == ['rack-7', 'rack-8']
+    assert result.hosts == 1
+
     rows = heatmap(hosts_view, HostsQuery(by='aggregate', form='table'), None).rows
     assert rows == [('cell1', twice)]
 
 
 def test_the_table_and_squares():
-    """A row has the host, its place, and the reason why it is disabled. The title of a
+    """A row has the host, its place, and the reason of a disabled host. The title of a
     square repeats its colour and shape in words."""
     page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
+
     text = seen(ask(page, '/', 'form=table&order=fullest')).text
     rows = [
         'down down cell2 nova',
@@ -298,15 +315,15 @@ def test_the_table_and_squares():
     places = list(map(text.index, rows))
     assert places == sorted(places)
     assert '3 hosts · 1.46 of 2.93 GiB free (50 % used)' in seen(ask(page, '/')).text
-    groups = heatmap(VIEW, HostsQuery(), None).groups
-    texts = {}
-    for group in groups:
+
+    tiles = {}
+    for group in heatmap(VIEW, HostsQuery(), None).groups:
         for tile in group.tiles:
-            texts[tile.host] = tile
-    assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
-    assert texts['h2'].levels == (5,)
-    assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
-    assert texts['off'].state == 'disabled'
+            tiles[tile.host] = tile
+    assert tiles['h2'].text == 'h2: 500 of 1,000 MiB free'
+    assert tiles['h2'].levels == (5,)
+    assert tiles['down'].text == 'down, down: 100 of 1,000 MiB free'
+    assert tiles['off'].state == 'disabled'
     nothing = heatmap(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
     assert (nothing.levels, nothing.text) == ((None,), 'h2: none')
 
@@ -321,7 +338,9 @@ def test_pages(monkeypatch, page, names):
     two = CellView('a', [a_host('a0'), a_host('a1')], 1.0)
     three = CellView('b', [a_host('b0'), a_host('b1'), a_host('b2')], 1.0)
     hosts_view = HostsView((two, three))
-    found = heatmap(hosts_view, HostsQuery(page=page), None)
-    assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names
-    assert found.pages == 2
-    assert found.hosts == 5
+
+    result = heatmap(hosts_view, HostsQuery(page=page), None)
+
+    assert hosts_by_group(result) == names
+    assert result.pages == 2
+    assert result.hosts == 5

@@ -32,12 +32,14 @@ MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}
 
 def provider(name, *, without=None, traits=(), aggregates=(), root='', **left):
     """A provider with plenty of each resource, except for the amounts given."""
-    has = {} if root or without == 'all' else {**MUCH}
+    amounts = {} if root or without == 'all' else {**MUCH}
+    amounts |= left
+    amounts.pop(without, None)
     return Provider(
         a_uuid(name),
-        {rc: n for rc, n in {**has, **left}.items() if rc != without},
+        amounts,
         frozenset(traits),
-        frozenset(each.uuid for each in aggregates),
+        frozenset(aggregate.uuid for aggregate in aggregates),
         a_uuid(root) if root else '',
     )
 
@@ -50,8 +52,8 @@ class Nobody(Filter):
 
 
 def refused(request, offered=(), hosts=HOSTS, settings=None):
-    """The refusal of a request for which Placement offered these hosts."""
-    slots = {each.uuid: 9 for each in hosts if each.host in offered}
+    """The refusal of a request for which Placement offered the hosts of some names."""
+    slots = {host.uuid: 9 for host in hosts if host.host in offered}
     decided = RecordedScheduler(
         hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings
     )
@@ -64,16 +66,29 @@ def diagnose(
     """The record with its diagnosis, and the lacks of each host."""
     settings = settings or Settings()
     decision = refused(request, offered, hosts, settings)
-    known = {each.uuid: each for each in hosts}
-    found, each = Diagnoser(settings, placement, aggregates, lambda since: known)(
-        decision
-    )
-    return replace(record_of(decision), diagnosis=found), Rejections([each])
+    diagnoser = Diagnoser(settings, placement, aggregates, reader_of(hosts))
+
+    diagnosis, rejections = diagnoser(decision)
+
+    record = replace(record_of(decision), diagnosis=diagnosis)
+    return record, Rejections([rejections])
+
+
+def reader_of(hosts):
+    """A function that reads hosts for a diagnoser."""
+    by_uuid = {host.uuid: host for host in hosts}
+    return lambda since: by_uuid
 
 
 def within(*aggregates, **fields):
-    sets = tuple(frozenset([each.uuid]) for each in aggregates)
+    """Fields of a request for a host in all aggregates."""
+    sets = tuple(frozenset([aggregate.uuid]) for aggregate in aggregates)
     return {'requested_destination': Destination(aggregates=sets, **fields)}
+
+
+def providers_of(hosts, **amounts):
+    """A provider for each host."""
+    return [provider(host.host, **amounts) for host in hosts]
 
 
 def required(name):
@@ -160,31 +175,32 @@ CAUSES = {
         'outside of the aggregates: aggregate ssd',
     ),
 }
-"""What a host that lacks something has, what one that does not has, what is asked for,
-and the cause."""
+"""Fields of a provider that lacks the constraint, fields of a provider that meets the
+constraint, fields of the request, and the cause."""
 
 
 @pytest.mark.parametrize('name', CAUSES)
 def test_what_a_host_lacks(name):
-    """Two hosts meet all constraints but the constraint of the second host. The third
-    host lacks the constraint of the case, and the headline and the reasons against the
-    host name it."""
-    lacking, having, asked, why = CAUSES[name]
-    small = 'small' in name or 'CPUs' in name
+    """The third host lacks the constraint of the case, and the headline and the reasons
+    against the host name the constraint. The first host lacks nothing, and the second
+    host lacks a disk."""
+    lacking, meeting, fields, cause = CAUSES[name]
+    is_small = 'small' in name or 'CPUs' in name
     placement = ProvidersInMemory(
         [
-            provider('a', **having),
-            provider('b', **{**having, 'DISK_GB': 0}),
+            provider('a', **meeting),
+            provider('b', **{**meeting, 'DISK_GB': 0}),
             provider('c', **lacking),
         ]
     )
-    record, each = diagnose(placement, a_request(**asked))
-    words = why.partition(': ')[0]
-    reasons = each.against('c')
-    assert reasons == [f'Placement: {why}']
+
+    record, rejections = diagnose(placement, a_request(**fields))
+
+    assert rejections.against('c') == [f'Placement: {cause}']
+    words = cause.partition(': ')[0]
     counts = render.tally(record)
     assert counts.total() == 3
-    assert counts[words] == (2 if small else 1)
+    assert counts[words] == (2 if is_small else 1)
     assert counts['lack DISK_GB'] == 1
     assert f'{counts[words]} {words}' in render.headline(record)
     assert render.headline(record).startswith('0 of 3 hosts: ')
@@ -199,10 +215,12 @@ def test_a_disabled_host(disabled, why):
     trait."""
     off = a_host('off', disabled=disabled, why='rack 4')
     placement = ProvidersInMemory([provider('off', traits=[DISABLED])])
-    asked = a_request(root_forbidden=frozenset([DISABLED]))
-    record, each = diagnose(placement, asked, hosts=[off])
+    request = a_request(root_forbidden=frozenset([DISABLED]))
+
+    record, rejections = diagnose(placement, request, hosts=[off])
+
     assert render.headline(record) == '0 of 1 host: 1 disabled'
-    assert each.against('off') == [f'Placement: {why}']
+    assert rejections.against('off') == [f'Placement: {why}']
 
 
 def test_not_the_requested_host():
@@ -218,9 +236,11 @@ def test_not_the_requested_host():
 def test_a_host_of_another_cell():
     """A host of another cell is not diagnosed."""
     hosts = [*HOSTS, a_host('far', cell='cell2')]
-    placement = ProvidersInMemory([provider(each.host, MEMORY_MB=3) for each in hosts])
-    asked = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
-    record, _ = diagnose(placement, asked, hosts=hosts)
+    placement = ProvidersInMemory(providers_of(hosts, MEMORY_MB=3))
+    request = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
+
+    record, _ = diagnose(placement, request, hosts=hosts)
+
     assert render.tally(record) == {'lack MEMORY_MB': 3, render.LEFT_OUT: 1}
 
 
@@ -229,18 +249,22 @@ def test_a_host_without_a_provider():
     placement = ProvidersInMemory(
         [provider('a', without='all'), provider('b', MEMORY_MB=1)]
     )
-    record, each = diagnose(placement, a_request())
+
+    record, rejections = diagnose(placement, a_request())
+
     assert render.tally(record) == {
-        'unknown to Placement': 1, 'lack DISK_GB': 1, 'lack MEMORY_MB': 1,
-    }  # fmt: skip
-    assert each.against('c') == [
+        'unknown to Placement': 1,
+        'lack DISK_GB': 1,
+        'lack MEMORY_MB': 1,
+    }
+    assert rejections.against('c') == [
         'Placement: unknown to Placement: it has no provider of that UUID'
     ]
 
 
 def test_all_that_a_host_lacks():
     """A host counts once, by its first lack. The reasons against a host name all its
-    lacks. Constraints that are a host's only lack are listed."""
+    lacks. Constraints that are the only lack of a host are listed."""
     west = {'aggregates': [WEST]}
     placement = ProvidersInMemory(
         [
@@ -249,20 +273,25 @@ def test_all_that_a_host_lacks():
             provider('c', **west, MEMORY_MB=1),
         ]
     )
-    record, each = diagnose(
-        placement, a_request(availability_zone='west', **within(WEST))
-    )
+    request = a_request(availability_zone='west', **within(WEST))
+
+    record, rejections = diagnose(placement, request)
+
     assert (
         render.headline(record)
         == '0 of 3 hosts: 1 in another zone, 1 lack DISK_GB, 1 lack MEMORY_MB'
     )
-    assert each.against('a') == [
+    assert rejections.against('a') == [
         'Placement: in another zone: availability zone west; lack DISK_GB: 1 DISK_GB, in use or '
         'reserved; lack MEMORY_MB: 512 MEMORY_MB, in use or reserved'
     ]
     assert dict(render.facts(record))['nearest'] == '1 host but for 512 MEMORY_MB'
-    lines = explain.as_text(record, 0, None, None).splitlines()
-    table = [[*map(str.strip, x.split('|'))][1:-1] for x in lines if x.startswith('|')]
+
+    table = []
+    for line in explain.as_text(record, 0, None, None).splitlines():
+        if line.startswith('|'):
+            _, *columns, _ = map(str.strip, line.split('|'))
+            table.append(columns)
     assert table == [
         ['not offered', 'in', 'out', 'why not'],
         ['in another zone', '3', '2', '1: availability zone west'],
@@ -277,13 +306,15 @@ def test_those_that_filters_dropped():
     placement = ProvidersInMemory(
         [provider('a'), provider('b', MEMORY_MB=1), provider('c', VCPU=0)]
     )
-    record, each = diagnose(placement, a_request(), offered=['a'])
+
+    record, rejections = diagnose(placement, a_request(), offered=['a'])
+
     assert render.tally(record) == {
         'rejected by Nobody': 1,
         'lack MEMORY_MB': 1,
         'lack VCPU': 1,
     }
-    assert each.against('a') == []
+    assert rejections.against('a') == []
 
 
 @pytest.mark.parametrize(('limit', 'words'), [
@@ -296,7 +327,9 @@ def test_hosts_that_lack_nothing(limit, words):
         [provider('a'), provider('b'), provider('c', MEMORY_MB=1)]
     )
     settings = Settings(max_placement_results=limit)
+
     record, _ = diagnose(placement, a_request(), offered=['a'], settings=settings)
+
     assert render.tally(record) == {
         'rejected by Nobody': 1,
         'lack MEMORY_MB': 1,
@@ -336,11 +369,13 @@ TREES = {
 
 @pytest.mark.parametrize('name', TREES)
 def test_nested_providers(name):
-    """If providers of a tree meet each constraint and no candidate meets all, the
-    diagnosis says so."""
-    nested, asked, words = TREES[name]
+    """The diagnosis tells if the providers of a tree meet every constraint alone, but
+    no candidate meets all constraints."""
+    nested, fields, words = TREES[name]
     placement = ProvidersInMemory([provider('a'), *nested])
-    record, _ = diagnose(placement, a_request(**asked), hosts=HOSTS[:1])
+
+    record, _ = diagnose(placement, a_request(**fields), hosts=HOSTS[:1])
+
     assert render.tally(record) == {words: 1}
 
 
@@ -355,17 +390,19 @@ def test_a_provider_that_shares(pool, words):
     )
     shared.left = pool
     host = provider('a', without='DISK_GB', aggregates=[SSD], MEMORY_MB=1)
-    record, each = diagnose(
-        ProvidersInMemory([host, shared]), a_request(), hosts=HOSTS[:1]
-    )
+    placement = ProvidersInMemory([host, shared])
+
+    record, rejections = diagnose(placement, a_request(), hosts=HOSTS[:1])
+
     assert render.tally(record) == {words: 1}
-    assert ('Placement: lack DISK_GB: 1 DISK_GB; ' in each.against('a')[0]) == (
-        not pool['DISK_GB']
+    names_the_pool = (
+        'Placement: lack DISK_GB: 1 DISK_GB; ' in rejections.against('a')[0]
     )
+    assert names_the_pool == (pool['DISK_GB'] == 0)
 
 
 def test_pinned_cpus():
-    """Of the queries with PCPU and with VCPU, the query whose first lack comes later
+    """A diagnosis queries PCPU and VCPU. The query whose first lack comes later
     counts."""
     placement = ProvidersInMemory(
         [
@@ -374,11 +411,14 @@ def test_pinned_cpus():
             provider('c', VCPU=0),
         ]
     )
-    asked = a_request(extra_specs={'hw:cpu_policy': 'dedicated'})
-    record, _ = diagnose(placement, asked)
+
+    record, _ = diagnose(
+        placement, a_request(extra_specs={'hw:cpu_policy': 'dedicated'})
+    )
+
     assert render.tally(record) == {'lack MEMORY_MB': 2, 'lack PCPU': 1}
-    plain = [x for x in placement.asked if x.endswith('resources=MEMORY_MB%3A512')]
-    assert len(plain) == 1
+    memory_alone = 'resources=MEMORY_MB%3A512'
+    assert sum(query.endswith(memory_alone) for query in placement.asked) == 1
 
 
 def test_a_query_that_is_refused():
@@ -398,14 +438,18 @@ def test_a_query_that_is_refused():
 ])  # fmt: skip
 def test_so_many_questions(questions, counts):
     """The number of queries is limited, and an unknown lack is not claimed."""
-    has = {'traits': ['CUSTOM_A']}
-    placement = ProvidersInMemory([
-        provider('a', **has), provider('b', MEMORY_MB=1, **has), provider('c'),
-    ])  # fmt: skip
-    settings = Settings(decisions_questions=questions)
-    record, _ = diagnose(
-        placement, a_request(**required('CUSTOM_A')), settings=settings
+    placement = ProvidersInMemory(
+        [
+            provider('a', traits=['CUSTOM_A']),
+            provider('b', traits=['CUSTOM_A'], MEMORY_MB=1),
+            provider('c'),
+        ]
     )
+    settings = Settings(decisions_questions=questions)
+    request = a_request(**required('CUSTOM_A'))
+
+    record, _ = diagnose(placement, request, settings=settings)
+
     assert len(placement.asked) == record.diagnosis.queries == questions
     assert render.tally(record) == counts
     assert record.diagnosis.constraints == 4
@@ -414,16 +458,20 @@ def test_so_many_questions(questions, counts):
 def test_an_answer_for_several_refusals():
     """An answer serves all requests that arrived before its query. An older answer does
     not serve."""
-    placement = ProvidersInMemory([provider(each.host, MEMORY_MB=1) for each in HOSTS])
-    known = {each.uuid: each for each in HOSTS}
-    diagnoser = Diagnoser(Settings(), placement, KNOWN, lambda since: known)
+    placement = ProvidersInMemory(providers_of(HOSTS, MEMORY_MB=1))
+    diagnoser = Diagnoser(Settings(), placement, KNOWN, reader_of(HOSTS))
     waiting = [refused(a_request()) for _ in range(3)]
-    found = [diagnoser(each)[0] for each in waiting]
+
+    first, second, third = (diagnoser(decision)[0] for decision in waiting)
+
     number = len(placement.asked)
-    assert [each.queries for each in found] == [number, 0, 0]
-    found.append(diagnoser(refused(a_request()))[0])
-    assert found[-1].queries == number
-    assert len({each.lacking for each in found}) == 1
+    assert first.queries == number
+    assert second.queries == 0
+    assert third.queries == 0
+
+    later, _ = diagnoser(refused(a_request()))
+    assert later.queries == number
+    assert first.lacking == second.lacking == third.lacking == later.lacking
 
 
 @pytest.mark.parametrize('status', [None, 503])
@@ -439,9 +487,12 @@ def test_aggregates_that_cannot_be_read():
         def all(self, since):
             raise PlacementUnavailable('down')
 
-    placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
-    _, each = diagnose(placement, a_request(**within(SSD)), aggregates=Down())
-    assert each.against('a') == [
+    request = a_request(**within(SSD))
+    placement = ProvidersInMemory(providers_of(HOSTS))
+
+    _, rejections = diagnose(placement, request, aggregates=Down())
+
+    assert rejections.against('a') == [
         f'Placement: outside of the aggregates: aggregate {SSD.uuid}'
     ]
 
@@ -474,25 +525,24 @@ def test_the_share_of_the_time_of_placement(processes, status):
     time of a worker of Placement, whether Placement answers or not. A diagnosis without
     queries needs no pause."""
     clock = ManualClock()
-    placement = SlowProviders(
-        clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS]
-    )
+    placement = SlowProviders(clock, providers_of(HOSTS, MEMORY_MB=1))
     placement.status = status
-    known = {each.uuid: each for each in HOSTS}
     diagnoser = Diagnoser(
         Settings(),
         placement,
         KNOWN,
-        lambda since: known,
+        reader_of(HOSTS),
         processes=processes,
         clock=clock,
     )
     assert diagnoser.pause() == 0.0
+
     decision = refused(a_request())
     with suppress(PlacementUnavailable):
         diagnoser(decision)
     took = len(placement.asked)
     assert took / (took + diagnoser.pause()) * processes == pytest.approx(0.25)
+
     clock.now += diagnoser.pause()
     assert diagnoser.pause() == 0.0
     if status == 200:
@@ -503,15 +553,14 @@ def test_the_share_of_the_time_of_placement(processes, status):
 def test_while_the_circuit_is_open():
     """Diagnoses do not query Placement while the circuit is open, and a running
     diagnosis ends."""
-    placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
-    known = {each.uuid: each for each in HOSTS}
+    placement = ProvidersInMemory(providers_of(HOSTS))
     for number in (0, 1):
         placement.asked.clear()
         diagnoser = Diagnoser(
             Settings(),
             placement,
             KNOWN,
-            lambda since: known,
+            reader_of(HOSTS),
             circuit_open=lambda number=number: len(placement.asked) >= number,
         )
         with pytest.raises(PlacementUnavailable, match='does not answer requests'):

@@ -60,7 +60,7 @@ def decide(recorder, *requests, placement=None):
 
 
 def written(path, *requests):
-    """A file with the records of decisions on these requests."""
+    """A file with the records of decisions on requests."""
     return write_records(
         path, RecordedScheduler([A], clock=time.perf_counter), requests
     )
@@ -77,12 +77,16 @@ def test_the_newest_are_kept_in_memory():
     """The memory has as many records as the option says, newest first, with the time at
     which the decision began."""
     settings = Settings(decisions_kept=2)
-    kept = decide(
-        DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')
-    ).newest()
-    assert [each.request.instance_uuids for each in kept] == [('c',), ('b',)]
-    assert all(999 < each.at <= 1000 for each in kept)
-    assert len({each.id for each in kept}) == 2
+    recorder = DecisionRecorder(settings, clock=lambda: 1000.0)
+
+    decide(recorder, *named('a', 'b', 'c'))
+
+    newest, second = recorder.newest()
+    assert newest.request.instance_uuids == ('c',)
+    assert second.request.instance_uuids == ('b',)
+    assert 999 < newest.at <= 1000
+    assert 999 < second.at <= 1000
+    assert newest.id != second.id
 
 
 def test_decisions_that_are_counted():
@@ -100,12 +104,13 @@ def test_decisions_that_are_counted():
 
     recorder = DecisionRecorder(Settings(decisions_kept=0), count=count)
     requests = named(*map(str, range(module.MAX_WAITING_RECORDS + 5)))
-    first, *others = [Decision(request, FRESH, 1, 0.0, 0.0) for request in requests]
-    recorder(first)
+
+    recorder(Decision(requests[0], FRESH, 1, 0.0, 0.0))
     assert begun.wait(10)
-    for decision in others:
-        recorder(decision)
+    for request in requests[1:]:
+        recorder(Decision(request, FRESH, 1, 0.0, 0.0))
     assert len(counted) == 1 + 4
+
     hold.set()
     recorder.close()
     assert sorted(counted) == sorted(request.request_id for request in requests)
@@ -117,11 +122,13 @@ def test_a_file_that_is_leafed_through(tmp_path):
     """The newest records come first, page by page. A decision is found by its id and by
     its hosts."""
     reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
+
+    def page(skipped):
+        records = reader.newest(2, skipped)
+        return [record.request.instance_uuids[0] for record in records]
+
     assert reader.of('req-2') == reader.of('2')
-    pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
-    assert [[each.request.instance_uuids[0] for each in page] for page in pages] == [
-        ['4', '3'], ['2', '1'], ['0'], [],
-    ]  # fmt: skip
+    assert [*map(page, (0, 2, 4, 6))] == [['4', '3'], ['2', '1'], ['0'], []]
     assert reader.count() == 5
     (newest, *_) = reader.newest(5)
     assert reader.by_id(newest.id) == newest
@@ -136,17 +143,20 @@ def test_a_file_that_is_leafed_through(tmp_path):
 def test_several_workers_write_one_file(tmp_path):
     """No worker loses records to another worker or to a restart."""
     path = str(tmp_path / 'decisions')
-    names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
     recorders = []
-    for _ in names:
+    for _ in range(4):
         writer = RecordWriter(path, 1000, 10)
         recorders.append(DecisionRecorder(Settings(), writer))
+
+    names = []
     with ThreadPoolExecutor() as pool:
-        for recorder, some in zip(recorders, names, strict=True):
-            pool.submit(decide, recorder, *named(*some))
+        for number, recorder in enumerate(recorders):
+            names_of_worker = [f'{number}-{i}' for i in range(10)]
+            names += names_of_worker
+            pool.submit(decide, recorder, *named(*names_of_worker))
+
     reader = RecordReader(written(path, *named('after')))
-    for names_of_worker in names:
-        assert all(map(reader.of, names_of_worker))
+    assert all(map(reader.of, names))
     assert reader.newest(1)[0].request.instance_uuids == ('after',)
 
 
@@ -154,7 +164,9 @@ def test_the_file_is_bounded(tmp_path):
     """Old records are deleted, and the reasons against single hosts earlier."""
     names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
     path = str(tmp_path / 'decisions')
+
     decide(DecisionRecorder(Settings(), RecordWriter(path, 150, 10)), *named(*names))
+
     with sqlite3.connect(path) as base:
         for table in ('decisions', 'instances'):
             assert base.execute(f'select count(*) from {table}').fetchone() == (150,)
@@ -163,7 +175,7 @@ def test_the_file_is_bounded(tmp_path):
 
 
 def incompressible(number, size):
-    """A record of so many bytes."""
+    """A record with a text of ``size`` random bytes."""
     text = Random(number).randbytes(size).hex()
     attempts = (AttemptRecord(None, 1, stages=(RejectionStage(text, 1, 0),)),)
     return Record(
@@ -185,20 +197,21 @@ def test_the_file_is_bounded_in_size(tmp_path):
         for number in range(400):
             writer.write(incompressible(number, 8192))
             assert path.stat().st_size <= 2**20 + 2**15
-        kept = [each.id for each in RecordReader(str(path)).newest()]
+
+        kept = ids_in(path)
         assert 60 < len(kept) < 128
         assert kept == [str(399 - place) for place in range(len(kept))]
         assert len(RecordReader(str(path)).of('a')) == len(kept)
+
         for number in (400, 401):
             writer.write(incompressible(number, 2**21))
-            assert [each.id for each in RecordReader(str(path)).newest()] == [
-                str(number)
-            ]
+            assert ids_in(path) == [str(number)]
 
 
 def ids_in(path):
+    """The IDs of the records in a file, the newest first."""
     with closing(RecordReader(str(path))) as reader:
-        return [each.id for each in reader.newest()]
+        return [record.id for record in reader.newest()]
 
 
 @pytest.mark.parametrize('leaves_journals', [False, True])
@@ -209,28 +222,37 @@ def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
     damage the new file."""
     caplog.set_level('INFO')
     path = tmp_path / 'decisions'
-    other = tmp_path / 'old'
+    old_path = tmp_path / 'old'
     with (
-        closing(RecordWriter(str(path), 100, 1)) as one,
-        closing(RecordWriter(str(path), 100, 1)) as two,
+        closing(RecordWriter(str(path), 100, 1)) as first,
+        closing(RecordWriter(str(path), 100, 1)) as second,
     ):
-        one.write(incompressible(1, 100))
-        two.write(incompressible(2, 100))
+        first.write(incompressible(1, 100))
+        second.write(incompressible(2, 100))
+
         if is_moved:
-            path.rename(other)
+            path.rename(old_path)
         else:
             path.unlink()
-        for suffix in () if leaves_journals else ('-wal', '-shm'):
-            Path(f'{path}{suffix}').unlink()
-        for number in range(3, 9):
-            (one if number % 2 else two).write(incompressible(number, 5000))
+        if not leaves_journals:
+            unlink_journals(path)
+
+        for number in (3, 5, 7):
+            first.write(incompressible(number, 5000))
+            second.write(incompressible(number + 1, 5000))
         assert ids_in(path) == ['8', '7', '6', '5', '4', '3']
         with closing(sqlite3.connect(path)) as base:
             assert base.execute('pragma integrity_check').fetchone() == ('ok',)
+
     if is_moved:
-        assert ids_in(other) == ['2', '1']
+        assert ids_in(old_path) == ['2', '1']
     line = f'{path} was deleted or moved; decision records go to a new file'
     assert caplog.messages == [line] * 2
+
+
+def unlink_journals(path):
+    for suffix in ('-wal', '-shm'):
+        Path(f'{path}{suffix}').unlink()
 
 
 def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
@@ -243,9 +265,10 @@ def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
         writer.write(incompressible(2, 100))
         writer.close()
         writer.write(incompressible(3, 100))
-        for suffix in ('-wal', '-shm'):
-            Path(f'{path}{suffix}').unlink()
+
+        unlink_journals(path)
         other.rename(path)
+
         writer.write(incompressible(4, 100))
         assert ids_in(path) == ['4', '1']
 
@@ -258,6 +281,7 @@ def test_a_smaller_size(tmp_path):
         for number in range(200):
             writer.write(incompressible(number, 16_384))
     assert path.stat().st_size > 2 * 2**20
+
     with closing(RecordWriter(str(path), 10_000, 1)) as writer:
         writer.open()
         assert path.stat().st_size <= 2**20
@@ -265,11 +289,13 @@ def test_a_smaller_size(tmp_path):
         assert len(kept) > 30
         assert kept == [str(199 - place) for place in range(len(kept))]
         assert len(RecordReader(str(path)).of('a')) == len(kept)
-        before = path.stat().st_size
+        size = path.stat().st_size
         writer.write(incompressible(200, 100))
+
     with closing(RecordWriter(str(path), 10_000, 1)) as writer:
         writer.open()
-        assert path.stat().st_size >= before - 2**13  # it fits already
+        # The file fits already, and is not shrunk again.
+        assert path.stat().st_size >= size - 2**13
 
 
 def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
@@ -285,7 +311,7 @@ def test_no_time_for_the_reasons(tmp_path, monkeypatch):
     are left out."""
     monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
     reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
-    assert [reader.rejections(each) for each in reader.newest()] == [None, None]
+    assert [*map(reader.rejections, reader.newest())] == [None, None]
     assert render.why_not(reader.newest(1)[0], 'b', None) == [
         'not kept; it is of the newest 100, and under load of fewer'
     ]
@@ -306,12 +332,16 @@ def as_nobody(work):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def owners_of_files(folder):
+    return {path.stat().st_uid for path in Path(folder).iterdir()}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 @pytest.mark.parametrize('is_killed', [False, True])
 def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
     """Root reads the file while the daemon writes, after the daemon has ended, and
-    after the daemon was killed. The files stay the daemon's, so that the daemon can go
-    on writing."""
+    after the daemon was killed. The user of the daemon stays the owner of the files and
+    can go on writing."""
     with tempfile.TemporaryDirectory() as folder:
         os.chown(folder, NOBODY, NOBODY)
         path = str(Path(folder, 'decisions.sqlite'))
@@ -321,27 +351,25 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
             for number in numbers:
                 writer.write(Record(str(number), 0.0, 1, None, None, a_request()))
             if is_killed:
-                os._exit(
-                    0
-                )  # before the writer is collected, which would close the file
+                # Exit before the writer is collected, which would close the file.
+                os._exit(0)
             writer.close()
 
         def read():
             with closing(RecordReader(path)) as reader:
-                found = [each.id for each in reader.newest()]
-                assert {each.stat().st_uid for each in Path(folder).iterdir()} == {
-                    NOBODY
-                }
-            assert {each.stat().st_uid for each in Path(folder).iterdir()} == {NOBODY}
-            return found
+                ids = [record.id for record in reader.newest()]
+                assert owners_of_files(folder) == {NOBODY}
+            assert owners_of_files(folder) == {NOBODY}
+            return ids
 
         as_nobody(lambda: write(1))
         assert (len(os.listdir(folder)) > 1) is is_killed
         assert read() == ['1']
+
         as_nobody(lambda: write(2))
-        with closing(RecordReader(path)) as reader:  # it stays open
+        with closing(RecordReader(path)) as reader:
             as_nobody(lambda: write(3))
-            assert [each.id for each in reader.newest()] == ['3', '2', '1']
+            assert [record.id for record in reader.newest()] == ['3', '2', '1']
         assert read() == ['3', '2', '1']
 
 
@@ -362,18 +390,20 @@ ROOT_ALONE = pytest.mark.skipif(
     ],
 )
 def test_who_may_read_the_file(tmp_path, before, after):
-    """The owner reads the file, and a group if the operator lets it, whatever the umask
-    is. The journals have the same permissions."""
+    """The owner may read the file, and the group if the operator permits, whatever the
+    umask is. The journals have the same permissions."""
     path = tmp_path / 'decisions'
     if before is not None:
         path.touch()
         path.chmod(before)
+
     umask = os.umask(0)
     try:
         store = RecordWriter(str(path), 10, 1)
         decide(DecisionRecorder(Settings(), store), *named('a'))
         store.open()
-        assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {after}
+        modes = {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+        assert modes == {after}
         store.close()
     finally:
         os.umask(umask)
@@ -387,9 +417,16 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
         written(other, *named('a'))
     path = tmp_path / 'link'
     path.symlink_to(other)
-    before = other.read_bytes() if other.exists() else None
+
+    def content():
+        if not other.exists():
+            return None
+        return other.read_bytes()
+
+    before = content()
     written(path, *named('b'))
-    assert (other.read_bytes() if other.exists() else None) == before
+
+    assert content() == before
     assert 'this is a symbolic link, which is not followed' in caplog.text
     with pytest.raises(UnreadableRecords, match='this is a symbolic link'):
         RecordReader(str(path))
@@ -412,18 +449,20 @@ DAMAGES = {
 @pytest.mark.parametrize('place', ['', 'novasched', 'further/novasched'])
 def test_the_folder_of_the_file_is_made(tmp_path, place):
     """The folder is created, but not its parent, which is missing where the option has
-    a wrong path. Each record tries again to open the file, without another line in the
+    a wrong path. Every record tries again to open the file, without another line in the
     log."""
     path = tmp_path / place / 'decisions'
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
-    why = recorder.open()
+
+    failure = recorder.open()
     decide(recorder, *named('a'))
     if place.startswith('further'):
-        assert 'No such file or directory' in why
+        assert 'No such file or directory' in failure
         assert not (tmp_path / 'further').exists()
         path.parent.parent.mkdir()
     else:
-        assert why is None
+        assert failure is None
+
     decide(recorder, *named('b'))
     assert RecordReader(str(path)).of('b')
 
@@ -438,10 +477,11 @@ def test_what_the_start_has_told(tmp_path, caplog, is_told):
     caplog.set_level('INFO')
     if is_told:
         assert recorder.open()
+
     decide(recorder, *named('a', 'b'))
-    assert caplog.text.count('Decision records are kept in memory only') == (
-        not is_told
-    )
+    failures = caplog.text.count('Decision records are kept in memory only')
+    assert failures == (0 if is_told else 1)
+
     path.rmdir()
     decide(recorder, *named('c', 'd'))
     assert caplog.text.count(f'Decision records are kept in {path} again') == 1
@@ -463,16 +503,22 @@ def test_why_placement_offers_nothing(tmp_path):
     diagnosis."""
     path = str(tmp_path / 'decisions')
     lacking = (RejectionStage('lack A', 1, 0),)
-    found = Diagnosis(queries=1, constraints=1, lacking=lacking)
-    each = StageRejections('Placement', HostNames(['b']), ['lack A: trait A'], [0])
-    recorder = DecisionRecorder(
-        Settings(), RecordWriter(path, 10, 1), diagnose=lambda decision: (found, each)
+    diagnosis = Diagnosis(queries=1, constraints=1, lacking=lacking)
+    rejections = StageRejections(
+        'Placement', HostNames(['b']), ['lack A: trait A'], [0]
     )
-    (kept,) = decide(recorder, *named('a'), placement=EMPTY).newest()
-    assert kept.diagnosis == found
+    recorder = DecisionRecorder(
+        Settings(),
+        RecordWriter(path, 10, 1),
+        diagnose=lambda decision: (diagnosis, rejections),
+    )
+
+    (record,) = decide(recorder, *named('a'), placement=EMPTY).newest()
+
+    assert record.diagnosis == diagnosis
     reader = RecordReader(path)
-    assert reader.of('a') == [kept]
-    assert reader.rejections(kept).against('b') == ['Placement: lack A: trait A']
+    assert reader.of('a') == [record]
+    assert reader.rejections(record).against('b') == ['Placement: lack A: trait A']
 
 
 @pytest.mark.parametrize(
@@ -480,52 +526,59 @@ def test_why_placement_offers_nothing(tmp_path):
 )
 def test_no_answer_of_placement(tmp_path, questions, placement, times):
     """No diagnosis is made if the option disables diagnoses, or if Placement offered a
-    host. In both cases, and if Placement does not answer, the record stays as it is."""
-    asked = []
+    host. In both cases, and if Placement does not answer, the record has no
+    diagnosis."""
+    diagnosed = []
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
 
-    def ask(decision):
-        asked.append(decision)
+    def diagnose(decision):
+        diagnosed.append(decision)
         raise PlacementUnavailable('down')
 
-    recorder = DecisionRecorder(Settings(decisions_questions=questions), store, ask)
-    (kept,) = decide(recorder, a_request(), placement=placement).newest()
-    assert (kept.diagnosis, len(asked)) == (None, times)
+    settings = Settings(decisions_questions=questions)
+    recorder = DecisionRecorder(settings, store, diagnose)
+
+    (record,) = decide(recorder, a_request(), placement=placement).newest()
+
+    assert record.diagnosis is None
+    assert len(diagnosed) == times
 
 
 def test_nobody_waits_for_placement(monkeypatch, tmp_path):
-    """While Placement is slow, requests are answered, and records without a diagnosis
-    are kept as they are."""
+    """While Placement is slow, requests are answered, and records are kept without a
+    diagnosis."""
     monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
-    busy = threading.Event()
-    go = threading.Event()
+    is_diagnosing = threading.Event()
+    placement_answers = threading.Event()
 
-    def ask(decision):
-        busy.set()
-        assert go.wait(30)
+    def diagnose(decision):
+        is_diagnosing.set()
+        assert placement_answers.wait(30)
         return Diagnosis(queries=1), StageRejections('Placement', HostNames(), [], [])
 
     recorder = DecisionRecorder(
-        Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask
+        Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), diagnose
     )
     decided = RecordedScheduler([A], EMPTY)
     decided.ask(a_request())
     (decision,) = decided.log.decisions
+
     recorder(decision)
-    assert busy.wait(30)
+    assert is_diagnosing.wait(30)
     for _ in range(4):
         recorder(decision)
-    # all are kept, while Placement is being asked about the first
+    # All records are kept during the diagnosis of the first decision.
     recorder._records.close()
-    go.set()
+    placement_answers.set()
     recorder.close()
-    inquiries = [each.diagnosis for each in recorder.newest()]
-    assert len(inquiries) == 5
-    assert inquiries.count(None) == 3
+
+    diagnoses = [record.diagnosis for record in recorder.newest()]
+    assert len(diagnoses) == 5
+    assert diagnoses.count(None) == 3
 
 
 class Held:
-    """An observer that stops the recording thread until the test lets it go on."""
+    """An observer that stops the recording thread until the test sets ``go_on``."""
 
     def __init__(self):
         self.busy = threading.Event()
@@ -555,31 +608,30 @@ def test_records_that_are_dropped(caplog):
 
     overrun(1000)
     overrun(20)
-    assert [each.levelname for each in caplog.records] == ['WARNING']
+    assert [record.levelname for record in caplog.records] == ['WARNING']
+
     now[0] += module.DROP_LOG_INTERVAL_S
     recorder(decision)
     recorder.close()
-    assert [
-        message.partition(' decision records')[0] for message in caplog.messages
-    ] == [
-        '1000',
-        '20',
-    ]
+
+    first, second = caplog.messages
+    assert first.startswith('1000 decision records')
+    assert second.startswith('20 decision records')
     assert recorder.dropped == 1020
 
 
 def test_a_pause_before_the_next_diagnosis(tmp_path):
     """Refusals wait for the pause between diagnoses. A process that ends does not
-    diagnose the waiting refusals, and their records stay as they are."""
-    asked = []
+    diagnose the waiting refusals, and their records have no diagnosis."""
+    diagnosed = []
     paused = threading.Event()
 
     def diagnose(decision):
-        asked.append(decision)
+        diagnosed.append(decision)
         return Diagnosis(queries=1), StageRejections('Placement', HostNames(), [], [])
 
     def pause():
-        if not asked:
+        if not diagnosed:
             return 0.0
         paused.set()
         return 3600.0
@@ -588,17 +640,18 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
     recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
     decided = RecordedScheduler([A], EMPTY)
     decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
+
     for name in 'abc':
         with suppress(NoValidHost):
             decided.driver.select_destinations(a_request(request_id=name))
     assert paused.wait(30)
     recorder.close()
-    assert [each.diagnosis is not None for each in recorder.newest()] == [
-        False,
-        False,
-        True,
-    ]
-    assert len(asked) == 1
+
+    third, second, first = recorder.newest()
+    assert first.diagnosis is not None
+    assert second.diagnosis is None
+    assert third.diagnosis is None
+    assert len(diagnosed) == 1
 
 
 def test_what_a_request_does_for_its_record():

@@ -3,7 +3,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
 
 import pytest
 
@@ -292,21 +291,21 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
         isolated_hosts=('safe',),
         metrics_weight_setting=('load=1',),
     )
-    only = a_host(
-        host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'}
-    )
+    fields = {'host': 'host1', **host}
+    only = a_host(fields.pop('host'), **fields)
     placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
-    decision = RecordedScheduler([only, A, B], placement, settings=settings).ask(
-        a_request(ignore_hosts=('a',), **asked)
-    )
+    decided = RecordedScheduler([only, A, B], placement, settings=settings)
+
+    decision = decided.ask(a_request(ignore_hosts=('a',), **asked))
+
     record = record_of(decision)
     assert record.result.refusal == 'There are not enough hosts available.'
     (attempt,) = record.attempts
-    stages = [(each.name, each.start, each.end) for each in attempt.stages]
+    stages = [(stage.name, stage.start, stage.end) for stage in attempt.stages]
     assert stages == [('ignore_hosts', 2, 1), ('AllHostsFilter', 1, 1), (name, 1, 0)]
-    assert [(each.reason, each.hosts) for each in attempt.stages[-1].rejections] == [
-        (why, 1)
-    ]
+    (rejection,) = attempt.stages[-1].rejections
+    assert (rejection.reason, rejection.hosts) == (why, 1)
+
     line = (
         f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
     )
@@ -322,15 +321,21 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
 
 
 def _last_cell(lines, name):
-    """The text in the last column of a table, in the row of that name, which may have
+    """The text in the last column of a table, in the row of a name. A row may have
     several lines."""
-    rows = []
+    names = []
+    texts = []
     for line in lines:
-        if line.startswith('|'):
-            rows.append(list(map(str.strip, line.split('|')[1:-1])))
-    (place,) = (place for place, cells in enumerate(rows) if cells[0] == name)
-    further = takewhile(lambda cells: not cells[0], rows[place + 1 :])
-    return ' '.join(cells[-1] for cells in (rows[place], *further))
+        if not line.startswith('|'):
+            continue
+        first, *_, last = map(str.strip, line.split('|')[1:-1])
+        if first:
+            names.append(first)
+            texts.append(last)
+        else:
+            texts[-1] += f' {last}'
+    assert names.count(name) == 1
+    return texts[names.index(name)]
 
 
 MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
@@ -429,8 +434,8 @@ WEIGHERS = [
 def test_a_weigher_that_prefers(
     explain, name, better, worse, asked, raw, floor, multiplier
 ):
-    """The winning host wins because of the weigher. The command shows the raw,
-    normalised and multiplied weight of the best hosts, and no other weigher."""
+    """The weigher decides which host wins. The command shows the raw, normalised and
+    multiplied weight of the best hosts, for the weigher alone."""
     settings = Settings(
         enabled_filters=(), metrics_weight_setting=('load=1',), metrics_required=False
     )
@@ -451,21 +456,25 @@ def test_a_weigher_that_prefers(
     assert record.result.hosts == ('better',)
     lines = explain(decision).splitlines()
     assert lines[0] == 'better: 2 of 2 hosts fit'
+    cells = []
+    for line in lines:
+        cells += map(str.strip, line.split('|'))
+
     low = min(raw) if floor is None else floor
-    normalised = [(each - low) / (max(raw) - low) for each in raw]
-    best = record.attempts[0].best
-    assert [each.host for each in best] == ['better', 'worse']
-    others = []
-    for each, value, share in zip(best, raw, normalised, strict=True):
-        shares = {share.weigher: share for share in each.shares}
+    winner, loser = record.attempts[0].best
+    assert (winner.host, loser.host) == ('better', 'worse')
+    other_weights = []
+    for best, value in zip((winner, loser), raw, strict=True):
+        share = (value - low) / (max(raw) - low)
         added = share * multiplier
-        assert shares.pop(name) == Contribution(name, value, share, multiplier, added)
-        others.append({each.weigher: each.added for each in shares.values()})
-        assert each.weight == pytest.approx(added + sum(others[-1].values()))
-        cell = f'{added:.4g} ({share:.4g} of {value:g})'
-        assert cell in [part.strip() for line in lines for part in line.split('|')]
-    assert others[0] == others[1]
-    assert best[0].weight > best[1].weight
+        contributions = {each.weigher: each for each in best.shares}
+        contribution = contributions.pop(name)
+        assert contribution == Contribution(name, value, share, multiplier, added)
+        other_weights.append({key: each.added for key, each in contributions.items()})
+        assert best.weight == pytest.approx(added + sum(other_weights[-1].values()))
+        assert f'{added:.4g} ({share:.4g} of {value:g})' in cells
+    assert other_weights[0] == other_weights[1]
+    assert winner.weight > loser.weight
     assert rejections_of(decision).against('worse') == ['fit, number 2 of 2 by weight']
 
 

@@ -14,7 +14,7 @@ from tests.lab.memory_schedulers import a_driver
 
 
 class Cells(MemoryHosts):
-    """Hosts that can be changed, and that count how they are read."""
+    """Hosts in memory that record every read."""
 
     def __init__(self, hosts):
         super().__init__(hosts)
@@ -26,7 +26,7 @@ class Cells(MemoryHosts):
 
 
 class WantsInstances(Filter):
-    """Looks at the servers on hosts if it is told to."""
+    """A filter that needs the instances on hosts, for requests with a hint."""
 
     reads_instances = True
 
@@ -49,16 +49,13 @@ def cloud(*hosts, slots=10):
 
 
 def ask(driver, name='server', **fields):
-    return [
-        row[0]
-        for row in memory_schedulers.ask(
-            driver, instance_uuids=(a_uuid(name),), **fields
-        )
-    ]
+    """The chosen host of each instance."""
+    rows = memory_schedulers.ask(driver, instance_uuids=(a_uuid(name),), **fields)
+    return [destination for destination, *_ in rows]
 
 
 def test_hosts_are_read_between_requests_not_for_them():
-    """Requests see the hosts as of the last refresh, whatever became of them since."""
+    """Requests use the hosts of the last refresh, whatever has changed since."""
     driver, cells = cloud(A, B)
     driver.periodic()
     cells.hosts[A.uuid] = a_host('a', ram=512)
@@ -70,8 +67,8 @@ def test_hosts_are_read_between_requests_not_for_them():
 
 
 def test_aggregates_that_change():
-    """Requests know from the last refresh which answers of Placement are too old for
-    them."""
+    """A refresh sets the moment of the last change of aggregates. Older answers of
+    Placement do not serve later requests."""
     driver, cells = cloud(A, B)
     driver.periodic()
     cells.aggregates_settled = 7.0
@@ -82,15 +79,15 @@ def test_aggregates_that_change():
 
 
 def test_placed_servers_count_until_the_next_refresh():
-    """Each request finds the hosts as the ones before it have left them."""
+    """Earlier requests reduce the free resources of the hosts."""
     driver, _ = cloud(A, B)
     chosen = [ask(driver, f'server{i}')[0] for i in range(4)]
     assert chosen == ['a', 'a', 'b', 'a']
 
 
 def test_one_read_serves_all_wishes():
-    """The first request that looks at servers has them read, and they are from then
-    on."""
+    """The first request that needs instances starts the reading of instances, and every
+    later refresh reads instances."""
     driver, cells = cloud(A, B)
     ask(driver, 'one')
     ask(driver, 'two', hints={'look': ['yes']})
@@ -108,13 +105,14 @@ def test_one_read_serves_all_wishes():
     ],
 )
 def test_cells(wanted, chosen):
-    """A request for one cell gets its hosts alone, unless it may leave."""
+    """A request for a cell gets hosts of the cell, unless the request may leave the
+    cell."""
     driver, _ = cloud(A, B, FAR)
     assert ask(driver, requested_destination=Destination(**wanted)) == chosen
 
 
 def test_a_rebuild_takes_nothing():
-    """A rebuild sees every host and places nothing on any."""
+    """A rebuild gets every host and claims nothing."""
     driver, _ = cloud(A, slots=0)
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
     assert ask(driver, **fields) == ['a']

@@ -35,27 +35,28 @@ DEVICE = {
 
 
 class Cards(CountingPlacement):
-    """Offers a device of either card of a host for a claim, whatever it gave before,
-    and keeps of which card it gave one."""
+    """A Placement that always offers a device of either card of a host.
 
-    given = ()
+    :ivar claimed_cards: the cards of all claims.
+    """
+
+    claimed_cards = ()
 
     def candidates(self, request, basis=FRESH):
-        return CandidateIndex(
-            a_mapped_candidate(rp, 'id', [card]) for rp in self.slots for card in 'AB'
-        )
+        candidates = []
+        for provider in self.slots:
+            for card in 'AB':
+                candidates.append(a_mapped_candidate(provider, 'id', [card]))
+        return CandidateIndex(candidates)
 
     def claim_together(self, wanted, basis=FRESH):
-        self.given += tuple(
-            card
-            for _, candidate in wanted
-            for card in candidate.providers_by_group()['id-0']
-        )
+        for _, candidate in wanted:
+            self.claimed_cards += tuple(candidate.providers_by_group()['id-0'])
         return super().claim_together(wanted, basis)
 
 
 class Seeing(Filter):
-    """Keeps which card the request group has when a server is about to be placed."""
+    """Records the card of the request group before an instance is placed."""
 
     def __init__(self):
         super().__init__(Settings())
@@ -65,18 +66,18 @@ class Seeing(Filter):
         self.seen.append(request.requested_resources[0].provider_uuids)
 
 
-def placed(count, *others, pools=POOLS, kind=Cards):
-    """The cards that so many instances got on the one host."""
+def placed(count, *filters, pools=POOLS, kind=Cards):
+    """The cards of ``count`` instances on a single host."""
     host = a_host(pci=lambda: pools)
     cards = kind({host.uuid: 9})
-    driver = a_driver([host], PciPassthroughFilter, *others, placement=cards)
+    driver = a_driver([host], PciPassthroughFilter, *filters, placement=cards)
     driver.select_destinations(a_request(count=count, **DEVICE))
-    return cards.given
+    return cards.claimed_cards
 
 
 def test_devices_are_those_of_the_card_that_was_claimed():
-    """Each server of a request finds the cards as the claims before it have left them,
-    and the request group names the card that was claimed last."""
+    """Earlier claims of the request reduce the free devices of the cards. The request
+    group names the card that was claimed last."""
     seeing = Seeing()
     assert placed(4, seeing) == ('A', 'A', 'B', 'B')
     assert seeing.seen == [(), ('A',), ('A',), ('B',)]
@@ -85,7 +86,7 @@ def test_devices_are_those_of_the_card_that_was_claimed():
 
 
 class Refusing(Cards):
-    """Lets nobody claim for several servers at once."""
+    """A Placement that refuses claims of several instances."""
 
     def claim_together(self, wanted, basis=FRESH):
         if len(wanted) == 1:
@@ -95,16 +96,16 @@ class Refusing(Cards):
 
 @pytest.mark.parametrize('count', [2, 4])
 def test_a_refused_common_claim_leaves_nothing_behind(count):
-    """Where servers are then claimed one by one, each may have the card that the common
-    claim would have given to another."""
+    """After the refusal, the instances are claimed one by one, and may have any card of
+    the refused claim."""
     pools = tuple(replace(pool, count=count // 2) for pool in POOLS)
-    given = ''.join(placed(count, pools=pools, kind=Refusing))
-    assert given == 'A' * (count // 2) + 'B' * (count // 2)
+    cards = ''.join(placed(count, pools=pools, kind=Refusing))
+    assert cards == 'A' * (count // 2) + 'B' * (count // 2)
 
 
 class Failing(MemoryHosts):
-    """Hosts that cannot be read; ``errors`` are raised in turn, and in the end none
-    is."""
+    """Hosts that cannot be read while ``errors`` last; the errors are raised in
+    turn."""
 
     def __init__(self, *errors, hosts=()):
         super().__init__(hosts)
@@ -121,7 +122,7 @@ class Failing(MemoryHosts):
 
 
 class Claimless(CountingPlacement):
-    """Fails for the first claim, which may have been made."""
+    """A Placement that gives no answer to the first claim."""
 
     failed = False
 
@@ -136,39 +137,41 @@ class Claimless(CountingPlacement):
     'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
 )
 def test_a_short_outage(error, caplog):
-    """A request waits for its end, is decided anew from what there is then, and tells
-    its start once. The log has one line of it."""
+    """A request waits for the end of the outage, and is decided by fresh data. The
+    start is notified once, and the log has a single line."""
     host = a_host()
     notifier = RecordingNotifier()
     hosts = Failing(error, error, hosts=[host])
     driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=notifier)
+
     assert ask(driver) == [[host.host]]
+
     assert len(hosts.began) == 4
     assert hosts.began == sorted(set(hosts.began))
     assert [phase for phase, *_ in notifier.sent] == ['start', 'end']
-    assert [each.levelname for each in caplog.records if 'wait' in each.message] == [
-        'WARNING'
-    ]
+    (record,) = [record for record in caplog.records if 'wait' in record.message]
+    assert record.levelname == 'WARNING'
 
 
 def test_what_a_request_began_with_has_changed(caplog):
-    """The request is decided anew at once, by data that is read anew, and nobody is
-    told."""
+    """The request is decided again at once, by fresh data. The log has no line."""
     host = a_host()
     notifier = RecordingNotifier()
     hosts = Failing(
         StaleData('another version'), StaleData('and another'), hosts=[host]
     )
     driver = a_driver(hosts, notifier=notifier)
+
     assert ask(driver) == [[host.host]]
+
     assert len(hosts.began) == 3
     assert hosts.began == sorted(set(hosts.began))
     assert [phase for phase, *_ in notifier.sent] == ['start', 'end']
-    assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
+    assert all(record.levelno <= logging.DEBUG for record in caplog.records)
 
 
 def test_an_outage_that_lasts():
-    """A request is asked for again until its patience is over, and refused then."""
+    """A request is tried again until its patience is over, and then refused."""
     hosts = Failing(*[PlacementUnavailable('away')] * 1000)
     with pytest.raises(PlacementUnavailable):
         ask(a_driver(hosts, placement_patience=0.5))
@@ -179,8 +182,8 @@ def test_an_outage_that_lasts():
     'error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')]
 )
 def test_a_request_that_has_waited_for_a_thread(error):
-    """The time since its message came counts: a request whose patience is over by then
-    is tried once, and refused at its first failure."""
+    """The patience of a request begins when its message arrives. A request whose
+    patience is over is tried once, and refused at the first failure."""
     hosts = Failing(error, hosts=[a_host()])
     with pytest.raises(type(error)):
         ask(a_driver(hosts), received=time.monotonic() - 31)
@@ -191,9 +194,9 @@ def test_a_request_that_has_waited_for_a_thread(error):
 
 @pytest.mark.parametrize('slots', [10, 0])
 def test_messages_are_left_in_the_broker(slots):
-    """Nobody waits then for an outage that has lasted for as long as the patience: room
-    is made for callers that get no heartbeat. In an outage that has just begun requests
-    wait as ever."""
+    """Requests do not wait for the end of an outage that is older than the patience,
+    so that callers in the broker, which get no heartbeats, are read. In a new outage,
+    requests wait."""
     hosts = Failing(hosts=[a_host()])
     driver = a_driver(hosts, slots=slots, placement_patience=0.5)
 
@@ -207,16 +210,17 @@ def test_messages_are_left_in_the_broker(slots):
         return len(hosts.began)
 
     assert tries() > 1
-    # perhaps more than one: the first failure was a moment after its request came
+    # The second request may try again: the outage began after the first request came.
     tries()
     assert tries() == 1
+
     with nullcontext() if slots else pytest.raises(NoValidHost):
         ask(driver)  # the outage is over
     assert tries() > 1
 
 
 def test_a_refusal_before_placement_is_asked():
-    """It does not end an outage: no answer says that Placement works again."""
+    """A refusal without an answer of Placement does not end an outage."""
     away = [PlacementUnavailable('away')] * 1000
     hosts = Failing(*away, hosts=[a_host()])
     driver = a_driver(hosts, placement_patience=0.2)
@@ -235,7 +239,7 @@ def test_a_refusal_before_placement_is_asked():
 
 
 def test_while_the_circuit_is_open(monkeypatch):
-    """A request waits for its end, and sleeps for no pause beside."""
+    """A request waits for a probe of the circuit, without further pauses."""
     monkeypatch.setattr('time.sleep', None)
     host = a_host()
     answers = iter([False, False, True])
@@ -247,7 +251,7 @@ def test_while_the_circuit_is_open(monkeypatch):
 
 
 def test_the_end_of_the_process():
-    """Those who wait are refused in time."""
+    """Waiting requests are refused before the process ends."""
     driver = None
 
     def is_over(seconds):
