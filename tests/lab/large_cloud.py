@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large cloud that is there soon: hosts go into the databases by the thousand, those
-of Placement included, since its API takes a request for each of a provider's
-matters."""
+"""A large cloud that is made quickly: hosts are inserted into the databases by the
+thousand. Placement's API would take several requests for each provider."""
 
-from collections.abc import Iterable
+from collections import defaultdict
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,15 +26,15 @@ PROVIDER_TABLES = (
 )
 HOSTS_AT_ONCE = 250  # whose instances are inserted together
 FLAVOR_ID = 1  # of the instances, and of requests
-LONG = 86_400  # seconds; computes stay up, though nobody reports for them
-QUIET = 600  # seconds between the heartbeats of a scheduler, so that none is counted
+LONG = 86_400  # seconds; computes stay up without reports
+QUIET = 600  # seconds between heartbeats of a scheduler, so that none is measured
 
 
 def config(fallback):
-    """What both schedulers are told, beside where things are.
+    """The common options of both schedulers.
 
-    :param fallback: look for pinned CPUs among VCPU, too, by a second query, as nova
-        does unless it is told that no host is so old that it reports them there.
+    :param fallback: ask for VCPU in place of PCPU in a second query, as nova does by
+        default for old hosts.
     """
     return {
         'DEFAULT': {
@@ -50,7 +49,7 @@ def config(fallback):
 
 
 class Providers:
-    """Placement's own tables."""
+    """Resource providers in the tables of Placement."""
 
     def __init__(self, url):
         self._database = Database(url, PROVIDER_TABLES)
@@ -62,48 +61,45 @@ class Providers:
         self._count = 0
 
     def add(self, computes, aggregates):
-        """Providers with inventories and traits, members of the aggregates of those
-        names."""
-        numbered = list(enumerate(computes, self._count + 1))
-        self._count += len(computes)
-        ordinary = {'reserved': 0, 'min_unit': 1, 'step_size': 1}
-        rows: dict[str, Iterable[Row]] = {
-            'resource_providers': (
-                {
-                    'id': i,
-                    'root_provider_id': i,
-                    'uuid': each.uuid,
-                    'name': each.name,
-                    'generation': 1,
-                }
-                for i, each in numbered
-            ),
-            'inventories': (
-                {
-                    **ordinary,
-                    'resource_provider_id': i,
+        """Add providers with inventories and traits.
+
+        :param aggregates: the names of the aggregates of each provider.
+        """
+        rows = defaultdict[str, list[Row]](list)
+        for compute, names in zip(computes, aggregates, strict=True):
+            self._count += 1
+            number = self._count
+            created = {'created_at': now()}
+            provider = {
+                **created,
+                'id': number,
+                'root_provider_id': number,
+                'uuid': compute.uuid,
+                'name': compute.name,
+                'generation': 1,
+            }
+            rows['resource_providers'].append(provider)
+
+            reference = {**created, 'resource_provider_id': number}
+            for name, sizes in compute.inventories().items():
+                inventory = {
+                    **reference,
+                    'reserved': 0,
+                    'min_unit': 1,
+                    'step_size': 1,
                     'resource_class_id': self._classes[name],
-                    **row,
+                    **sizes,
                 }
-                for i, each in numbered
-                for name, row in each.inventories().items()
-            ),
-            'resource_provider_traits': (
-                {'resource_provider_id': i, 'trait_id': self._traits[trait]}
-                for i, each in numbered
-                for trait in (*COMPUTE_TRAITS, *each.traits)
-            ),
-            'resource_provider_aggregates': (
-                {
-                    'resource_provider_id': i,
-                    'aggregate_id': self._aggregates[a_uuid(name)],
-                }
-                for (i, _), names in zip(numbered, aggregates, strict=True)
-                for name in names
-            ),
-        }
-        for table, its in rows.items():
-            self._database.insert(table, [{'created_at': now(), **row} for row in its])
+                rows['inventories'].append(inventory)
+            for trait in (*COMPUTE_TRAITS, *compute.traits):
+                row = {**reference, 'trait_id': self._traits[trait]}
+                rows['resource_provider_traits'].append(row)
+            for name in names:
+                row = {**reference, 'aggregate_id': self._aggregates[a_uuid(name)]}
+                rows['resource_provider_aggregates'].append(row)
+
+        for table, table_rows in rows.items():
+            self._database.insert(table, table_rows)
 
     def _numbers(self, table, name):
         return {row[name]: row['id'] for row in self._database.rows(table)}
@@ -118,78 +114,85 @@ class LargeCloud(NovaCloud):
         )
         self.placement_process = placement
         self._providers = Providers(placement.connection)
-        self._aggregates = {
-            name: self.add_aggregate_rows(name, a_uuid(name), metadata)
-            for name, metadata in METADATA.items()
-        }
+        self._aggregates = {}
+        for name, metadata in METADATA.items():
+            number = self.add_aggregate_rows(name, a_uuid(name), metadata)
+            self._aggregates[name] = number
 
     def grow(self, computes, instances=0):
-        """Bring the cloud to these hosts, the first of which it has already, with so
-        many instances on each of the others."""
+        """Add the missing hosts to the cloud.
+
+        :param computes: all hosts of the cloud. The cloud has the first hosts already.
+        :param instances: number of instances on each added host.
+        """
         first = len(self.computes)
         added = computes[first:]
         self.add_rows(added)
+
         names = [aggregates_of(number) for number in range(first, len(computes))]
+        members = defaultdict[str, list[str]](list)
+        for compute, aggregates in zip(added, names, strict=True):
+            for name in aggregates:
+                members[name].append(compute.name)
         for name, number in self._aggregates.items():
-            pairs = zip(added, names, strict=True)
-            self.join_aggregate(
-                number, [each.name for each, its in pairs if name in its]
-            )
+            self.join_aggregate(number, members[name])
+
         self._providers.add(added, names)
         if instances:
             self._fill(added, instances)
 
     def _fill(self, computes, count):
-        """Let instances run on hosts, the first one of every tenth host in a server
-        group."""
+        """Let instances run on hosts. The first instances of every tenth host are a
+        server group."""
         for start in range(0, len(computes), HOSTS_AT_ONCE):
+            rows = defaultdict[str, list[Row]](list)
+            for compute in computes[start : start + HOSTS_AT_ONCE]:
+                row = instance_row('', compute, Flavor(), PROJECT, USER, index=0)
+                row['instance_type_id'] = FLAVOR_ID
+                for uuid in instances_of(compute.name, count):
+                    rows[compute.cell].append({**row, 'uuid': uuid})
             for cell, database in self.cells.items():
-                some = [
-                    each
-                    for each in computes[start : start + HOSTS_AT_ONCE]
-                    if each.cell == cell
-                ]
-                rows = [
-                    {**row, 'uuid': uuid, 'instance_type_id': FLAVOR_ID}
-                    for each in some
-                    for row in [
-                        instance_row('', each, Flavor(), PROJECT, USER, index=0)
-                    ]
-                    for uuid in instances_of(each.name, count)
-                ]
-                database.insert('instances', rows)
-        members = [instances_of(each.name, 1)[0] for each in computes[::10]]
-        number = (
-            max((row['id'] for row in self.api.rows('instance_groups')), default=0) + 1
-        )
-        made = {'created_at': now()}
-        group = {**made, 'id': number, 'user_id': USER, 'project_id': PROJECT}
-        self.api.insert(
-            'instance_groups', [{**group, 'uuid': a_uuid(f'group{number}')}]
-        )
+                database.insert('instances', rows[cell])
+
+        members = [instances_of(compute.name, 1)[0] for compute in computes[::10]]
+        self._add_anti_affinity_group(members)
+
+    def _add_anti_affinity_group(self, members):
+        numbers = [row['id'] for row in self.api.rows('instance_groups')]
+        number = max(numbers, default=0) + 1
+        created = {'created_at': now()}
+
+        group = {
+            **created,
+            'id': number,
+            'uuid': a_uuid(f'group{number}'),
+            'user_id': USER,
+            'project_id': PROJECT,
+        }
         policy = {'group_id': number, 'policy': 'anti-affinity', 'rules': '{}'}
+        rows = []
+        for uuid in members:
+            rows.append({**created, 'instance_uuid': uuid, 'group_id': number})
+        self.api.insert('instance_groups', [group])
         self.api.insert('instance_group_policy', [policy])
-        self.api.insert(
-            'instance_group_member',
-            [{**made, 'instance_uuid': uuid, 'group_id': number} for uuid in members],
-        )
+        self.api.insert('instance_group_member', rows)
 
 
 @contextmanager
 def cloud(directory=None, cells=CELLS):
-    """A cloud without a host yet on servers of its own, whose Placement logs every
-    request.
+    """A cloud without hosts on new servers. Placement logs every request.
 
-    :param directory: where logs and configuration go; they are removed unless it is
-        named.
+    :param directory: the directory for logs and configuration files, by default a
+        temporary directory.
     """
     if directory is None:
         with (
             TemporaryDirectory(prefix='novasched-') as temporary,
-            cloud(Path(temporary), cells) as made,
+            cloud(Path(temporary), cells) as temporary_cloud,
         ):
-            yield made
+            yield temporary_cloud
         return
+
     directory.mkdir(parents=True, exist_ok=True)
     with (
         servers.MariaDB() as mariadb,

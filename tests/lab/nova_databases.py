@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's databases with rows that a test writes, an API database and two cells; what
-may happen to them between two requests, and what a request must see."""
+"""nova's databases with the rows of a test: an API database and two cells. A story
+changes rows between requests, and compares the hosts that a request sees."""
 
 import json
 import math
@@ -29,7 +29,8 @@ NOW = datetime(2026, 11, 21, 12, 0, 0)
 
 
 def _engine(url):
-    """Nobody needs these rows after a crash: SQLite does not wait for the disk."""
+    """An engine. SQLite does not wait for the disk, since the rows are worth nothing
+    after a crash."""
     engine = sa.create_engine(url)
     if engine.dialect.name == 'sqlite':
         sa.event.listen(
@@ -41,7 +42,7 @@ def _engine(url):
 
 
 def database_options(**values):
-    """The options of ``[database]``, of which these are set."""
+    """The options of ``[database]`` with values."""
     conf = cfg.ConfigOpts()
     conf.register_opts(options.database_opts, group='database')
     conf([])
@@ -51,23 +52,26 @@ def database_options(**values):
 
 
 def hosts_of(reader, request=None, uuids=None, basis=FRESH, **needs):
-    """The hosts that a request finds, by the names of their nodes."""
+    """The hosts that a request sees, by the names of their nodes."""
     hosts = reader.read(uuids, request or a_request(), Needs(**needs), basis).hosts
     return {host.nodename: host for host in hosts.values()}
 
 
 class NovaDatabases:
-    """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is
-    up."""
+    """Databases of a test, and readers of the databases.
+
+    :param url_of: a function from a name to the URL of an empty database.
+    :param patience: seconds that a reader waits for a cell.
+    :ivar now: the time of the readers.
+    :ivar group: the service group of the readers, or None for the default.
+    """
 
     def __init__(self, url_of, patience=math.inf):
-        """``url_of`` gives the URL of an empty database of that name; cells may be
-        silent for ``patience`` seconds."""
         self.now = NOW
         self.group = None
         self.urls = {name: url_of(name) for name in ('api', 'cell1', 'cell2')}
         self.api = _engine(self.urls['api'])
-        # Before the first connection, so that it is one of those that can be cut.
+        # Before the first connection: the database tracks all of its connections.
         api = Database(self.api, 'API database')
         tables.api.create_all(self.api)
         self.engines = {}
@@ -82,9 +86,14 @@ class NovaDatabases:
             self.engines[name] = _engine(self.urls[name])
             tables.main.create_all(self.engines[name])
             self.add(
-                self.api, tables.cell_mappings, id=number, uuid=a_uuid(name), name=name,
-                database_connection=self.urls[name], disabled=False,
-            )  # fmt: skip
+                self.api,
+                tables.cell_mappings,
+                id=number,
+                uuid=a_uuid(name),
+                name=name,
+                database_connection=self.urls[name],
+                disabled=False,
+            )
         self.options = database_options()
         self.cells = Cells(api, self.options, patience)
 
@@ -99,8 +108,8 @@ class NovaDatabases:
             connection.execute(sa.insert(table).values(values))
 
     def sql(self, where, *statements):
-        """Run statements in ``api`` or a cell; the rows of the last one, if it is a
-        question."""
+        """Run statements in ``api`` or in a cell; the rows of the last statement, if it
+        is a query."""
         with {'api': self.api, **self.engines}[where].begin() as connection:
             for statement in statements:
                 result = connection.execute(sa.text(statement))
@@ -109,7 +118,10 @@ class NovaDatabases:
             return None
 
     def add_host(self, name, cell='cell1', node=None, service=True, **changes):
-        """A host with its service and mapping; ``changes`` are columns of its node."""
+        """Add a host with a service and a mapping.
+
+        :param changes: columns of the node that differ.
+        """
         engine = self.engines[cell]
         values = {
             'uuid': a_uuid(node or name),
@@ -166,19 +178,18 @@ class NovaDatabases:
 
     @contextmanager
     def watched(self):
-        """A list of the statements that databases get from readers, with their
-        parameters."""
-        asked = []
+        """The statements of readers during a block, with their parameters."""
+        statements = []
 
         def note(connection, cursor, statement, parameters, context, many):
-            asked.append((' '.join(statement.split()), parameters))
+            statements.append((' '.join(statement.split()), parameters))
 
-        cells = (cell.database.engine for cell in self.cells.all())
-        engines = [self.cells.api.engine, *cells]
+        engines = [self.cells.api.engine]
+        engines += [cell.database.engine for cell in self.cells.all()]
         for engine in engines:
             sa.event.listen(engine, 'before_cursor_execute', note)
         try:
-            yield asked
+            yield statements
         finally:
             for engine in engines:
                 sa.event.remove(engine, 'before_cursor_execute', note)
@@ -221,14 +232,12 @@ SERVICE = {
     ),
 }
 CLOCKS = (NOW, NOW - timedelta(hours=1), NOW + timedelta(seconds=30), None)
-"""What writers take for the time; that of a change is as often as not that of the
-last."""
+"""The clocks of writers. Two changes often have the same time."""
 
 
 def _changes(columns):
-    return st.fixed_dictionaries(
-        {}, optional={name: st.sampled_from(values) for name, values in columns.items()}
-    )
+    values = {name: st.sampled_from(column) for name, column in columns.items()}
+    return st.fixed_dictionaries({}, optional=values)
 
 
 _host = st.sampled_from(HOSTS)
@@ -260,23 +269,28 @@ EXAMPLE = [
     ('read',),
     ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
 ]
-"""Neighbours that change alike, twice, with nothing that says when."""
+"""Two equal changes of all hosts, without a time of the change."""
 
 
 class Story:
-    """Databases with a few hosts, and a reader that is there all the time."""
+    """Changes of databases with a few hosts, and a reader that keeps its cache.
+
+    :ivar where: the cell of each host.
+    :ivar tables: all tables that change, with their engines.
+    :ivar saved: the rows of the last :meth:`back_up`.
+    """
 
     def __init__(self, databases):
         self.databases = databases
         self.where = {name: CELLS[i % 2] for i, name in enumerate(HOSTS)}
-        cells = [
-            (each, table)
-            for each in databases.engines.values()
-            for table in CELL_TABLES
-        ]
-        self.tables = [*cells, *((databases.api, table) for table in API_TABLES)]
-        for engine, table in (*self.tables, (databases.api, tables.host_mappings)):
+        self.tables = []
+        for engine in databases.engines.values():
+            self.tables += [(engine, table) for table in CELL_TABLES]
+        self.tables += [(databases.api, table) for table in API_TABLES]
+
+        for engine, table in self.tables:
             self._run(engine, sa.delete(table))
+        self._run(databases.api, sa.delete(tables.host_mappings))
         for name, cell in self.where.items():
             databases.add_host(name, cell)
         for number in AGGREGATES:
@@ -285,37 +299,38 @@ class Story:
         self.back_up()
 
     def tell(self, steps):
-        """Let it happen; whatever has been read in between, at last all is seen."""
+        """Do all steps, and read at the end.
+
+        :param steps: names of methods with their arguments.
+        """
         for name, *arguments in (*steps, ('read',)):
             getattr(self, name)(*arguments)
 
     def read(self):
-        """A request sees what a reader sees that has never read before."""
-        seen = self._hosts(self.reader)
-        fresh = self.databases.reader()
-        assert seen == self._hosts(fresh)
-        fresh.close()
+        """Compare the hosts of the reader with the hosts of a new reader."""
+        hosts = self._hosts(self.reader)
+        new_reader = self.databases.reader()
+        assert hosts == self._hosts(new_reader)
+        new_reader.close()
 
     @staticmethod
     def _hosts(reader):
-        host_snapshot = reader.read(None, a_request())
-        return {
-            uuid: (
-                replace(host, numa=None, pci=None), host.numa_topology, host.pci_stats
-            )
-            for uuid, host in host_snapshot.hosts.items()
-        }  # fmt: skip
+        """The hosts of a reader, with values in place of functions."""
+        hosts = {}
+        for uuid, host in reader.read(None, a_request()).hosts.items():
+            plain = replace(host, numa=None, pci=None)
+            hosts[uuid] = (plain, host.numa_topology, host.pci_stats)
+        return hosts
 
     def update(self, table, hosts, changes, stamp):
-        """Several hosts are changed in the same way, in each cell in one statement."""
+        """Change several hosts in the same way, with a statement for each cell."""
         table = tables.main.tables[table]
+        statement = sa.update(table).where(table.c.host.in_(hosts))
         for engine in self.databases.engines.values():
-            self._run(
-                engine, sa.update(table).where(table.c.host.in_(hosts)), changes | stamp
-            )
+            self._run(engine, statement, changes | stamp)
 
     def delete(self, table, host):
-        """As nova deletes: the row stays."""
+        """Mark a row as deleted, as nova does."""
         table = tables.main.tables[table]
         statement = sa.update(table).where(table.c.host == host)
         self._run(self._engine(host), statement, {'deleted': table.c.id})
@@ -325,7 +340,7 @@ class Story:
         self._run(self._engine(host), sa.delete(table).where(table.c.host == host))
 
     def move(self, host, cell):
-        """A host goes from one cell to another, with its UUID."""
+        """Move a host with its UUID to another cell."""
         for engine in (self._engine(host), self.databases.engines[cell]):
             for table in CELL_TABLES:
                 self._run(engine, sa.delete(table).where(table.c.host == host))
@@ -340,7 +355,7 @@ class Story:
                 self.saved[engine, table] = [dict(row) for row in rows]
 
     def restore(self):
-        """Everything is as it was, times of changes included."""
+        """Restore all rows with the times of their changes."""
         for (engine, table), rows in self.saved.items():
             with engine.begin() as connection:
                 connection.execute(sa.delete(table))
@@ -365,8 +380,10 @@ class Story:
 
     def leave(self, host, aggregate):
         table = tables.aggregate_hosts
-        mine = sa.and_(table.c.host == host, table.c.aggregate_id == aggregate)
-        self._run(self.databases.api, sa.delete(table).where(mine))
+        statement = sa.delete(table).where(
+            table.c.host == host, table.c.aggregate_id == aggregate
+        )
+        self._run(self.databases.api, statement)
 
     def close(self):
         self.reader.close()
@@ -376,8 +393,9 @@ class Story:
 
     @staticmethod
     def _run(engine, statement, values=None):
-        if values is None or values:
-            with engine.begin() as connection:
-                connection.execute(
-                    statement if values is None else statement.values(values)
-                )
+        if values is not None:
+            if not values:
+                return
+            statement = statement.values(values)
+        with engine.begin() as connection:
+            connection.execute(statement)
