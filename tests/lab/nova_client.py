@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's own scheduler client as a child process. Runs in nova's virtualenv, as a
-script; see nova_child.py."""
+"""nova's scheduler client as a child process: a script for nova's virtualenv, see
+nova_child.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROJECT = 'functional-project'
 
 
 class Client:
-    """The commands; each takes JSON values and returns one."""
+    """The commands of the child, with JSON values as arguments and results."""
 
     def __init__(self):
         self._apis: dict[str, rpcapi.SchedulerAPI] = {}
@@ -29,27 +29,24 @@ class Client:
         user = context.RequestContext(parameters['user_id'], parameters['project_id'])
         spec = request_spec(user, parameters)
         version = parameters['version']
-        objects_too = {
-            'return_objects': parameters['return_objects'],
-            'return_alternates': parameters['return_alternates'],
-        }
-        found = self._api(version).select_destinations(
-            user,
-            spec,
-            parameters['instance_uuids'],
-            **(objects_too if version == '4.5' else {}),
+        options = {}
+        if version == '4.5':
+            options['return_objects'] = parameters['return_objects']
+            options['return_alternates'] = parameters['return_alternates']
+        selections = self._api(version).select_destinations(
+            user, spec, parameters['instance_uuids'], **options
         )
-        return plain(found)
+        return plain(selections)
 
     def together(self, threads, requests):
-        """Several commands at once, from so many threads; what comes of each, in
-        order."""
+        """Run commands from several threads at once; the replies in the order of the
+        commands."""
         with futures.ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda request: answer(self, request), requests))
 
     def land(self, numa_topology, flavor, count):
-        """Fit servers on the NUMA cells of a host as its nova-compute does when they
-        come."""
+        """Fit servers on the NUMA cells of a host, as nova-compute does when a server
+        arrives."""
         host = objects.NUMATopology.obj_from_db_obj(numa_topology)
         pins = []
         for _ in range(count):
@@ -60,46 +57,45 @@ class Client:
             if fitted is None:
                 raise exception.ComputeResourcesUnavailable(reason='no NUMA cell fits')
             host = hardware.numa_usage_from_instance_numa(host, fitted)
-            pins.append(
-                sorted(
-                    cpu for cell in fitted.cells for cpu in cell.cpu_pinning.values()
-                )
-            )
+            cpus = []
+            for cell in fitted.cells:
+                cpus += cell.cpu_pinning.values()
+            pins.append(sorted(cpus))
         return pins, host._to_json()
 
     def update_instance_info(self, host, instances):
-        """The cast of a compute whose server is new or changed."""
-        found = [objects.Instance(**values) for values in instances]
-        self._api().update_instance_info(
-            admin(), host, objects.InstanceList(objects=found)
-        )
+        """Cast new or changed servers, as nova-compute does."""
+        servers = [objects.Instance(**values) for values in instances]
+        server_list = objects.InstanceList(objects=servers)
+        self._api().update_instance_info(admin(), host, server_list)
 
     def delete_instance_info(self, host, instance_uuid):
-        """The cast of a compute whose server is gone."""
+        """Cast a deleted server, as nova-compute does."""
         self._api().delete_instance_info(admin(), host, instance_uuid)
 
     def sync_instance_info(self, host, instance_uuids):
-        """The periodic cast of a compute: all the servers it has."""
+        """Cast all servers of a host, as nova-compute does from time to time."""
         self._api().sync_instance_info(admin(), host, instance_uuids)
 
     def update_aggregates(self, uuids):
-        """The API's cast after a change: these aggregates, as the database has them."""
-        found = objects.AggregateList.get_all(admin())
-        chosen = [aggregate for aggregate in found if aggregate.uuid in uuids]
-        self._api().update_aggregates(admin(), objects.AggregateList(objects=chosen))
+        """Cast changed aggregates from the database, as nova-api does."""
+        aggregates = objects.AggregateList.get_all(admin())
+        changed = [aggregate for aggregate in aggregates if aggregate.uuid in uuids]
+        self._api().update_aggregates(admin(), objects.AggregateList(objects=changed))
 
     def delete_aggregate(self, **fields):
-        """The API's cast after a deletion; it needs the aggregate that was."""
+        """Cast a deleted aggregate, as nova-api does."""
         self._api().delete_aggregate(admin(), objects.Aggregate(**fields))
 
-    def raw_call(self, method, arguments, version, namespace, **how):
+    def raw_call(self, method, arguments, version, namespace, **options):
+        """Call a method with arguments that are sent as they are."""
         target = messaging.Target(
             topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace
         )
         client = messaging.get_rpc_client(
             rpc.TRANSPORT, target, serializer=rpc.RequestContextSerializer(None)
         )
-        prepared = client.prepare(version=version, **how)
+        prepared = client.prepare(version=version, **options)
         return prepared.call(context.RequestContext(USER, PROJECT), method, **arguments)
 
     def ping(self, argument, timeout):
@@ -107,27 +103,29 @@ class Client:
         return api.ping(admin(), argument, timeout=timeout)
 
     def services(self):
-        """The services of the main database, and whether nova takes them for up."""
+        """The services of the main database, with nova's verdict that a service is up."""
         api = servicegroup.API()
-        names = ('host', 'binary', 'topic', 'version')
-        return [
-            {
-                **{name: getattr(each, name) for name in names},
-                'up': api.service_is_up(each),
+        services = []
+        for service in objects.ServiceList.get_all(admin()):
+            values = {
+                'host': service.host,
+                'binary': service.binary,
+                'topic': service.topic,
+                'version': service.version,
+                'up': api.service_is_up(service),
             }
-            for each in objects.ServiceList.get_all(admin())
-        ]
+            services.append(values)
+        return services
 
     def report(self, hosts):
-        """One heartbeat of each of these computes, into memcached."""
+        """Write a heartbeat of each compute into memcached."""
         group = servicegroup.API()
         for host in hosts:
             row = {'topic': 'compute', 'host': host}
             group._driver._report_state(SimpleNamespace(service_ref=row))
 
     def _api(self, version='4.5'):
-        """The client of a deployment that pins [upgrade_levels] scheduler to a
-        version."""
+        """The client of a deployment that pins ``[upgrade_levels] scheduler``."""
         if version not in self._apis:
             rpcapi.CONF.set_override('scheduler', version, group='upgrade_levels')
             self._apis[version] = rpcapi.SchedulerAPI()
@@ -139,32 +137,34 @@ def admin():
 
 
 def request_spec(user, parameters):
-    """The request as nova's API and conductor put it together."""
+    """The request spec that nova-api and nova-conductor make."""
     flavor = objects.Flavor(**parameters['flavor'])
     image = image_meta(parameters['image'])
     uuids = parameters['instance_uuids'] or []
+    instance_uuid = uuidutils.generate_uuid()
+    if uuids:
+        instance_uuid = uuids[0]
+    devices = [objects.InstancePCIRequest(**fields) for fields in parameters['devices']]
     parameters['scheduler_hints'] = parameters['hints']
+    filter_properties = {
+        name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]
+    }
+    security_groups = [objects.SecurityGroup(name='default')]
+    networks = [objects.NetworkRequest(network_id='none')]
+
     spec = objects.RequestSpec.from_components(
         user,
-        uuids[0] if uuids else uuidutils.generate_uuid(),
+        instance_uuid,
         image,
         flavor,
         hardware.numa_get_constraints(flavor, image),
-        objects.InstancePCIRequests(
-            requests=[
-                objects.InstancePCIRequest(**each) for each in parameters['devices']
-            ]
-        ),
-        {name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]},
+        objects.InstancePCIRequests(requests=devices),
+        filter_properties,
         instance_group(parameters['group']),
         parameters['zone'],
-        security_groups=objects.SecurityGroupList(
-            objects=[objects.SecurityGroup(name='default')]
-        ),
+        security_groups=objects.SecurityGroupList(objects=security_groups),
     )
-    spec.requested_networks = objects.NetworkRequestList(
-        objects=[objects.NetworkRequest(network_id='none')]
-    )
+    spec.requested_networks = objects.NetworkRequestList(objects=networks)
     spec.num_instances = parameters['num_instances'] or max(1, len(uuids))
     spec.is_bfv = parameters['is_bfv']
     if parameters['destination']:
@@ -182,18 +182,26 @@ FILTER_PROPERTIES = (
 
 
 def image_meta(properties):
-    return objects.ImageMeta.from_dict({
-        'id': uuidutils.generate_uuid(), 'name': 'functional', 'status': 'active',
-        'disk_format': 'qcow2', 'container_format': 'bare', 'min_ram': 0, 'min_disk': 0,
-        'size': 1, 'properties': properties,
-    })  # fmt: skip
+    """An image with properties."""
+    image = {
+        'id': uuidutils.generate_uuid(),
+        'name': 'functional',
+        'status': 'active',
+        'disk_format': 'qcow2',
+        'container_format': 'bare',
+        'min_ram': 0,
+        'min_disk': 0,
+        'size': 1,
+        'properties': properties,
+    }
+    return objects.ImageMeta.from_dict(image)
 
 
 def instance_group(values):
-    """A server group with the members and hosts that the conductor has looked up."""
+    """A server group with members and hosts; None without values."""
     if values is None:
         return None
-    # Both forms of the policy, as an API that still serves old computes loads them.
+    # Both forms of the policy, which nova-api loads for old computes.
     return objects.InstanceGroup(
         name='functional',
         user_id=USER,
@@ -204,24 +212,30 @@ def instance_group(values):
 
 
 def destination(user, values):
-    """Where the server is to go: fields of Destination, the cell by its UUID."""
-    found = {k: v for k, v in values.items() if k != 'cell'}
-    if values.get('cell'):
-        found['cell'] = objects.CellMapping.get_by_uuid(user.elevated(), values['cell'])
-    return objects.Destination(**found)
+    """A requested destination.
+
+    :param values: fields of Destination, with the UUID of the cell.
+    """
+    fields = dict(values)
+    cell = fields.pop('cell', None)
+    if cell:
+        fields['cell'] = objects.CellMapping.get_by_uuid(user.elevated(), cell)
+    return objects.Destination(**fields)
 
 
-def plain(found):
-    """Selections as dicts of their fields; what an older version returns is plain
-    already."""
-    if isinstance(found, objects_base.NovaObject):
-        return {
-            name: plain(getattr(found, name)) if found.obj_attr_is_set(name) else None
-            for name in found.fields
-        }
-    if isinstance(found, (list, tuple)):
-        return [plain(one) for one in found]
-    return found
+def plain(value):
+    """Selections as dicts of their fields. Older versions return plain values."""
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if not isinstance(value, objects_base.NovaObject):
+        return value
+
+    fields = {}
+    for name in value.fields:
+        fields[name] = None
+        if value.obj_attr_is_set(name):
+            fields[name] = plain(getattr(value, name))
+    return fields
 
 
 if __name__ == '__main__':

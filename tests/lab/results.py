@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured of both schedulers, and had to come out; and what a scheduler takes
-of the machine: its memory, and its queries to the databases."""
+"""Measurements of both schedulers with their bounds, and the costs of a scheduler: its
+memory and its queries to databases."""
 
 import math
 from contextlib import contextmanager, suppress
@@ -15,7 +15,7 @@ from tests.lab.tables import Sheet, verdict
 
 @dataclass(frozen=True)
 class Bound:
-    """A figure, and the least or the most that it may be."""
+    """A figure with its minimum or maximum."""
 
     figure: float
     sign: str
@@ -35,8 +35,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: medians, and for times what 95 of 100 do not exceed.
-    Placement's figure is for the same queries made bare."""
+    """A row of the table: medians, and the 95th percentile of times.
+
+    :ivar placement: the figure of the same queries to Placement without a scheduler.
+    """
 
     hosts: int
     what: str
@@ -50,43 +52,63 @@ class Row:
 
     @classmethod
     def of_times(cls, hosts, what, ours, nova):
-        """A line for times in seconds; nova may not have been asked."""
-        every = [(share, times) for share in (50, 95) for times in (ours, nova)]
-        figures = [at(times, share) * 1e3 if times else None for share, times in every]
-        fast, slow, fast_p95, slow_p95 = figures
-        return cls(hosts, what, 'ms', fast, slow, ours_p95=fast_p95, nova_p95=slow_p95)
+        """A row for times in seconds. nova may have no times."""
+        return cls(
+            hosts,
+            what,
+            'ms',
+            _milliseconds(ours, 50),
+            _milliseconds(nova, 50),
+            ours_p95=_milliseconds(ours, 95),
+            nova_p95=_milliseconds(nova, 95),
+        )
 
     def bounded(self, *bounds):
-        """The line with what has to come out."""
+        """The row with bounds."""
         return replace(self, bounds=bounds)
 
     def report(self):
+        """The row for JSON."""
         bounds = [{**asdict(bound), 'met': bound.met} for bound in self.bounds]
         return {**asdict(self), 'bounds': bounds}
 
     def texts(self):
-        every = (self.ours, self.ours_p95, self.nova, self.nova_p95, self.placement)
-        figures = map(_figure, every)
-        bounds = '\n'.join(map(str, self.bounds))
-        return [f'{self.hosts:,}', self.what, self.unit, *figures, bounds]
+        """The cells of the row."""
+        return [
+            f'{self.hosts:,}',
+            self.what,
+            self.unit,
+            _figure(self.ours),
+            _figure(self.ours_p95),
+            _figure(self.nova),
+            _figure(self.nova_p95),
+            _figure(self.placement),
+            '\n'.join(map(str, self.bounds)),
+        ]
 
 
 def missed(rows):
-    return sum(not bound.met for row in rows for bound in row.bounds)
+    """The number of bounds that are missed."""
+    number = 0
+    for row in rows:
+        number += sum(not bound.met for bound in row.bounds)
+    return number
 
 
 def sheet(rows, hosts='hosts'):
+    """The table of rows.
+
+    :param hosts: the title of the first column.
+    """
     columns = (
-        *(
-            hosts,
-            'what',
-            'unit',
-            'novasched',
-            'p95',
-            'nova-scheduler',
-            'p95',
-            'Placement',
-        ),
+        hosts,
+        'what',
+        'unit',
+        'novasched',
+        'p95',
+        'nova-scheduler',
+        'p95',
+        'Placement',
         'bound',
     )
     texts = [row.texts() for row in rows]
@@ -94,10 +116,17 @@ def sheet(rows, hosts='hosts'):
 
 
 def at(times, share):
-    """What that share (percent) of the times does not exceed: the median for 50."""
+    """A percentile of times; the median for 50."""
     if share == 50:
         return median(times)
     return sorted(times)[math.ceil(len(times) * share / 100) - 1]
+
+
+def _milliseconds(times, share):
+    """A percentile of times in seconds; None without times."""
+    if not times:
+        return None
+    return at(times, share) * 1e3
 
 
 def _figure(value):
@@ -113,18 +142,18 @@ _NOT_ASKED = ('Connect', 'Quit')
 
 
 def resident(leader):
-    """The resident memory in bytes of a process and its descendants; what they share
-    with each other counts once (Linux)."""
-    found = 0
+    """The resident memory of a process and its descendants, in bytes. Shared pages count
+    once (Linux)."""
+    total = 0
     main = psutil.Process(leader)
     for process in (main, *main.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            found += process.memory_full_info().pss
-    return found
+        with suppress(psutil.NoSuchProcess):  # the process has ended
+            total += process.memory_full_info().pss
+    return total
 
 
 class QueryLog:
-    """The statements that the database server gets, but for those of Placement.
+    """The statements of a database server, except for the statements of Placement.
 
     :param placement: the URL of Placement's database.
     """
@@ -138,26 +167,27 @@ class QueryLog:
 
     @contextmanager
     def watch(self):
-        """Fill the list, at the end of the block, with what was asked in it."""
-        asked: list[str] = []
+        """A list that gets the statements of the block at its end."""
+        statements: list[str] = []
         with self._engine.connect() as connection:
             own = connection.exec_driver_sql('SELECT CONNECTION_ID()').scalar_one()
             connection.exec_driver_sql("SET GLOBAL log_output = 'TABLE'")
             connection.exec_driver_sql('TRUNCATE mysql.general_log')
             connection.exec_driver_sql('SET GLOBAL general_log = ON')
             try:
-                yield asked
+                yield statements
             finally:
                 connection.exec_driver_sql('SET GLOBAL general_log = OFF')
-            others = {own, *self._threads(connection)}
+
+            excluded = {own, *self._threads(connection)}
             rows = connection.exec_driver_sql(
                 'SELECT thread_id, command_type, argument FROM mysql.general_log'
             )
-            asked.extend(
-                ' '.join(argument.split())[:SHOWN] or command
-                for thread, command, argument in rows
-                if thread not in others and command not in _NOT_ASKED
-            )
+            for thread, command, argument in rows:
+                if thread in excluded or command in _NOT_ASKED:
+                    continue
+                text = ' '.join(argument.split())[:SHOWN]
+                statements.append(text or command)
 
     def _threads(self, connection):
         rows = connection.exec_driver_sql(
