@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud in memory that looks like one in use, decisions that were taken in it, and
-the page of it, asked as a server would and looked at as a strict browser would."""
+"""A realistic cloud in memory with decisions, and its page. Requests obey the rules of
+WSGI, and the parser of pages is as strict as HTML."""
 
 import itertools
 import time
@@ -46,7 +46,13 @@ NOVEMBER = 1795282629.0
 
 
 class Cells:
-    """Hosts by the names of their cells."""
+    """A reader of hosts for the page.
+
+    :ivar known: hosts by the names of their cells.
+    :ivar silent: the names of cells that do not answer.
+    :ivar error: an error of all readings.
+    :ivar readings: number of readings.
+    """
 
     def __init__(self, hosts):
         self.known = dict(hosts)
@@ -59,14 +65,20 @@ class Cells:
         self.readings += 1
         if self.error:
             raise self.error
-        cells = {name: CellView(name, each, 0.0) for name, each in self.known.items()}
-        return cells | {
-            name: CellView(name, answers=False) for name in self.silent
-        }, self.old
+        cells = {}
+        for name, hosts in self.known.items():
+            cells[name] = CellView(name, hosts, 0.0)
+        for name in self.silent:
+            cells[name] = CellView(name, answers=False)
+        return cells, self.old
 
 
 def cloud(count, seed=1):
-    """So many hosts, some fuller than others by rack, some down or disabled."""
+    """Hosts by cell. The load of hosts differs by rack, and some hosts are down or
+    disabled.
+
+    :param count: number of hosts.
+    """
     random = Random(seed)
     cells: dict[str, list[Host]] = {name: [] for name in CELLS}
     for number in range(count):
@@ -76,7 +88,10 @@ def cloud(count, seed=1):
 
 
 def decided(path, hosts, count, seed=2):
-    """Decide so many requests over hosts, and write_records the records in a file."""
+    """Decide requests, and write the records of the decisions into a file.
+
+    :param count: number of requests.
+    """
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
     driver = RecordedScheduler(
         hosts,
@@ -85,17 +100,15 @@ def decided(path, hosts, count, seed=2):
         clock=time.perf_counter,
     )
     random = Random(seed)
+    requests = [_request(number, random) for number in range(count)]
     ticks = itertools.count(NOVEMBER, 37)
-    write_records(
-        path,
-        driver,
-        [_request(number, random) for number in range(count)],
-        lambda: next(ticks),
-    )
+    write_records(path, driver, requests, lambda: next(ticks))
 
 
 def _request(number, random):
-    servers = 3 if number % 7 == 3 else 1
+    servers = 1
+    if number % 7 == 3:
+        servers = 3
     return a_request(
         flavor=random.choice(FLAVORS),
         availability_zone=random.choice((None, *ZONES)),
@@ -106,17 +119,29 @@ def _request(number, random):
 
 
 def a_page(reader, decisions=None, remote=False, zone='nova', **watch):
-    file = str(decisions) if decisions else None
+    """A page.
+
+    :param reader: a :class:`Cells`.
+    :param decisions: the path of a file with records.
+    :param watch: arguments of the watch.
+    """
+    file = None
+    if decisions:
+        file = str(decisions)
     return Page(Watch(lambda: reader.read, **watch), file, zone, remote)
 
 
 def a_site(folder, count, requests):
-    """The page of a cloud of so many hosts in which so many requests were decided, and
-    the file of the decisions, which is in the folder."""
-    hosts = cloud(count)
+    """The page of a cloud with decisions, and the path of the records.
+
+    :param folder: the directory of the records.
+    :param count: number of hosts.
+    :param requests: number of decisions.
+    """
+    cells = cloud(count)
     path = folder / 'decisions'
-    decided(path, [host for each in hosts.values() for host in each], requests)
-    return a_page(Cells(hosts), path, timeout=60.0), path
+    decided(path, [*itertools.chain.from_iterable(cells.values())], requests)
+    return a_page(Cells(cells), path, timeout=60.0), path
 
 
 def _host(number, cell, count, random):
@@ -144,7 +169,9 @@ def _host(number, cell, count, random):
         hypervisor_version=8002000,
         numa=_numa(cores, ram, load, random) if number % 4 else lambda: None,
     )
-    names = [f'rack-{rack + 1:02d}', *(['pinned'] if number % 4 else [])]
+    names = [f'rack-{rack + 1:02d}']
+    if number % 4:
+        names.append('pinned')
     zone = {'availability_zone': ZONES[number % len(ZONES)]}
     aggregates = [Aggregate(1, None, zone['availability_zone'], zone)]
     aggregates += [Aggregate(i, None, name, {}) for i, name in enumerate(names, 2)]
@@ -175,12 +202,12 @@ def _numa(cores, ram, load, random):
                 ),
             )
         )
-    made = HostTopology(tuple(cells))
-    return lambda: made
+    topology = HostTopology(tuple(cells))
+    return lambda: topology
 
 
 VOID = {'br', 'input', 'link', 'meta', 'rect'}
-"""Elements without an end."""
+"""Elements without an end tag."""
 
 
 @dataclass
@@ -191,11 +218,12 @@ class Answer:
 
 
 def ask(page, path='/', query='', **environ):
-    """Ask for a path, as a person reads it, by the rules of WSGI."""
+    """The answer of a page to a path without percent-encoding."""
     return ask_raw(page, quote(path, safe='/'), query, **environ)
 
 
 def ask_raw(page, path, query='', **environ):
+    """The answer of a page to a percent-encoded path."""
     values = {
         'REMOTE_ADDR': '127.0.0.1',
         'HTTP_HOST': 'localhost:9100',
@@ -205,20 +233,22 @@ def ask_raw(page, path, query='', **environ):
         **environ,
     }
     setup_testing_defaults(values)
-    got: list[Any] = []
+
+    heads: list[Any] = []
     body = validator(page)(
-        values, lambda status, headers, *_: got.append((status, headers))
+        values, lambda status, headers, *_: heads.append((status, headers))
     )
     text = b''.join(body).decode()
     body.close()
-    ((status, headers),) = got
+    ((status, headers),) = heads
+
     if values['REQUEST_METHOD'] == 'GET':
         assert dict(headers)['Content-Length'] == str(len(text.encode()))
     return Answer(int(status[:3]), dict(headers), text)
 
 
 class Seen(HTMLParser):
-    """The elements of a page, with their attributes, and its text."""
+    """The elements of a page with their attributes, and the text of the page."""
 
     def __init__(self):
         super().__init__()
@@ -250,11 +280,11 @@ class Seen(HTMLParser):
 
 
 def seen(answer):
-    """What a page has in it; every element of it ends where it must."""
-    made = Seen()
-    made.feed(answer.text)
-    made.close()
-    assert made.open == []
-    ids = [attributes['id'] for _, attributes in made.elements if 'id' in attributes]
+    """The elements and the text of a page, whose elements must be well-formed."""
+    parser = Seen()
+    parser.feed(answer.text)
+    parser.close()
+    assert parser.open == []
+    ids = [attributes['id'] for _, attributes in parser.elements if 'id' in attributes]
     assert len(ids) == len(set(ids))
-    return made
+    return parser

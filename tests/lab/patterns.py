@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts on which a regular expression backtracks, made from the pattern's own parse
-tree.
+"""Texts on which a regular expression backtracks, made from the parse tree of the
+pattern.
 
-A pattern takes more than linear time where it begins again and again and each beginning
-reads far (``'a://a://a://...'`` for ``\\w+://.*@``), or where two repeats share what
-they read. So the texts repeat the beginnings of what the pattern matches, one part of
-it more each time, and end in a near miss.
+A pattern takes more than linear time if a match begins at many places and every try
+reads far (``'a://a://a://...'`` for ``\\w+://.*@``), or if two repeats can read the same
+characters. The texts repeat the beginning of a match, with another part of the pattern
+in each text, and end in a near miss.
 """
 
 import re
@@ -38,15 +38,15 @@ TAILS = ('', 'a', '@', '\n!', "'")
 GAPS = ('', ' ', ',')
 TRIAL_CHARACTERS = 1_000
 TRIAL_S = 0.01
-"""Of the processor; a text that takes more is bad enough."""
+"""Seconds of CPU. The search for texts ends with a text that takes more."""
 
 
 MakeText = Callable[[int], str]
-"""Gives a text of so many characters."""
+"""Makes a text from a number of characters."""
 
 
 def worst_texts(pattern: re.Pattern[str], number: int = 3) -> list[MakeText]:
-    """The texts, among those that are made for a pattern, on which it takes longest."""
+    """The texts on which a pattern takes longest."""
     trials = []
     for make in _attacks(pattern):
         text = make(TRIAL_CHARACTERS)
@@ -72,8 +72,8 @@ def _repeated(piece: str, lead: str, tail: str, size: int) -> str:
 
 
 def _pieces(pattern: re.Pattern[str]) -> Iterator[str]:
-    """What the beginnings of a pattern match, its repeated parts, and what is between
-    two."""
+    """Matches of the beginnings of a pattern, of its parts, and of two parts in a
+    row."""
     for sequence in _sequences(parser.parse(pattern.pattern, pattern.flags)):
         texts = [_text(item) for item in sequence]
         for place, text in enumerate(texts):
@@ -84,33 +84,33 @@ def _pieces(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def _sequences(parsed: Any) -> list[list[Any]]:
-    """The parts of a pattern in a row, those of groups among them; one row for each
-    branch."""
+    """The parts of a pattern in rows, with the parts of groups. A branch makes a row."""
     rows: list[list[Any]] = [[]]
     for item in parsed:
         op, value = item
         if op is ops.SUBPATTERN:
             inner = _sequences(value[-1])
         elif op is ops.BRANCH:
-            inner = [row for branch in value[1] for row in _sequences(branch)]
+            inner = []
+            for branch in value[1]:
+                inner += _sequences(branch)
         elif op in REPEATS and value[1] == 1:
             inner = _sequences(value[2])
         else:
             inner = [[item]]
         step = max(1, len(inner) // MAX_VARIANTS)
-        rows = [row + more for row in rows for more in inner[::step]][
-            : 2 * MAX_VARIANTS
-        ]
+        pairs = product(rows, inner[::step])
+        rows = [row + following for row, following in pairs][: 2 * MAX_VARIANTS]
     return rows
 
 
 def _text(item: Any) -> str:
-    """The shortest text, more or less, that a part of a pattern matches."""
+    """A short text that a part of a pattern matches."""
     op, value = item
     if op is ops.LITERAL:
         return chr(value)
     if op is ops.NOT_LITERAL:
-        return next(each for each in ORDINARY if ord(each) != value)
+        return next(character for character in ORDINARY if ord(character) != value)
     if op is ops.ANY:
         return 'a'
     if op is ops.IN:
@@ -125,11 +125,14 @@ def _text(item: Any) -> str:
 def _one_of(members: Sequence[Any]) -> str:
     if members[0][0] is ops.NEGATE:
         excluded = re.compile(f'[{"".join(map(_member, members[1:]))}]')
-        return next((each for each in ORDINARY if not excluded.match(each)), '')
+        allowed = [text for text in ORDINARY if not excluded.match(text)]
+        return ''.join(allowed[:1])
     op, value = members[0]
     if op is ops.CATEGORY:
         return CATEGORIES[value]
-    return chr(value if op is ops.LITERAL else value[0])
+    if op is ops.LITERAL:
+        return chr(value)
+    return chr(value[0])
 
 
 def _member(member: Any) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what was measured: for a terminal, and for the documentation; and the
-options of the commands that print them."""
+"""Tables of measurements for terminals and for the documentation, and the options of the
+commands that print tables."""
 
 import argparse
 import json
@@ -24,8 +24,10 @@ WIDTH = 130  # characters of a table that goes into a file
 
 @dataclass(frozen=True)
 class Sheet:
-    """Lines of texts under titles; the first ``words`` columns are no numbers. A text
-    of several lines has one for each."""
+    """A table of texts.
+
+    :ivar words: number of columns at the left that are not numbers.
+    """
 
     title: str
     columns: Sequence[str]
@@ -40,16 +42,22 @@ def verdict(met):
 
 
 def show(sheets):
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    """Print tables."""
+    width = None
+    if not sys.stdout.isatty():
+        width = WIDTH
+    console = Console(width=width)
     for sheet in sheets:
         table = Table(
             title=sheet.title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
         )
         for number, column in enumerate(sheet.columns):
             are_numbers = all(row[number][:1].isdigit() for row in sheet.rows)
-            is_last = number == len(sheet.columns) - 1 and not are_numbers
-            left = number < sheet.words or is_last
-            table.add_column(column, justify='left' if left else 'right')
+            is_last = number == len(sheet.columns) - 1
+            if number < sheet.words or (is_last and not are_numbers):
+                table.add_column(column, justify='left')
+            else:
+                table.add_column(column, justify='right')
         for row in sheet.rows:
             table.add_row(*map(Text, row))
         console.print(table)
@@ -57,13 +65,13 @@ def show(sheets):
 
 
 def add_outputs(parser):
-    """The options that :func:`publish` takes."""
+    """Add the options of :func:`publish`."""
     parser.add_argument('--rst', type=Path, help='where to write the tables')
     parser.add_argument('--json', type=Path, help='where to write the figures')
 
 
 def teller():
-    """Tells on standard error what happens, and after how many seconds."""
+    """A function that prints a text with the seconds since now to standard error."""
     begun = time.monotonic()
 
     def tell(what):
@@ -73,7 +81,7 @@ def teller():
 
 
 def publish(chosen, sheets, figures):
-    """Show tables, and write them and the figures to where the options say."""
+    """Print tables, and write tables and figures into the files of the options."""
     show(sheets)
     if chosen.rst:
         chosen.rst.write_text(rst(sheets))
@@ -84,13 +92,15 @@ def publish(chosen, sheets, figures):
 
 
 def numbers(text):
-    """The value of an option: numbers with commas between them."""
+    """The value of an option with comma-separated numbers."""
     return sorted(map(int, text.split(',')))
 
 
 def among(known):
-    """The reader of an option that takes some of these words, with commas between
-    them."""
+    """The type of an option with comma-separated words.
+
+    :param known: the allowed words.
+    """
 
     def read(text):
         words = text.split(',')
@@ -109,12 +119,13 @@ def rst(sheets):
     for sheet in sheets:
         lines += [f'.. list-table:: {sheet.title}', '   :header-rows: 1', '']
         for row in (sheet.columns, *sheet.rows):
-            for number, text in enumerate(row):
-                mark = '   * - ' if number == 0 else '     - '
-                cell = ''.join(
-                    f'| {each}\n       ' for each in text.split('\n')
-                ).rstrip()
-                lines.append((mark + (cell if '\n' in text else text)).rstrip())
+            mark = '   * - '
+            for text in row:
+                if '\n' in text:
+                    # A line block keeps the lines of a cell.
+                    text = '| ' + text.replace('\n', '\n       | ')
+                lines.append((mark + text).rstrip())
+                mark = '     - '
         lines.append('')
     return '\n'.join(lines)
 
