@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real browser without a window, and the page served to it."""
+"""A headless browser, and a server of the page."""
 
 import threading
 from contextlib import contextmanager
@@ -21,12 +21,12 @@ FLAGS = (
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format, *args):
-        """Nobody reads it."""
+        """Print nothing."""
 
 
 @contextmanager
 def served(app):
-    """The URL at which a WSGI application is served meanwhile."""
+    """Serve a WSGI application in a block; its URL."""
     with make_server('127.0.0.1', 0, app, handler_class=_Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
@@ -52,7 +52,7 @@ def browser():
 
 
 def appear(driver, scheme, width, height=900):
-    """Look as to somebody who prefers light or dark, in a window of that size."""
+    """Set the preferred colour scheme, light or dark, and the size of the window."""
     media = {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]}
     driver.execute_cdp_cmd('Emulation.setEmulatedMedia', media)
     size = {

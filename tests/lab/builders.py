@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts, requests and candidates for tests: say what matters, the rest is ordinary."""
+"""Hosts, requests and candidates with ordinary values for tests."""
 
 import json
 import uuid
@@ -36,8 +36,21 @@ def a_host(
     instances=(),
     **fields,
 ):
-    """A host with so much free; ``metadata`` puts it into an aggregate, or several."""
-    rows = [metadata] if isinstance(metadata, Mapping) else metadata
+    """A host with free memory, disk and vCPUs.
+
+    :param metadata: the metadata of an aggregate with the host, or of several
+        aggregates.
+    :param instances: the UUIDs of instances on the host.
+    """
+    rows = metadata
+    if isinstance(metadata, Mapping):
+        rows = [metadata]
+    aggregates = []
+    for i, row in enumerate(rows, 1):
+        aggregates.append(
+            Aggregate(i, a_uuid(f'aggregate{i}'), f'aggregate{i}', dict(row))
+        )
+
     return Host(
         host=name,
         nodename=fields.pop('nodename', name),
@@ -52,10 +65,7 @@ def a_host(
         free_disk_mb=disk_gb * 1024,
         vcpus_total=vcpus,
         vcpus_used=vcpus_used,
-        aggregates=tuple(
-            Aggregate(i, a_uuid(f'aggregate{i}'), f'aggregate{i}', dict(row))
-            for i, row in enumerate(rows, 1)
-        ),
+        aggregates=tuple(aggregates),
         instances={uuid: Instance(uuid) for uuid in instances},
         **fields,
     )
@@ -84,7 +94,11 @@ def a_request(
     group=None,
     **fields,
 ):
-    """A request for ``count`` servers, to be claimed; ``image`` is its properties."""
+    """A request for instances, with claims.
+
+    :param count: number of instances.
+    :param image: the properties of the image.
+    """
     uuids = tuple(a_uuid(f'server{i}') for i in range(count))
     fields.setdefault('instance_uuids', uuids)
     fields.setdefault('instance_uuid', uuids[0] if uuids else None)
@@ -107,48 +121,62 @@ def a_group(policy, members=(), **fields):
 
 
 def a_full_candidate(amounts):
-    """A candidate that takes this: provider UUID to resource class to amount."""
-    return Candidate(
-        {
-            rp: msgspec.Raw(json.dumps({'resources': each}).encode())
-            for rp, each in amounts.items()
-        }
-    )
+    """A candidate.
+
+    :param amounts: provider UUID to resource class to amount.
+    """
+    allocations = {}
+    for provider, resources in amounts.items():
+        body = json.dumps({'resources': resources})
+        allocations[provider] = msgspec.Raw(body.encode())
+    return Candidate(allocations)
 
 
 def a_candidate(*providers, **amounts):
-    """A candidate that takes those amounts from the first provider, one custom
-    resource from each other."""
-    first, *others = providers
-    taken = {
-        first: amounts or {'VCPU': 1},
-        **{other: {'CUSTOM_X': 1} for other in others},
-    }
+    """A candidate with amounts from the first provider, and a custom resource from each
+    further provider."""
+    first, *further = providers
+    all_amounts = {first: amounts or {'VCPU': 1}}
+    for provider in further:
+        all_amounts[provider] = {'CUSTOM_X': 1}
     mappings = msgspec.Raw(json.dumps({'': list(providers)}).encode())
-    return Candidate(a_full_candidate(taken).allocations, mappings)
+    return Candidate(a_full_candidate(all_amounts).allocations, mappings)
 
 
 def a_mapped_candidate(provider, group, providers):
-    """A candidate on a provider, with others for the groups ``group-0``,
+    """A candidate on a provider, with further providers for the groups ``group-0``,
     ``group-1``..."""
-    mapped = {f'{group}-{i}': [each] for i, each in enumerate(providers)}
+    mappings = {'': [provider]}
+    for i, further in enumerate(providers):
+        mappings[f'{group}-{i}'] = [further]
     return Candidate(
         allocations={provider: msgspec.Raw(b'{"resources": {"VCPU": 1}}')},
-        mappings=msgspec.Raw(json.dumps({'': [provider], **mapped}).encode()),
+        mappings=msgspec.Raw(json.dumps(mappings).encode()),
     )
 
 
 NOT_ASKED = object()
-"""What comes of a filter or a weigher that does not apply to the request."""
+"""The outcome of a filter or a weigher that does not apply to the request."""
 
 
 class Cases(list[Any]):
     """Cases of filters or weighers for ``parametrize``: name, settings, fields of a
-    host, fields of a request, and what comes of it."""
+    host, fields of a request, and outcome."""
 
     def rows(self, name, *rows, host=None, request=None, **settings):
-        """Add rows of the last three; fields that they have in common stand behind
-        them."""
-        for own_host, own_request, outcome in rows:
-            fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
-            self.append(pytest.param(name, settings, *fields, outcome, id=name))
+        """Add cases.
+
+        :param rows: fields of the host, fields of the request, and outcome.
+        :param host: fields of the host in all cases.
+        :param request: fields of the request in all cases.
+        """
+        for host_fields, request_fields, outcome in rows:
+            case = pytest.param(
+                name,
+                settings,
+                {**(host or {}), **host_fields},
+                {**(request or {}), **request_fields},
+                outcome,
+                id=name,
+            )
+            self.append(case)

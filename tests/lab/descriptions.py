@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case in few words, made into rows and wire objects.
+"""Short descriptions of cases, which are made into rows and versioned objects.
 
-A description is JSON that says only what differs from the ordinary, so that parts can
-be dropped from it one by one:
+A description is JSON with the values that differ from ordinary values, so that parts of
+the description can be dropped one by one:
 
     {'config': {group: {option: value}}, 'index': servers of the request placed already,
      'hosts': [{'name', 'node', 'cell', 'row': columns of compute_nodes,
@@ -10,8 +10,8 @@ be dropped from it one by one:
                 'instances': [...], 'candidates': [...]}],
      'request': fields of RequestSpec; objects in it are dicts of their fields}
 
-Times are seconds from :data:`NOW`. A JSON column is a value, or the text itself; that
-of NUMA cells is the fields of the object.
+Times are seconds from :data:`NOW`. A JSON column is a value or a text. The column of
+NUMA cells has the fields of the object.
 """
 
 import json
@@ -42,34 +42,34 @@ DATES = ('created_at', 'updated_at', 'deleted_at', 'last_seen_up')
 
 
 def complete(case):
-    """The case as nova's side takes it, and ours."""
+    """The case for nova and for novasched, with rows and objects."""
+    hosts = []
+    for number, host in enumerate(case.get('hosts', ()), 1):
+        hosts.append(host_rows(number, host))
     return {
         **case,
         'config': case.get('config', {}),
         'index': case.get('index', 0),
-        'hosts': [
-            host_rows(number, each)
-            for number, each in enumerate(case.get('hosts', ()), 1)
-        ],
+        'hosts': hosts,
         'request': wire('RequestSpec', case.get('request', {})),
     }
 
 
 def wire(name, fields):
-    """An object as it travels, with the objects in it; what is not said is ordinary."""
-    known = OBJECTS[name]
-    data = {**known.get('fields', {}), **fields}
-    for field, kind in known.get('parts', {}).items():
+    """A versioned object with its inner objects. Other fields are ordinary."""
+    ordinary = OBJECTS[name]
+    data = {**ordinary.get('fields', {}), **fields}
+    for field, kind in ordinary.get('parts', {}).items():
         value = data.get(field)
         if isinstance(value, list):
-            data[field] = [wire(kind, each) for each in value]
+            data[field] = [wire(kind, item) for item in value]
         elif value is not None:
             data[field] = wire(kind, value)
-    return {**primitive(name, known['version']), 'nova_object.data': data}
+    return {**primitive(name, ordinary['version']), 'nova_object.data': data}
 
 
 def host_rows(number, host):
-    """Everything that the databases hold of a host."""
+    """The rows of a host in the databases, and its candidates."""
     name = host.get('name', f'host{number}')
     node = host.get('node', name)
     row = {
@@ -79,35 +79,36 @@ def host_rows(number, host):
         'hypervisor_hostname': node,
     }
     service = {'id': number, 'uuid': a_uuid(f'service of {name}'), 'host': name}
+    aggregates = []
+    for i, metadata in enumerate(host.get('aggregates', ()), 1):
+        aggregate = {
+            'id': i,
+            'uuid': a_uuid(f'aggregate{i}'),
+            'name': f'aggregate{i}',
+            'metadata': metadata,
+        }
+        aggregates.append(aggregate)
+
     return {
         'row': _columns({**_ORDINARY['compute_node'], **row, **host.get('row', {})}),
         'service': _columns(
             {**_ORDINARY['service'], **service, **host.get('service', {})}
         ),
         'cell_uuid': a_uuid(host.get('cell', 'cell1')),
-        'aggregates': [
-            {
-                'id': i,
-                'uuid': a_uuid(f'aggregate{i}'),
-                'name': f'aggregate{i}',
-                'metadata': each,
-            }
-            for i, each in enumerate(host.get('aggregates', ()), 1)
-        ],
-        'instances': [_instance(each) for each in host.get('instances', ())],
+        'aggregates': aggregates,
+        'instances': [_instance(fields) for fields in host.get('instances', ())],
         'candidates': host.get('candidates', [{'mappings': {}}]),
     }
 
 
-def _instance(instance):
-    properties = instance.get('image', {})
+def _instance(fields):
+    properties = fields.get('image', {})
+    metadata = {f'image_{name}': value for name, value in properties.items()}
     return {
-        'uuid': instance.get('uuid', a_uuid('server')),
-        'project_id': instance.get('project_id', 'project'),
-        'instance_type_id': instance.get('instance_type_id', 1),
-        'system_metadata': {
-            f'image_{name}': value for name, value in properties.items()
-        },
+        'uuid': fields.get('uuid', a_uuid('server')),
+        'project_id': fields.get('project_id', 'project'),
+        'instance_type_id': fields.get('instance_type_id', 1),
+        'system_metadata': metadata,
     }
 
 

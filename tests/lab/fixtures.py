@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures that suites with real servers share: the servers, a cloud, and nova's
+"""Common fixtures of suites with real servers: the servers, a cloud, and nova's
 client."""
 
 import signal
@@ -15,22 +15,22 @@ from tests.lab.nova_release import NovaRelease
 
 @pytest.fixture(scope='session', autouse=True)
 def nothing_is_told(tmp_path_factory):
-    """No log of this run shows a password or a token of it."""
+    """No log of this run shows a password or a token of the run."""
     yield
     assert list(known_secrets.leaks(tmp_path_factory.getbasetemp())) == []
 
 
 @pytest.fixture(scope='session')
 def directory(tmp_path_factory):
-    """Where this run keeps its configuration files and logs."""
+    """The directory of the run for configuration files and logs."""
     return tmp_path_factory.mktemp('cloud')
 
 
 @pytest.fixture(scope='session')
 def nova():
-    """nova's release. Everything else depends on it, so that a run which lacks it ends
-    before it starts a server."""
-    # The end that a killed run would not have: the servers are stopped.
+    """The release of nova. The other fixtures depend on nova, so that a run without nova
+    ends before a server starts."""
+    # SIGTERM shall end the run in an orderly way, and stop the servers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return NovaRelease.find()
 
@@ -49,26 +49,26 @@ def rabbitmq(nova):
 
 @pytest.fixture(scope='session')
 def placement(mariadb, directory):
-    """Placement, a process of its own on the database server."""
+    """Placement as a process, on the database server."""
     with placement_api.placement(mariadb.url, directory) as process:
         yield process
 
 
 @pytest.fixture(scope='session')
 def cloud(nova, mariadb, rabbitmq, placement, directory):
-    """A cloud of two cells without a host; who uses it starts with cloud.reset()."""
-    made = NovaCloud(
+    """A cloud of two cells. Tests of the cloud begin with ``cloud.reset()``."""
+    nova_cloud = NovaCloud(
         nova,
         directory,
         amqp_url=rabbitmq.url,
         database_url=mariadb.url,
         placement_url=placement.url,
     )
-    with closing(made):
-        yield made
+    with closing(nova_cloud):
+        yield nova_cloud
 
 
 @pytest.fixture(scope='session')
 def client(nova, cloud):
-    with closing(NovaClient(nova, cloud.config('client'))) as made:
-        yield made
+    with closing(NovaClient(nova, cloud.config('client'))) as nova_client:
+        yield nova_client

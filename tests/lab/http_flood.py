@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at a port of HTTP: many, rude and slow.
+"""A flood of an HTTP port: many requests, garbage and slow requests.
 
-``python -m tests.lab.http_flood HOST:PORT`` floods until a line comes on its input, and
-says how often it sent something.
+``python -m tests.lab.http_flood HOST:PORT`` floods the port until a line comes on
+standard input, and prints the number of requests.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from novasched.conf.options import parse_address
 
 PATIENCE = 2.0
 ASKING = 8
+"""Number of threads that send requests and garbage."""
 SLOW = 30
-"""So many threads ask or send garbage; so many connections are held open by each of a
-few."""
+"""Number of connections that each thread of slow requests holds open."""
 SENT = (
     b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
     b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
@@ -34,57 +34,58 @@ SENT = (
 
 @contextmanager
 def flood(bind):
-    """It, as long as the block lasts; the list gets what has been sent.
+    """Flood a port in a block; the list of requests that were sent.
 
     :param bind: HOST:PORT.
     """
     address = parse_address(bind)
-    done = list[bytes]()
-    over = threading.Event()
+    requests = list[bytes]()
+    is_over = threading.Event()
 
-    def connected():
+    def connect():
         return socket.create_connection((address.host, address.port), PATIENCE)
 
     def ask():
-        for sent in itertools.cycle(SENT):
-            if over.is_set():
+        for request in itertools.cycle(SENT):
+            if is_over.is_set():
                 return
-            with contextlib.suppress(OSError), connected() as made:
-                made.sendall(sent)
-                while made.recv(65_536):
+            with contextlib.suppress(OSError), connect() as connection:
+                connection.sendall(request)
+                while connection.recv(65_536):
                     pass
-            done.append(sent)
+            requests.append(request)
 
     def trickle():
-        held: list[socket.socket] = []
-        while not over.wait(0.1):
+        connections: list[socket.socket] = []
+        while not is_over.wait(0.1):
             with contextlib.suppress(OSError):
-                if len(held) < SLOW:
-                    held.append(connected())
-            for each in [*held]:
+                if len(connections) < SLOW:
+                    connections.append(connect())
+            for connection in [*connections]:
+                piece = b'x'
+                if connection is connections[-1]:
+                    piece = b'GET /metrics HTTP/1.1\r\nX: '
                 try:
-                    each.sendall(
-                        b'GET /metrics HTTP/1.1\r\nX: ' if each is held[-1] else b'x'
-                    )
+                    connection.sendall(piece)
                 except OSError:
-                    each.close()
-                    held.remove(each)
-        for each in held:
-            each.close()
+                    connection.close()
+                    connections.remove(connection)
+        for connection in connections:
+            connection.close()
 
     work: list[Callable[[], None]] = [*[ask] * ASKING, trickle, trickle]
     with ThreadPoolExecutor(len(work)) as pool:
-        asking = [pool.submit(each) for each in work]
+        threads = [pool.submit(function) for function in work]
         try:
-            yield done
+            yield requests
         finally:
-            over.set()
-    for each in asking:
-        each.result()
+            is_over.set()
+    for thread in threads:
+        thread.result()
 
 
 if __name__ == '__main__':
-    with flood(sys.argv[1]) as it:
+    with flood(sys.argv[1]) as sent:
         print('begun', flush=True)
         sys.stdin.readline()
-    print(len(it))
+    print(len(sent))

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a large cloud: what their computes write into the database, and
-Placement's view of them. Two sockets of 16 cores of 2 threads; half of the CPUs can be
-pinned.
+"""The hosts of a large cloud in the databases of nova and Placement. A host has two
+sockets of 16 cores of 2 threads, and half of the CPUs can be pinned.
 
-No two hosts are equally full, so that no two rows, and no two NUMA topologies, are
-alike.
+The usage of all hosts differs, so that all rows and all NUMA topologies differ.
 """
 
 import json
+from itertools import chain
 from random import Random
 
 import os_traits
@@ -31,14 +30,14 @@ METADATA = {
     'az1': {'availability_zone': 'az1'},
     'az2': {'availability_zone': 'az2'},
 }
-"""The aggregates: one of every second host, and two zones."""
+"""The aggregates: an aggregate of every second host, and two zones."""
 
-LIBVIRT_TRAITS = tuple(
-    trait
-    for prefix in ('COMPUTE_NET_', 'COMPUTE_STORAGE_', 'COMPUTE_VOLUME_')
-    for trait in os_traits.get_traits(prefix)
+LIBVIRT_TRAITS = (
+    *os_traits.get_traits('COMPUTE_NET_'),
+    *os_traits.get_traits('COMPUTE_STORAGE_'),
+    *os_traits.get_traits('COMPUTE_VOLUME_'),
 )
-"""About as many as a libvirt host has beyond what every host has."""
+"""About as many traits as a libvirt host has beyond the traits of every host."""
 
 X86 = 'HW_CPU_X86_'
 FEATURES = [trait.removeprefix(X86).lower() for trait in os_traits.get_traits(X86)]
@@ -73,20 +72,27 @@ KINDS = dict.fromkeys(('i686', 'x86_64'), ('qemu', 'kvm'))
 
 
 def large_cloud(count, traits=(), cells=CELLS):
-    """So many hosts, over these cells, with these traits more; the same ones every
-    time."""
+    """Hosts in cells. The hosts are the same at every call.
+
+    :param count: number of hosts.
+    :param traits: additional traits of all hosts.
+    """
     return [_host(number, traits, cells) for number in range(count)]
 
 
 def aggregates_of(number):
-    """The names of the aggregates that hold the host of this number."""
-    zone = 'az2' if number // 2 % 2 else 'az1'
+    """The names of the aggregates of a host.
+
+    :param number: the number of the host.
+    """
+    zone = ('az1', 'az2')[number // 2 % 2]
     if number % 2:
         return [zone]
     return [FAST, zone]
 
 
 def instances_of(name, count):
+    """The UUIDs of the instances on a host."""
     return [a_uuid(f'{name}/{number}') for number in range(count)]
 
 
@@ -109,13 +115,7 @@ def _host(number, traits, cells):
         'disk_available_least': disk - disk_used,
         'running_vms': servers,
         'cpu_info': json.dumps(_cpu_info(MODELS[number % len(MODELS)])),
-        'supported_instances': json.dumps(
-            [
-                [guest, kind, 'hvm']
-                for guest in GUESTS
-                for kind in KINDS.get(guest, ('qemu',))
-            ]
-        ),
+        'supported_instances': json.dumps(_supported_instances()),
         'stats': json.dumps(_stats(servers, random)),
         'numa_topology': a_numa_topology(*map(_cell, range(SOCKETS), pinned, used)),
         'pci_stats': json.dumps(an_object('PciDevicePoolList', objects=_pools(random))),
@@ -133,12 +133,23 @@ def _host(number, traits, cells):
     )
 
 
+def _supported_instances():
+    triples = []
+    for guest in GUESTS:
+        for kind in KINDS.get(guest, ('qemu',)):
+            triples.append([guest, kind, 'hvm'])
+    return triples
+
+
 def _cpu_info(model):
     topology = {'cells': SOCKETS, 'sockets': 1, 'cores': CORES, 'threads': THREADS}
     return {
-        'arch': 'x86_64', 'model': model, 'vendor': 'Intel', 'topology': topology,
+        'arch': 'x86_64',
+        'model': model,
+        'vendor': 'Intel',
+        'topology': topology,
         'features': FEATURES,
-    }  # fmt: skip
+    }
 
 
 def _stats(servers, random):
@@ -175,36 +186,41 @@ def _pools(random):
 
 
 def _cell(number, pinned, used):
-    """A NUMA cell with so many CPUs pinned and so much memory used (MiB)."""
+    """A NUMA cell.
+
+    :param pinned: number of pinned CPUs.
+    :param used: used memory in MiB.
+    """
     first = number * CORES
-    other = (SOCKETS + number) * CORES
-    cores = [[first + i, other + i] for i in range(CORES)]
-    cpus = sorted(cpu for core in cores for cpu in core)
-    dedicated = sorted(cpu for core in cores[CORES // 2 :] for cpu in core)
-    pages = (
-        (4, RAM // 2 * 256, used * 128),
-        (2048, RAM // 4 // 2, 0),
-        (1048576, RAM // 4 // GIB, 0),
-    )
+    second = (SOCKETS + number) * CORES
+    cores = [[first + i, second + i] for i in range(CORES)]
+    shared = sorted(chain.from_iterable(cores[: CORES // 2]))
+    dedicated = sorted(chain.from_iterable(cores[CORES // 2 :]))
+    pages = [
+        _pages(4, RAM // 2 * 256, used * 128),
+        _pages(2048, RAM // 4 // 2, 0),
+        _pages(1048576, RAM // 4 // GIB, 0),
+    ]
     return a_numa_cell(
         number,
         CORES,
         THREADS,
         RAM,
         dedicated[:pinned],
-        cpuset=[cpu for cpu in cpus if cpu not in dedicated],
+        cpuset=shared,
         pcpuset=dedicated,
         cpu_usage=pinned,
         memory_usage=used,
         siblings=cores,
         socket=number,
-        mempages=[
-            an_object(
-                'NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0
-            )
-            for size, total, taken in pages
-        ],
+        mempages=pages,
         network_metadata=an_object(
             'NetworkMetadata', physnets=['physnet0'], tunneled=False
         ),
+    )
+
+
+def _pages(size_kb, total, used):
+    return an_object(
+        'NUMAPagesTopology', size_kb=size_kb, total=total, used=used, reserved=0
     )

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that both schedulers are measured with, and the filters that judge
-them."""
+"""The requests and filters of measurements of both schedulers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,22 +17,27 @@ FILTERS = (
     'PciPassthroughFilter',
 )
 UNLIMITED = 1_000_000
-"""As ``max_placement_results``: every host that Placement has is a candidate."""
+"""A value of ``max_placement_results`` above the number of all hosts."""
 
 SMALL: Case = {'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
 GROUP_HOSTS = [f'host-{number:05}' for number in range(0, 100, 10)]
 GROUP: Case = {
     'policy': 'anti-affinity', 'policies': ['anti-affinity'], '_rules': {},
-    'members': [uuid for name in GROUP_HOSTS for uuid in instances_of(name, 1)],
+    'members': [instances_of(name, 1)[0] for name in GROUP_HOSTS],
     'hosts': GROUP_HOSTS,
 }  # fmt: skip
-"""Ten instances already run, each on a host of its own."""
+"""A group of ten running instances on ten hosts."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """So many servers of a flavor, with alternates, in the words of descriptions.py;
-    ``more`` are other fields of the request."""
+    """A request for servers of a flavor with alternates, as fields of descriptions.py.
+
+    :ivar properties: the properties of the image.
+    :ivar guest: the cells of the guest.
+    :ivar count: number of servers.
+    :ivar more: other fields of the request.
+    """
 
     flavor: Case
     properties: Case = field(default_factory=dict)
@@ -44,7 +48,10 @@ class Kind:
 
     @property
     def resources(self):
-        cpus = 'PCPU' if any(cell.get('pcpuset') for cell in self.guest) else 'VCPU'
+        """The amounts of a server by resource class."""
+        cpus = 'VCPU'
+        if any(cell.get('pcpuset') for cell in self.guest):
+            cpus = 'PCPU'
         return {
             cpus: self.flavor['vcpus'],
             'MEMORY_MB': self.flavor['memory_mb'],
@@ -52,12 +59,19 @@ class Kind:
         }
 
     def arguments(self, uuids):
+        """The arguments of a call of select_destinations."""
+        numa_topology = None
+        if self.guest:
+            numa_topology = {'cells': self.guest}
+        group = None
+        if self.group:
+            group = {**self.group, 'members': [*self.group['members'], *uuids]}
+
         request = {
             'flavor': self.flavor,
             'image': {'disk_format': 'qcow2', 'properties': self.properties},
-            'numa_topology': {'cells': self.guest} if self.guest else None,
-            'instance_group': self.group
-            and {**self.group, 'members': [*self.group['members'], *uuids]},
+            'numa_topology': numa_topology,
+            'instance_group': group,
             'num_instances': len(uuids),
             'instance_uuid': uuids[0],
             **self.more,
@@ -131,4 +145,4 @@ REFUSALS = {
         ],
     ),
 }
-"""What Placement has room for, and no host."""
+"""Requests for which Placement has room, but no host."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that a child process runs in nova's virtualenv, whichever release that is.
+"""Commands in a child process in the virtualenv of any release of nova.
 
 One JSON object a line: {"number", "command", "parameters"} comes in, {"number",
 "answer"} or {"number", "error"} goes out. The only argument is the configuration file.
@@ -14,29 +14,29 @@ from oslo_log import log as logging
 
 
 def answer(commands, request):
-    """Run one command. Whatever the far side raises is the answer, not our end."""
+    """The reply to a command. An error is a reply, too."""
     try:
-        return {
-            'answer': getattr(commands, request['command'])(**request['parameters'])
-        }
+        command = getattr(commands, request['command'])
+        return {'answer': command(**request['parameters'])}
     except Exception as error:
-        return {
-            'error': {
-                'error': type(error).__name__,
-                'module': type(error).__module__,
-                'isinstance_NoValidHost': isinstance(error, exception.NoValidHost),
-                'message': str(error),
-                'kwargs': getattr(error, 'kwargs', None),
-                'exc_type': getattr(error, 'exc_type', None),
-                'value': str(getattr(error, 'value', '')),
-            }
+        fields = {
+            'error': type(error).__name__,
+            'module': type(error).__module__,
+            'isinstance_NoValidHost': isinstance(error, exception.NoValidHost),
+            'message': str(error),
+            'kwargs': getattr(error, 'kwargs', None),
+            'exc_type': getattr(error, 'exc_type', None),
+            'value': str(getattr(error, 'value', '')),
         }
+        return {'error': fields}
 
 
 def serve(make):
-    """Serve standard input until it ends; what is made has a method for each
-    command."""
-    # Nothing but answers may reach the pipe that standard output was.
+    """Serve the commands on standard input.
+
+    :param make: makes an object with a method for each command.
+    """
+    # Answers alone go to the pipe. Other output goes to standard error.
     answers = os.fdopen(os.dup(1), 'w', buffering=1)
     os.dup2(2, 1)
     config.parse_args(['functional-client', '--config-file', sys.argv[1]])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova as it is released, in a virtualenv of its own: its Python and its
-nova-manage."""
+"""Releases of nova in virtualenvs, and nova's database schemas."""
 
 import json
 import os
@@ -30,29 +29,32 @@ Config = Mapping[str, Mapping[str, object]]
 
 
 def merged(base, overrides):
-    """Both, section by section; overrides win."""
-    return {
-        s: {**base.get(s, {}), **overrides.get(s, {})} for s in {**base, **overrides}
-    }
+    """The options of a base with overrides."""
+    config = {section: dict(options) for section, options in base.items()}
+    for section, options in overrides.items():
+        config[section] = {**config.get(section, {}), **options}
+    return config
 
 
 def write_config(path, config):
-    """An oslo.config file that only its owner may read: it holds passwords. An option
-    with several lines has a list."""
+    """Write a configuration file that only its owner may read, since the file has
+    passwords. An option with several lines is a list."""
     path.touch(0o600)
     lines: list[str] = []
     for section, options in config.items():
         lines.append(f'[{section}]')
         for name, value in options.items():
-            values = value if isinstance(value, list) else [value]
-            lines.extend(f'{name} = {each}' for each in values)
+            values = [value]
+            if isinstance(value, list):
+                values = value
+            lines += [f'{name} = {item}' for item in values]
     path.write_text('\n'.join(lines) + '\n')
     return path
 
 
 @dataclass(frozen=True)
 class NovaRelease:
-    """The nova that the tests compare with and borrow the client from."""
+    """The release of nova that tests compare novasched with."""
 
     python: Path
     version: str
@@ -60,40 +62,43 @@ class NovaRelease:
 
     @classmethod
     def find(cls):
-        """The one that the environment names; without it the run ends with one line."""
+        """The nova that the environment names. Without a nova the run ends with a
+        line."""
         return cls.of(named_python(PYTHON_VARIABLE, 'nova'))
 
     @classmethod
     def of(cls, python):
         """The nova of a virtualenv.
 
-        :raises Failed: there is none that works.
+        :raises Failed: the virtualenv has no nova that works.
         """
-        version, service_version = json.loads(
-            run([str(python), '-c', _FACTS]).splitlines()[-1]
-        )
+        lines = run([str(python), '-c', _FACTS]).splitlines()
+        version, service_version = json.loads(lines[-1])
         return cls(python, version, service_version)
 
     def script(self, name):
         return str(self.python.parent / name)
 
     def manage(self, config, *arguments):
-        """Run nova-manage and return its output."""
+        """The output of nova-manage."""
         return run(
             [self.script('nova-manage'), '--config-file', str(config), *arguments]
         )
 
 
 def named_python(variable, what):
-    """The Python of a virtualenv that the environment names; without it the run ends
-    with one line."""
-    named = os.environ.get(variable)
-    if not named or not Path(named).exists():
+    """The Python of a virtualenv that the environment names. Without the virtualenv the
+    run ends with a line.
+
+    :param what: the program in the virtualenv.
+    """
+    path = os.environ.get(variable)
+    if not path or not Path(path).exists():
         pytest.exit(
             f"these tests need {what}: set {variable} to its virtualenv's python", 3
         )
-    # Not resolved: a virtualenv's python is known by its place, not by its target.
-    return Path(named).absolute()
+    # Not resolved: Python finds its virtualenv by the path of the link.
+    return Path(path).absolute()
 
 
 def run(command):
@@ -101,11 +106,11 @@ def run(command):
 
 
 class Schemas:
-    """nova's schemas: made by nova-manage the first time, copied from then on.
+    """nova's schemas: made by nova-manage the first time, and copied later.
 
-    Kept for one nova version in the directory that the environment names, else for this
-    run only. Only the schema is kept: the cells' mappings hold URLs of servers that are
-    gone by the next run.
+    The copies for a version of nova are kept in the directory that the environment
+    names, or for this run only. Rows are not kept: the mappings of cells have URLs of
+    servers that the next run does not have.
     """
 
     SYNC = {'api': ('api_db', 'sync'), 'cell': ('db', 'sync', '--local_cell')}
@@ -115,33 +120,41 @@ class Schemas:
         self._directory = Path(os.environ.get(CACHE_VARIABLE) or directory)
 
     def make(self, kind, config, url):
-        """Fill an empty database; the configuration file names it to nova-manage."""
-        kept = self._directory / f'nova-schema-{self._nova.version}-{kind}.json'
+        """Make the tables in an empty database.
+
+        :param config: a configuration file with the database, for nova-manage.
+        """
+        path = self._directory / f'nova-schema-{self._nova.version}-{kind}.json'
         if is_postgresql(url):
-            kept = kept.with_stem(f'{kept.stem}-postgresql')
-        if kept.exists():
-            _load_schema(url, json.loads(kept.read_text()))
+            path = path.with_stem(f'{path.stem}-postgresql')
+        if path.exists():
+            _load_schema(url, json.loads(path.read_text()))
             return
+
         self._nova.manage(config, *self.SYNC[kind])
         self._directory.mkdir(parents=True, exist_ok=True)
-        whole = kept.with_suffix(f'.{os.getpid()}')
-        whole.write_text(json.dumps(_dump_schema(url), indent=1))
-        whole.rename(kept)
+        # Another run may read the file: it is renamed when it is complete.
+        partial = path.with_suffix(f'.{os.getpid()}')
+        partial.write_text(json.dumps(_dump_schema(url), indent=1))
+        partial.rename(path)
 
 
 def _dump_schema(url):
+    """The statements that make the tables of a database."""
     if is_postgresql(url):
-        from . import postgresql  # whose driver the other tests can do without
+        # Other tests run without the driver of PostgreSQL.
+        from . import postgresql
 
         return postgresql.dump(url)
+
     with _connected(url) as connection:
         tables = connection.exec_driver_sql('SHOW TABLES').scalars().all()
         statements = [
             connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()[1]
             for table in tables
         ]
-        # Alembic's mark is the only row of a fresh schema; releases before it have
-        # another.
+        # The revision of Alembic is the only row of a new schema. Releases before
+        # Alembic have another table for the revision.
         if 'alembic_version' not in tables:
             return statements
         revision = connection.exec_driver_sql(
@@ -156,7 +169,7 @@ def _load_schema(url, statements):
             connection.exec_driver_sql(statements[0].replace('%', '%%'))
             connection.commit()
             return
-        # The tables come in the order of their names, not of their references.
+        # The tables have the order of their names, not of their references.
         connection.exec_driver_sql('SET FOREIGN_KEY_CHECKS = 0')
         for statement in statements:
             connection.exec_driver_sql(statement)

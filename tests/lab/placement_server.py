@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sandbox's Placement as a program, over any database, until SIGTERM or SIGINT.
+"""The Placement of the sandbox as a program, until SIGTERM or SIGINT.
 
-The URL of its database, which may hold a password, is in the environment.
+The URL of the database may have a password, and is in the environment.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from novasched.tools.sandbox.placement import serving
 
 
 def main():
-    """Run in the foreground; one line on standard output says when it is ready."""
+    """Run in the foreground, and print a line when Placement is ready."""
     parser = argparse.ArgumentParser(description='Run Placement on loopback.')
     parser.add_argument('--port', type=int, required=True)
     parser.add_argument('--token', required=True, help='the one token that is accepted')
@@ -28,7 +28,7 @@ def main():
         signal.signal(number, lambda *_: stopped.set())
     connection = os.environ['NOVASCHED_PLACEMENT_CONNECTION']
     with serving(connection, arguments.token, arguments.port) as url:
-        # What is loaded stays: looking through it for garbage stops all for 0.2 s.
+        # The modules stay: a garbage collection of all modules would take 0.2 s.
         share_modules()
         print(f'listening on {url}', flush=True)
         stopped.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-compute writes of NUMA cells and PCI devices into compute_nodes."""
+"""NUMA cells and PCI devices as nova-compute writes columns of compute_nodes."""
 
 import json
 
@@ -8,17 +8,21 @@ from tests.lab.wire import primitive
 
 
 def an_object(name, version=None, **data):
-    return {
-        **primitive(name, version or OBJECTS[name]['version'], **data),
-        'nova_object.changes': sorted(data),
-    }
+    """A versioned object whose fields are all changed."""
+    value = primitive(name, version or OBJECTS[name]['version'], **data)
+    value['nova_object.changes'] = sorted(data)
+    return value
 
 
 def a_numa_cell(number, cores=4, threads=2, memory=16384, pinned=(), **fields):
-    """A cell all of whose CPUs can be pinned, those of a core numbered one after the
-    other, with all of its memory (MiB) in pages of 4 KiB."""
+    """A cell whose CPUs can all be pinned. The threads of a core have consecutive
+    numbers.
+
+    :param memory: MiB, in pages of 4 KiB.
+    """
     first = number * cores * threads
     cpus = list(range(first, first + cores * threads))
+    siblings = [cpus[core : core + threads] for core in range(0, len(cpus), threads)]
     small = an_object(
         'NUMAPagesTopology', size_kb=4, total=memory * 256, used=0, reserved=0
     )
@@ -32,9 +36,7 @@ def a_numa_cell(number, cores=4, threads=2, memory=16384, pinned=(), **fields):
         'pinned_cpus': list(pinned),
         'socket': number // 2,
         'mempages': [small],
-        'siblings': [
-            cpus[core : core + threads] for core in range(0, len(cpus), threads)
-        ],
+        'siblings': siblings,
     }
     return an_object('NUMACell', **{**usual, **fields})
 
@@ -44,14 +46,16 @@ def a_numa_topology(*cells, version=None):
 
 
 def some_devices(count, numa_node, **tags):
-    """The text of ``pci_stats`` of a host with so many free devices, near a host
-    cell."""
-    pool = an_object(
-        'PciDevicePool',
-        product_id='10fb',
-        vendor_id='8086',
-        numa_node=numa_node,
-        count=count,
-        tags={'dev_type': 'type-PCI', **tags},
-    )
-    return json.dumps(an_object('PciDevicePoolList', objects=[pool] if count else []))
+    """The text of ``pci_stats`` of a host with free devices near a host cell."""
+    pools = []
+    if count:
+        pool = an_object(
+            'PciDevicePool',
+            product_id='10fb',
+            vendor_id='8086',
+            numa_node=numa_node,
+            count=count,
+            tags={'dev_type': 'type-PCI', **tags},
+        )
+        pools.append(pool)
+    return json.dumps(an_object('PciDevicePoolList', objects=pools))

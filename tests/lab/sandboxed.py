@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators do in a sandbox."""
+"""Actions of operators in a sandbox."""
 
 from datetime import timedelta
 
@@ -22,8 +22,10 @@ def offer(cloud, flavor):
 
 
 def disable(cloud, name, synced=True):
-    """Disable a host's service, of which its nova-compute tells Placement if it is
-    ``synced``."""
+    """Disable the service of a host.
+
+    :param synced: nova-compute sets the trait of disabled hosts in Placement.
+    """
     _set_service(cloud, name, disabled=True, disabled_reason='maintenance')
     if synced:
         traits = [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED]
@@ -31,7 +33,7 @@ def disable(cloud, name, synced=True):
 
 
 def silence(cloud, name):
-    """Let a nova-compute have died a day ago."""
+    """Let nova-compute be silent since yesterday."""
     cloud.computes.silent.add(name)
     _set_service(cloud, name, last_seen_up=timeutils.utcnow() - timedelta(days=1))
 
@@ -39,7 +41,6 @@ def silence(cloud, name):
 def _set_service(cloud, name, **values):
     table = tables.services
     statement = sa.update(table).where(table.c.host == name, table.c.binary == COMPUTE)
-    with cloud.databases.cells[
-        cloud.computes.machines[name].cell
-    ].begin() as connection:
+    engine = cloud.databases.cells[cloud.computes.machines[name].cell]
+    with engine.begin() as connection:
         connection.execute(statement.values(values))
