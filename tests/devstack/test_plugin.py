@@ -20,7 +20,11 @@ pytestmark = pytest.mark.skipif(shutil.which('bash') is None, reason='there is n
 def sourced(
     *arguments: str, services: str = ALL_IN_ONE, then: str = '', **variables: str
 ) -> str:
-    """What the plugin calls when DevStack sources it with these arguments, by line."""
+    """The output of the plugin when DevStack sources the plugin. The stubs print a line
+    for each call of a function of DevStack.
+
+    :param then: a command after the plugin.
+    """
     script = f"""
         source {HERE}/stubs.bash
         source {PLUGIN}/settings
@@ -39,7 +43,7 @@ def sourced(
 
 
 def calls(*arguments: str, **world: str) -> list[str]:
-    """The same without what is said to the user."""
+    """The calls of functions of DevStack, without texts for the user."""
     lines = sourced(*arguments, **world).splitlines()
     return [line for line in lines if not line.startswith('echo_summary')]
 
@@ -99,8 +103,8 @@ RUN = f'novasched --config-file {NOVA_CONF}'
     ],
 )
 def test_each_phase_has_its_calls(arguments, world, expected):
-    """A phase calls these functions of DevStack, in this order, and no others; what
-    local.conf sets takes the place of the default."""
+    """A phase calls exactly the expected functions of DevStack in order. Values of
+    local.conf replace the defaults."""
     assert calls(*arguments.split(), **world) == expected
 
 
@@ -110,10 +114,10 @@ def test_each_phase_has_its_calls(arguments, world, expected):
     ids=['no n-sch', 'disabled'],
 )
 @pytest.mark.parametrize(
-    'arguments', [*(f'stack {each}' for each in PHASES), 'unstack', 'clean']
+    'arguments', [*[f'stack {phase}' for phase in PHASES], 'unstack', 'clean']
 )
 def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
-    """A compute node, and a node that disables novasched, are as without the plugin."""
+    """The plugin changes neither compute nodes nor nodes that disable novasched."""
     assert sourced(*arguments.split(), **world) == ''
 
 
@@ -129,7 +133,7 @@ def test_where_it_is_not_enabled_it_does_nothing(arguments, world):
     ],
 )
 def test_one_scheduler_runs_where_one_would_have_run(world, left):
-    """novasched takes the place of n-sch, unless it is disabled, also where DevStack
+    """novasched takes the place of n-sch, unless novasched is disabled, even if DevStack
     loads the settings twice."""
     for again in ('', f'source {PLUGIN}/settings;'):
         then = f'{again} echo $ENABLED_SERVICES'
@@ -149,7 +153,7 @@ def test_a_virtualenv_of_its_own_is_made_and_filled(tmp_path):
 
 
 def test_a_devstack_without_background_tasks_is_fine():
-    """Older ones have no async_wait."""
+    """A DevStack without async_wait works, too."""
     script = f'unset -f async_wait; source {PLUGIN}/plugin.sh stack post-config'
     lines = sourced('stack', 'pre-install', then=script).splitlines()
     assert lines[0].startswith('echo_summary')
@@ -158,13 +162,13 @@ def test_a_devstack_without_background_tasks_is_fine():
 
 @pytest.mark.parametrize('tracing', ['set -o xtrace', 'set +o xtrace'])
 def test_tracing_is_left_as_it_was(tracing):
-    """The plugin is not traced, and what comes after it is traced if it was before."""
+    """The plugin is not traced. Commands after the plugin are traced as before."""
     script = f'exec 2>/dev/null; {tracing}; source {PLUGIN}/plugin.sh unstack; echo $-'
     assert ('x' in calls('unstack', then=script)[-1]) == (tracing == 'set -o xtrace')
 
 
 def test_the_sample_overrides_settings_that_exist():
-    """Every variable that local.conf.sample names is one of settings'."""
+    """The settings have every variable of local.conf.sample."""
     settings = (PLUGIN / 'settings').read_text()
     lines = SAMPLE.read_text().splitlines()
     named = [line.lstrip('#').split('=')[0] for line in lines if 'NOVASCHED_' in line]

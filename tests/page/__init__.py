@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a browser, over a made-up cloud."""
+"""Tests of the page in a browser, over a cloud in memory."""

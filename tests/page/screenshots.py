@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the pictures of doc/source/images: ``python -m tests.page.screenshots
+"""Takes the screenshots of doc/source/images: ``python -m tests.page.screenshots
 [FOLDER]``."""
 
 import base64
@@ -22,17 +22,16 @@ PICTURES = {
     'page-pinned-dark': ('/?show=pinned&by=zone', 'dark', 900),
     'page-decision': ('/decisions/{placed}?host=compute-0007', 'light', 1000),
 }
-"""Path, colour scheme and height of each."""
+"""The path, the colour scheme and the height of a screenshot by its name."""
 
 
 def placed(path):
-    """The newest decision that placed one server after filters had rejected hosts."""
-    records = RecordReader(str(path)).newest(REQUESTS)
-    return next(
-        each.id
-        for each in records
-        if len(each.result.hosts) == 1 and len(render.tally(each)) > 3
-    )
+    """The ID of the newest decision that placed a single server after filters had
+    rejected hosts."""
+    for record in RecordReader(str(path)).newest(REQUESTS):
+        if len(record.result.hosts) == 1 and len(render.tally(record)) > 3:
+            return record.id
+    raise LookupError('no such decision')
 
 
 def main(folder):
@@ -52,4 +51,4 @@ def main(folder):
 
 
 if __name__ == '__main__':
-    main(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
+    main(Path(*(sys.argv[1:2] or [FOLDER])))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a browser, for eyes, keyboards and screen readers."""
+"""The page in a browser: accessibility, keyboards, small screens and forms."""
 
 import pytest
 from axe_selenium_python import Axe
@@ -32,13 +32,12 @@ PAGES = {
 
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
-    """A page, and the values for its paths."""
+    """The URL of a page, and the IDs of a placed and of a refused decision."""
     page, path = a_site(tmp_path_factory.mktemp('page'), 300, 30)
     records = RecordReader(str(path)).newest(30)
-    ids = {
-        'placed': next(each.id for each in records if each.result.hosts),
-        'refused': next(each.id for each in records if not each.result.hosts),
-    }
+    placed = [record.id for record in records if record.result.hosts]
+    refused = [record.id for record in records if not record.result.hosts]
+    ids = {'placed': placed[0], 'refused': refused[0]}
     with served(page) as url:
         yield url, ids
 
@@ -63,47 +62,52 @@ def arrived(driver, place):
 
 
 def test_accessibility(chromium, path):
-    """axe finds no fault in names, landmarks, headings, tables and contrast, in light
-    and dark."""
+    """axe finds no fault in names, landmarks, headings, tables and contrast, in both
+    colour schemes."""
     for scheme in ('light', 'dark'):
         appear(chromium, scheme, DESKTOP)
         chromium.get(path)
         axe = Axe(chromium)
         axe.inject()
-        found = axe.run(
+
+        report = axe.run(
             options={'runOnly': ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']}
         )
-        told = [
-            f'{each["id"]}: {node["html"]}'
-            for each in found['violations']
-            for node in each['nodes']
-        ]
-        assert told == [], scheme
+
+        faults = []
+        for violation in report['violations']:
+            for node in violation['nodes']:
+                faults.append(f'{violation["id"]}: {node["html"]}')
+        assert faults == [], scheme
     assert chromium.get_log('browser') == [] or path.endswith('nothing')
 
 
 def test_narrow_screens(chromium, path):
-    """Only tables are wider than a phone, and a table scrolls by itself."""
+    """No page is wider than a phone. A table scrolls by itself."""
     appear(chromium, 'light', PHONE)
     chromium.get(path)
-    wide, there = chromium.execute_script(
+
+    page_width, window_width = chromium.execute_script(
         'return [document.scrollingElement.scrollWidth, window.innerWidth]'
     )
-    assert wide <= there == PHONE
+
+    assert page_width <= window_width == PHONE
 
 
 def test_a_keyboard(chromium, site):
-    """The first key skips the navigation. Each stop is visible, and squares are no
-    stops."""
+    """The first key skips the navigation. All stops are visible, and the squares of the
+    map are not stops."""
     appear(chromium, 'light', DESKTOP)
     chromium.get(f'{site[0]}/?name=compute-1')
     keys = ActionChains(chromium)
+
     keys.send_keys(Keys.TAB).perform()
     skip = chromium.switch_to.active_element
     assert skip.text == 'Skip to the content'
     assert skip.rect['y'] >= 0
     skip.send_keys(Keys.ENTER)
     assert chromium.switch_to.active_element.get_attribute('id') == 'main'
+
     stops = []
     for _ in range(40):
         keys.send_keys(Keys.TAB).perform()
@@ -113,7 +117,8 @@ def test_a_keyboard(chromium, site):
         outline = stop.value_of_css_property('outline-style')
         assert outline not in ('none', 'hidden'), stop.get_attribute('outerHTML')
         stops.append(stop.get_attribute('name') or stop.text)
-    for wanted in (
+
+    for name in (
         'vCPUs',
         'Zone',
         'Table',
@@ -122,27 +127,32 @@ def test_a_keyboard(chromium, site):
         'Show',
         'The same as a table',
     ):
-        assert wanted in stops
+        assert name in stops
     assert len(stops) < 30
     assert len(chromium.find_elements(By.CSS_SELECTOR, '.map a')) == 100
 
 
 def test_forms(chromium, site):
-    """Forms work without scripts: the page shows the choices that were typed."""
+    """Forms work without scripts: the page shows the typed values."""
     url, ids = site
+
+    def text_of(selector):
+        return chromium.find_element(By.CSS_SELECTOR, selector).text
+
+    # Filter the map by name.
     chromium.get(f'{url}/?show=disk&by=zone')
     chromium.find_element(By.NAME, 'name').send_keys('compute-00', Keys.ENTER)
     arrived(chromium, 'name=compute-00')
-    assert (
-        chromium.find_element(By.CSS_SELECTOR, '[aria-current="true"]').text == 'Disk'
-    )
-    assert '9 hosts' in chromium.find_element(By.CSS_SELECTOR, '.summary').text
+    assert text_of('[aria-current="true"]') == 'Disk'
+    assert '9 hosts' in text_of('.summary')
+
+    # Open the page of a host from the map.
     chromium.find_element(By.CSS_SELECTOR, '.map a').click()
     arrived(chromium, '/hosts/compute-00')
     assert chromium.find_element(By.TAG_NAME, 'h1').text.startswith('compute-00')
+
+    # Ask a decision about a host.
     chromium.get(f'{url}/decisions/{ids["refused"]}')
     chromium.find_element(By.NAME, 'host').send_keys('compute-007', Keys.ENTER)
     arrived(chromium, 'host=compute-007')
-    assert chromium.find_element(By.CSS_SELECTOR, '.why').text.startswith(
-        'compute-007: '
-    )
+    assert text_of('.why').startswith('compute-007: ')
