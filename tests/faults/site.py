@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data centre whose servers are separate, so that each server can fail alone."""
+"""A data centre with separate servers, so that any server can fail alone."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placements in memory that give each provider a number of claims of one size."""
+"""Placements in memory in which all claims have the same size."""
 
 import json
 from itertools import chain
@@ -12,7 +12,7 @@ from novasched.scheduler.model.basis import FRESH
 class CountingPlacement(MemoryPlacement):
     """A Placement in which every claim takes one slot of its provider.
 
-    :param slots: the number of claims that each provider accepts, by provider UUID.
+    :param slots: the maximum number of claims by provider UUID.
     :param stale: see :class:`novasched.scheduler.memory.MemoryPlacement`.
     """
 
@@ -22,17 +22,17 @@ class CountingPlacement(MemoryPlacement):
 
     @property
     def slots(self):
-        """The number of claims that each provider still accepts."""
+        """The number of further claims by provider UUID."""
         by_provider = self.free.by_provider
         return {provider: amounts['VCPU'] for provider, amounts in by_provider.items()}
 
     @property
     def hosts(self):
-        """The provider of each instance that has an allocation."""
+        """The provider of each instance with an allocation."""
         return {uuid: next(iter(amounts)) for uuid, amounts in self.allocations.items()}
 
     def claim_together(self, wanted, basis=FRESH):
-        """Claim for instances that are known by UUID and have no allocations yet."""
+        """Claim for instances with a UUID and without allocations."""
         for request, _ in wanted:
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
@@ -40,7 +40,7 @@ class CountingPlacement(MemoryPlacement):
 
 
 class TraitsPlacement(CountingPlacement):
-    """A Placement whose answers tell the traits of providers.
+    """A Placement with the traits of providers in its answers.
 
     :param traits: the names of traits by provider UUID.
     """

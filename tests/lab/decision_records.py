@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers in memory whose decisions are kept, and records of decisions."""
+"""Schedulers in memory with their decisions, and records of decisions."""
 
 import time
 from contextlib import closing, suppress
@@ -21,7 +21,7 @@ from tests.lab.prefilter_sources import FunctionPrefilter
 
 
 class DecisionList:
-    """A recorder that keeps decisions as they are.
+    """A recorder of decisions in a list.
 
     :ivar decisions: the decisions in order.
     """
@@ -86,7 +86,7 @@ class RecordedScheduler:
         )
 
     def ask(self, request):
-        """The decision of a request, which may be a refusal."""
+        """The decision of a request, perhaps a refusal."""
         with suppress(NoValidHost):
             self.driver.select_destinations(request)
         return self.log.decisions[-1]

@@ -24,8 +24,8 @@ class MemoryCandidates:
     """A Placement that answers every query with an amount of memory of each provider.
 
     :param free: free MEMORY_MB by provider UUID.
-    :param amount: the MEMORY_MB that each candidate takes.
-    :ivar queries: the query strings that the Placement was asked.
+    :param amount: the MEMORY_MB of a candidate.
+    :ivar queries: the query strings of all requests.
     """
 
     def __init__(self, free: Mapping[str, int], amount: int = 512) -> None:

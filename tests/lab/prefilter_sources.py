@@ -12,7 +12,7 @@ from novasched.scheduler.prefilters import Port, Prefilter, Sources
 
 @dataclass
 class StaticAggregates:
-    """Aggregates that do not change."""
+    """Aggregates without changes."""
 
     rows: Sequence[Aggregate]
 
@@ -22,7 +22,7 @@ class StaticAggregates:
 
 @dataclass
 class StaticNetwork:
-    """A Neutron whose ports and segments do not change.
+    """A Neutron without changes of ports and segments.
 
     :ivar known_ports: ports by UUID. Neutron does not know other ports.
     :ivar aggregates: the UUIDs of the aggregates of each network and subnet. Neutron
@@ -58,7 +58,7 @@ def sources(*aggregates, network=None):
 
 
 class FunctionPrefilter(Prefilter):
-    """A prefilter that calls a function with the request and the basis."""
+    """A function as a prefilter."""
 
     def __init__(self, function):
         self._function = function

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that extra specs, image properties and scheduler hints can have."""
+"""Names of extra specs, image properties and scheduler hints."""
 
 from hypothesis import strategies as st
 

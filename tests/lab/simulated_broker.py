@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers that announce their pending claims over a broker in memory."""
+"""Announcements of pending claims over a broker in memory."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +11,7 @@ from tests.lab.processes import wait_until
 
 
 class SimulatedBroker:
-    """A broker that delivers every announcement to every scheduler, in the same
-    order."""
+    """A broker that delivers all announcements to all schedulers in the same order."""
 
     def __init__(self):
         self.queues = []
@@ -26,7 +25,7 @@ class SimulatedBroker:
 
     @contextmanager
     def connecting(self, drivers):
-        """The peers of each scheduler, once all schedulers know of each other.
+        """The peers of each scheduler, as soon as the schedulers have met.
 
         :param drivers: the drivers of the schedulers.
         """

@@ -51,4 +51,7 @@ def main(folder):
 
 
 if __name__ == '__main__':
-    main(Path(*(sys.argv[1:2] or [FOLDER])))
+    folder = FOLDER
+    if sys.argv[1:]:
+        folder = Path(sys.argv[1])
+    main(folder)

@@ -29,18 +29,16 @@ from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.sandboxed import disable, offer, silence
 from tests.lab.wire import CALLS
 
-LONG = (
-    36_000  # seconds; a compute that is silenced has been so for a day, which is longer
-)
+LONG = 36_000  # seconds; less than the day of a silenced compute
 LICENSE = 'CUSTOM_LICENSE'
 NUMA_HOSTS = ('numa1', 'numa2')
 GPU_HOSTS = {'gpu1': 3, 'gpu2': 1}
-"""The hosts whose CPUs can be pinned, and those with so many free devices."""
+"""The number of free devices by host."""
 CELLS = a_numa_topology(
     *(a_numa_cell(number, threads=1, memory=8192) for number in range(3))
 )
-"""Four CPUs in each, all of which can be pinned: one guest of three fits there, and one
-CPU of each stays free."""
+"""Three cells of four CPUs that can be pinned. A cell fits a guest of three CPUs, and a
+CPU stays free."""
 MACHINES = (
     SandboxHost('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
     SandboxHost('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
@@ -98,25 +96,27 @@ def cloud(decisions):
         **OPTIONS,
         'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions},
     }
-    with Sandbox(MACHINES, options) as made:
+    licenses = {
+        'plain1': {'total': 10, 'reserved': 1, 'step_size': 2},
+        'plain3': {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2},
+        'plain2': {'total': 8, 'max_unit': 1},
+    }
+
+    with Sandbox(MACHINES, options) as sandbox:
         for flavor in FLAVORS:
-            offer(made, flavor)
-        disable(made, 'off')
-        silence(made, 'dead')
+            offer(sandbox, flavor)
+        disable(sandbox, 'off')
+        silence(sandbox, 'dead')
+
         for name in NUMA_HOSTS:
-            report(made, name, numa_topology=CELLS)
-            stock(made, name, PCPU={'total': 12, 'max_unit': 4})
+            report(sandbox, name, numa_topology=CELLS)
+            stock(sandbox, name, PCPU={'total': 12, 'max_unit': 4})
         for name, count in GPU_HOSTS.items():
-            report(made, name, pci_stats=some_devices(count, None))
-        made.placement.call('PUT', f'/resource_classes/{LICENSE}')
-        stock(made, 'plain1', **{LICENSE: {'total': 10, 'reserved': 1, 'step_size': 2}})
-        stock(
-            made,
-            'plain3',
-            **{LICENSE: {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2}},
-        )
-        stock(made, 'plain2', **{LICENSE: {'total': 8, 'max_unit': 1}})
-        yield made
+            report(sandbox, name, pci_stats=some_devices(count, None))
+        sandbox.placement.call('PUT', f'/resource_classes/{LICENSE}')
+        for name, inventory in licenses.items():
+            stock(sandbox, name, **{LICENSE: inventory})
+        yield sandbox
 
 
 def report(cloud, name, **columns):
@@ -176,20 +176,21 @@ def placed(cloud, flavor, **fields):
 
 
 def placed_at_once(cloud, flavor, **fields):
-    """The same without a build until the refusal; then the servers are built."""
-    chosen = {}
+    """Place servers one by one until a refusal, and build the servers afterwards: the
+    number of servers by host."""
+    hosts = {}
     while True:
         uuid = cloud.new_uuid()
+        spec = request_spec([uuid], flavor, **fields)
         try:
-            ((first, *_),) = cloud.request(
-                request_spec([uuid], flavor, **fields), [uuid]
-            )
+            ((selection, *_),) = cloud.request(spec, [uuid])
         except NoValidHostFault:
             break
-        chosen[uuid] = first.value('service_host')
-    for uuid, host in chosen.items():
+        hosts[uuid] = selection.value('service_host')
+
+    for uuid, host in hosts.items():
         cloud.computes.spawn(host, uuid, flavor, {})
-    return Counter(chosen.values())
+    return Counter(hosts.values())
 
 
 def test_where_it_would_go(cloud, capsys):

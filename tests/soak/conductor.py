@@ -3,8 +3,8 @@
 allocations of the source in Placement, and change the state of the instance in the cell
 database.
 
-A conductor that gets no destination asks again at once, so that another scheduler may
-get the request.
+A conductor without a destination asks again at once, so that another scheduler may get
+the request.
 """
 
 import time
@@ -67,7 +67,7 @@ class Conductor(Tenant):
             self._migrate(server, server.template, 'migrating')
 
     def resize(self):
-        """Move an instance to another flavor, unless its flavor is a special one."""
+        """Resize an instance with an ordinary flavor, or migrate another instance."""
         if server := self._take(is_alone=True):
             flavor = server.template.flavor
             if flavor in FLAVORS:

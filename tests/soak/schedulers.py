@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler, or two schedulers that take requests from the same queue.
+"""A scheduler, or two schedulers on the same queue.
 
-Each of two schedulers has a proxy between itself and Placement. The proxies record which
-scheduler wrote which allocations, and fail the requests of novasched alone.
+Each of two schedulers has a proxy before Placement. The proxies record the scheduler of
+an allocation, and fail the requests of novasched alone.
 """
 
 import json
@@ -120,7 +120,7 @@ def _providers_by_consumer(method, path, body):
 
 
 def failing(actor, journal, random):
-    """The rule of a proxy that fails some requests about allocations.
+    """The rule of a proxy that fails requests about allocations by chance.
 
     A request that removes all allocations of a consumer is never done late. Placement
     forgets such a consumer, and begins with the same generation when the consumer comes

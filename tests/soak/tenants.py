@@ -21,11 +21,11 @@ CALL_MONITOR_TIMEOUT_S = 30
 EMPTYING_SHARES = {'delete': 9, 'boot': 1}
 """Shares of the actions of all tenants while the cloud is full."""
 FAILED_BUILD_SHARE = 0.02
-"""Share of servers that their computes cannot start."""
+"""Share of servers whose start fails."""
 
 
 class Tenant:
-    """One of several tenants that act at the same time.
+    """A tenant who acts at the same time as other tenants.
 
     :param shares: the shares of actions, by the names of methods.
     """
