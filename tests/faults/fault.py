@@ -218,7 +218,14 @@ def judge(site, requests, broker_outage, recovery):
     allocated = allocations_of(site, {answer.server for answer in answers})
     left_over = allocated - placed
     failures = requests.failures()
-    reasons = [str(failure.error).partition('\\n')[0] for failure in failures]
+    reasons: Counter[str] = Counter()
+    unknown = []
+    for failure in failures:
+        first_line = str(failure.error).partition('\\n')[0]
+        reasons[first_line[:MAX_REFUSAL_LENGTH]] += 1
+        if is_unknown(failure):
+            unknown.append(str(failure.error))
+
     return Outcome(
         sent=len(answers),
         answered=len(placed),
@@ -230,10 +237,8 @@ def judge(site, requests, broker_outage, recovery):
         missing=len(placed - allocated),
         recovery=recovery,
         longest=max((answer.seconds for answer in answers), default=0.0),
-        why=Counter(reason[:MAX_REFUSAL_LENGTH] for reason in reasons),
-        unknown=tuple(
-            str(failure.error) for failure in failures if is_unknown(failure)
-        ),
+        why=reasons,
+        unknown=tuple(unknown),
     )
 
 

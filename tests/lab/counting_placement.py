@@ -47,9 +47,9 @@ class TraitsPlacement(CountingPlacement):
 
     def __init__(self, slots, traits):
         super().__init__(slots)
-        self.traits = {
-            provider: {'traits': [*names]} for provider, names in traits.items()
-        }
+        self.traits = {}
+        for provider, names in traits.items():
+            self.traits[provider] = {'traits': [*names]}
 
     def candidates(self, request, basis=FRESH):
         """The candidates, as parsed from an answer with the summaries of providers."""

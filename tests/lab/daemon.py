@@ -263,9 +263,9 @@ class NovaClient:
         :param calls: see :func:`a_call`.
         :param threads: number of threads.
         """
-        requests = [
-            {'command': 'select_destinations', 'parameters': call} for call in calls
-        ]
+        requests = []
+        for call in calls:
+            requests.append({'command': 'select_destinations', 'parameters': call})
         replies = self(
             'together', len(calls) * ANSWER, requests=requests, threads=threads
         )

@@ -153,9 +153,9 @@ def _cpu_info(model):
 
 
 def _stats(servers, random):
-    projects = {
-        f'num_proj_{random.getrandbits(128):032x}': '1' for _ in range(min(servers, 3))
-    }
+    projects = {}
+    for _ in range(min(servers, 3)):
+        projects[f'num_proj_{random.getrandbits(128):032x}'] = '1'
     return {
         'failed_builds': '0',
         'num_instances': str(servers),
@@ -168,8 +168,9 @@ def _stats(servers, random):
 
 
 def _pools(random):
-    return [
-        an_object(
+    pools = []
+    for socket in range(SOCKETS):
+        pool = an_object(
             'PciDevicePool',
             product_id='1018',
             vendor_id='15b3',
@@ -181,8 +182,8 @@ def _pools(random):
             },
             count=random.randrange(4, 17),
         )
-        for socket in range(SOCKETS)
-    ]
+        pools.append(pool)
+    return pools
 
 
 def _cell(number, pinned, used):

@@ -146,9 +146,10 @@ def request_spec(user, parameters):
         instance_uuid = uuids[0]
     devices = [objects.InstancePCIRequest(**fields) for fields in parameters['devices']]
     parameters['scheduler_hints'] = parameters['hints']
-    filter_properties = {
-        name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]
-    }
+    filter_properties = {}
+    for name in FILTER_PROPERTIES:
+        if parameters[name]:
+            filter_properties[name] = parameters[name]
     security_groups = [objects.SecurityGroup(name='default')]
     networks = [objects.NetworkRequest(network_id='none')]
 

@@ -149,10 +149,10 @@ def _dump_schema(url):
 
     with _connected(url) as connection:
         tables = connection.exec_driver_sql('SHOW TABLES').scalars().all()
-        statements = [
-            connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()[1]
-            for table in tables
-        ]
+        statements = []
+        for table in tables:
+            row = connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()
+            statements.append(row[1])
         # The revision of Alembic is the only row of a new schema. Releases before
         # Alembic have another table for the revision.
         if 'alembic_version' not in tables:

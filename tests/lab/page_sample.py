@@ -34,13 +34,10 @@ FILTERS = (
     'CoreFilter',
 )
 FLAVORS = [
-    a_flavor(name=name, vcpus=vcpus, memory_mb=ram * GIB, root_gb=disk)
-    for name, vcpus, ram, disk in (
-        ('m1.small', 1, 2, 20),
-        ('m1.large', 4, 8, 80),
-        ('r1.huge', 16, 240, 100),
-        ('d1.store', 4, 16, 9000),
-    )
+    a_flavor(name='m1.small', vcpus=1, memory_mb=2 * GIB, root_gb=20),
+    a_flavor(name='m1.large', vcpus=4, memory_mb=8 * GIB, root_gb=80),
+    a_flavor(name='r1.huge', vcpus=16, memory_mb=240 * GIB, root_gb=100),
+    a_flavor(name='d1.store', vcpus=4, memory_mb=16 * GIB, root_gb=9000),
 ]
 NOVEMBER = 1795282629.0
 

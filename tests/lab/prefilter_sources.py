@@ -40,9 +40,12 @@ class StaticNetwork:
         self.asked += 1
         if self.down:
             raise NetworkUnavailable('down')
-        return {
-            uuid: self.known_ports[uuid] for uuid in uuids if uuid in self.known_ports
-        }
+
+        ports = {}
+        for uuid in uuids:
+            if uuid in self.known_ports:
+                ports[uuid] = self.known_ports[uuid]
+        return ports
 
     def network_aggregates(self, uuid):
         if uuid not in self.aggregates:

@@ -161,9 +161,9 @@ class AllocationAudit:
         once."""
         self.world.expected.pop(consumer, None)
         if allocated:
-            self.world.expected[consumer] = {
-                provider: dict(amounts) for provider, amounts in allocated.items()
-            }
+            expected = self.world.expected[consumer] = {}
+            for provider, amounts in allocated.items():
+                expected[provider] = dict(amounts)
 
     def _end_doubt(self, consumer):
         self._surplus_since.pop(consumer, None)

@@ -330,9 +330,9 @@ class World:
         self.aggregates = {row['name']: row for row in cloud.api.rows('aggregates')}
         self._names: dict[str, str] = {}
         self._idle: dict[str, Server] = {}
-        self._groups = [
-            Group(POLICIES[number % len(POLICIES)]) for number in range(GROUPS)
-        ]
+        self._groups = []
+        for number in range(GROUPS):
+            self._groups.append(Group(POLICIES[number % len(POLICIES)]))
         self._lock = threading.Lock()
         self._named = 0
         self._refusals = 0
