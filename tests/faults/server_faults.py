@@ -78,7 +78,7 @@ def stopped(server):
 
 def killed(server):
     """A server that crashes, for instance out of memory. Connections end in the middle
-    of their work."""
+    of a request."""
     server.kill()
     yield
     server.start()
@@ -94,8 +94,8 @@ def crashed(server):
 
 
 def frozen(server):
-    """A server that accepts connections without an answer: a disk that hangs, a virtual
-    machine that is moved, or a partition that heals."""
+    """A server without answers: a hanging disk, a moving virtual machine, or a partition
+    for a while."""
     server.freeze()
     yield
     server.thaw()

@@ -253,8 +253,8 @@ class Site(ExitStack):
 
 
 class SchedulerPool:
-    """Schedulers that stay from one fault to the next, as they do in data centres, while
-    tests want the same schedulers and no test fails."""
+    """Schedulers for several faults, as in data centres. A failed test, or a test with
+    other arguments, stops the schedulers."""
 
     def __init__(self, site):
         self._site = site

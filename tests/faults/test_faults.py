@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of data centres, one after the other, under a load of requests."""
+"""The faults of data centres, in turn, under a load of requests."""
 
 from dataclasses import replace
 

@@ -25,7 +25,7 @@ def consumers(amqp_url, queue):
 
 
 def depth(amqp_url, queue=TOPIC):
-    """The number of messages that no consumer has taken, or that came back."""
+    """The number of messages without a consumer, returned messages included."""
     state = _declared(amqp_url, queue)
     assert state, f'no queue {queue}'
     return state.message_count

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that nova's conductor was recorded to make, and variations of these
-requests."""
+"""Recorded requests of nova's conductor, and variations."""
 
 import copy
 

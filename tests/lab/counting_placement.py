@@ -10,7 +10,7 @@ from novasched.scheduler.model.basis import FRESH
 
 
 class CountingPlacement(MemoryPlacement):
-    """A Placement in which every claim takes one slot of its provider.
+    """A Placement where a claim takes a slot of the provider.
 
     :param slots: the maximum number of claims by provider UUID.
     :param stale: see :class:`novasched.scheduler.memory.MemoryPlacement`.

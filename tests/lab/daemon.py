@@ -279,8 +279,7 @@ class NovaClient:
         return answers
 
     def land(self, numa_topology, flavor, count):
-        """Let servers arrive on a host, one after the other, by the code of
-        nova-compute.
+        """Let servers arrive on a host in turn, by the code of nova-compute.
 
         :returns: the pinned CPUs of each server, and the topology that the host reports
             afterwards.

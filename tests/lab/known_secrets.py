@@ -11,8 +11,8 @@ _secrets: set[str] = set()
 
 
 def a_secret():
-    """A new secret that no text contains by chance, and that needs no quotes in any
-    syntax."""
+    """A new secret. No text contains the secret by chance, and no syntax needs
+    quotes."""
     return registered(secrets.token_hex(16))
 
 

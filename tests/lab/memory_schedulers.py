@@ -47,7 +47,7 @@ def a_driver(
 
 
 def _instantiated(plugins, settings):
-    """Plugins, of which some are given as classes."""
+    """Plugins from plugins and classes of plugins."""
     instances = []
     for plugin in plugins:
         if isinstance(plugin, type):
@@ -63,7 +63,7 @@ def ask(driver, **fields):
 
 
 class ManualClock:
-    """A clock of monotonic seconds that stands still unless a test moves it.
+    """A clock of monotonic seconds. Tests move the clock.
 
     :ivar now: the time of the clock.
     """

@@ -133,8 +133,7 @@ class Process:
 
 
 class Service:
-    """A program that runs in a ``with`` block, and that can be stopped and started
-    again."""
+    """A program in a ``with`` block. Tests may stop and start the program."""
 
     _process: Process | None = None
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load on schedulers over RPC: clients that ask for one server after the other, and
-thousands of callers at once."""
+"""Load on schedulers over RPC: clients with request after request, and thousands of
+callers at once."""
 
 import json
 import secrets

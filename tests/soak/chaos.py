@@ -55,7 +55,8 @@ EVENT_SHARE = 0.5
 
 
 class Chaos:
-    """Lets events happen. One thread does all events, so that no two events interfere.
+    """Lets events happen. A single thread does all events, so that events do not
+    interfere.
 
     :param daemons: the daemons that receive SIGHUP.
     :param hosts: the approximate number of hosts.

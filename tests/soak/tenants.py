@@ -180,7 +180,7 @@ class Tenant:
         return placements
 
     def _failed(self, uuids, error):
-        """Note an error that is not the refusal which a conductor understands."""
+        """Note an error other than a refusal."""
         for uuid in uuids:
             self._note(uuid, f'is told {error!r:.300}')
 
