@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chance with a seed, and random cases made of themes: functions that add one matter to
-what they are given, to its hosts, its request or the configuration."""
+"""Seeded random values, and random cases made of themes. A theme is a function. It adds
+a subject to the hosts, the request or the configuration of a case."""
 
 import itertools
 import uuid
@@ -45,14 +45,14 @@ ODD_TEXTS = (
     '½',
 )
 ENDLESS_TEXTS = ('inf', '-inf', '1e400', 'nan')
-"""Awkward values that every reader of text must survive."""
+"""Awkward texts that every reader of numbers must survive."""
 
 
 class Dice(Random):
-    """A Random that also says how often."""
+    """A Random with choices from tables, and with probabilities."""
 
     def maybe(self, chance: float = 0.5) -> bool:
-        """True so often."""
+        """True with a probability."""
         return self.random() < chance
 
     def one(self, *options: Value) -> Value:
@@ -61,7 +61,7 @@ class Dice(Random):
     def some(
         self, options: Sequence[Value], most: int = 3, least: int = 0
     ) -> list[Value]:
-        """A few of the options, each once."""
+        """A few of the options, without repetition."""
         return self.sample(options, min(len(options), self.randint(least, most)))
 
     def each(
@@ -70,22 +70,25 @@ class Dice(Random):
         chance: float = 1.0,
         odd: Collection[Any] = (),
     ) -> dict[str, Any]:
-        """One option of each row, which is there so often; the odd ones are rare."""
-        rare = odd if odd and self.maybe(0.9) else ()
-        return {
-            name: self.choice([each for each in options if each not in rare])
-            for name, options in table.items()
-            if chance == 1.0 or self.maybe(chance)
-        }
+        """An option of every row.
+
+        :param chance: the probability of a row.
+        :param odd: options that are left out in nine of ten calls.
+        """
+        excluded = odd if odd and self.maybe(0.9) else ()
+        chosen = {}
+        for name, options in table.items():
+            if chance == 1.0 or self.maybe(chance):
+                usual = [option for option in options if option not in excluded]
+                chosen[name] = self.choice(usual)
+        return chosen
 
     def few(
         self, table: Mapping[str, Sequence[Any]], most: int = 3, least: int = 0
     ) -> dict[str, Any]:
-        """One option of each of a few rows."""
-        return {
-            name: self.choice(table[name])
-            for name in self.some(list(table), most, least)
-        }
+        """An option of a few rows."""
+        names = self.some(list(table), most, least)
+        return {name: self.choice(table[name]) for name in names}
 
     def around(self, limit: int) -> int:
         """A number near a limit, or far from it."""
@@ -103,8 +106,8 @@ class Dice(Random):
         return str(uuid.UUID(int=self.getrandbits(128), version=4))
 
     def number_text(self, odd: float = 0.2) -> str:
-        """A text that is a number, or, so often, one that is none; rarely one without
-        end."""
+        """The text of a number. With the probability ``odd`` the text is no number, and
+        in one of a hundred calls the number is not finite."""
         if self.maybe(0.01):
             return self.one(*ENDLESS_TEXTS)
         if self.maybe(odd):
@@ -112,17 +115,16 @@ class Dice(Random):
         return self.one(*NUMBER_TEXTS)
 
     def joined(self, options: Sequence[str], most: int = 3) -> str:
-        """A comma list of some options, with blanks here and there."""
-        parts = [
-            self.one('{}', '{}', ' {}', '{} ').format(each)
-            for each in self.some(options, most, 1)
-        ]
+        """A comma-separated list of a few options, with blanks here and there."""
+        parts = []
+        for option in self.some(options, most, 1):
+            parts.append(self.one('{}', '{}', ' {}', '{} ').format(option))
         return ','.join(parts) + self.one('', '', '', ',')
 
 
 @dataclass
 class Draft:
-    """A case while themes add to it, in the words of descriptions.py."""
+    """A case while themes add to it, in the terms of descriptions.py."""
 
     hosts: list[Case] = field(default_factory=list)
     request: Case = field(default_factory=dict)
@@ -141,7 +143,7 @@ class Draft:
         )
 
     def image(self, **properties: Any) -> None:
-        """Properties of the image, which is there from now on."""
+        """Set properties of the image, and add an image if there is none."""
         image = self.request.setdefault('image', {})
         image.setdefault('properties', {}).update(properties)
 
@@ -149,7 +151,7 @@ class Draft:
         self.request.setdefault('scheduler_hints', {}).update(values)
 
     def set(self, group: str, **options: Any) -> None:
-        """Options of nova.conf."""
+        """Set options of nova.conf."""
         self.config.setdefault(group, {}).update(options)
 
 
@@ -159,21 +161,23 @@ Theme = Callable[[Dice, Any], None]
 def cases(
     seed: int, themes: Sequence[Theme], hosts: int, noise: Sequence[Theme] = ()
 ) -> Iterator[Case]:
-    """Cases without end, the same ones for the same seed; other themes come in at
-    times."""
+    """Endless cases, the same cases for the same seed.
+
+    :param noise: themes of which a few are added to one of ten cases.
+    """
     for number in itertools.count():
         dice = Dice(f'{seed} {number}')
         draft = Draft(
             [{'row': {}, 'service': {}, 'aggregates': []} for _ in range(hosts)]
         )
-        others = dice.some(noise, 2) if dice.maybe(0.1) else []
-        for theme in (*others, *themes, circumstances):
+        added = dice.some(noise, 2) if dice.maybe(0.1) else []
+        for theme in (*added, *themes, circumstances):
             theme(dice, draft)
         yield vars(draft)
 
 
 def circumstances(dice: Dice, draft: Draft) -> None:
-    """Now and then it is a rebuild, or another instance of the same request."""
+    """Make a case a rebuild now and then, or a later instance of its request."""
     if dice.maybe(0.05):
         draft.hint(_nova_check_type=['rebuild'])
     if dice.maybe(0.05):

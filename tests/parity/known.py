@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differences that are meant, from known.yaml, and what that may say of a case, by
-name.
+"""Intended differences between nova and novasched, from known.yaml, and the conditions
+on cases that known.yaml names.
 
-A reason looks at a description, of verdicts with one host, of weights with all of them.
+A condition looks at the description of a case: at a single host for verdicts, at all
+hosts for weights.
 """
 
 import re
@@ -27,7 +28,7 @@ NOT_OURS = {
     'update',
     'updated',
 }
-"""What nova's host object has for its own use."""
+"""Attributes of nova's host object for nova's internal use."""
 ENDLESS = ('inf', '-inf', '1e400')
 OF_SERVICES = {'service.binary', 'service.forced_down', 'service.id', 'service.up'}
 CONDITION = re.compile(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*')
@@ -35,50 +36,73 @@ CONDITION = re.compile(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*')
 
 def _lists_several_values(case: Case) -> bool:
     """A metadata value is a list, or a key occurs in several aggregates."""
-    rows = _metadata(case)
-    keys = [key for row in rows for key in row]
-    return len(keys) > len(set(keys)) or any(
-        ',' in value for row in rows for value in row.values()
-    )
+    keys = set()
+    for row in _metadata(case):
+        for key, value in row.items():
+            if key in keys or ',' in value:
+                return True
+            keys.add(key)
+    return False
 
 
 def _one_of_several_is_nan(case: Case) -> bool:
-    """The aggregates of a host give a key several values, one of which is no number."""
+    """The aggregates of a host give a key several values, and a value is no number."""
     for host in case.get('hosts', ()):
-        rows = host.get('aggregates', ())
-        values = [
-            {row[key] for row in rows if key in row}
-            for key in {x for row in rows for x in row}
-        ]
-        if any('nan' in each and len(each) > 1 for each in values):
+        values: dict[str, set[str]] = {}
+        for row in host.get('aggregates', ()):
+            for key, value in row.items():
+                values.setdefault(key, set()).add(value)
+        for values_of_key in values.values():
+            if 'nan' in values_of_key and len(values_of_key) > 1:
+                return True
+    return False
+
+
+def _says_an_aggregate(case: Case, texts: Iterable[str]) -> bool:
+    """A metadata value is one of the texts."""
+    values = set()
+    for row in _metadata(case):
+        values.update(row.values())
+    return not values.isdisjoint(texts)
+
+
+def _names_an_internal_in_the_query(case: Case) -> bool:
+    for name in re.findall(r'\$([\w.]*)', _query(case)):
+        if name.split('.')[0] in NOT_OURS:
+            return True
+        if name.startswith('_') or name in OF_SERVICES:
             return True
     return False
 
 
-def _names_an_internal_in_the_query(case: Case) -> bool:
-    names = re.findall(r'\$([\w.]*)', _query(case))
-    return any(
-        name.split('.')[0] in NOT_OURS or name.startswith('_') or name in OF_SERVICES
-        for name in names
-    )
+def _an_extra_spec_names_an_internal(case: Case) -> bool:
+    for path in _paths(case):
+        if path.split(':')[0] in NOT_OURS or path.startswith('_'):
+            return True
+    return False
+
+
+def _an_extra_spec_compares_numbers(case: Case) -> bool:
+    operators = set()
+    for value in _extra_specs(case).values():
+        operators.update(value.split()[:1])
+    return not NUMERIC.isdisjoint(operators)
 
 
 def _may_choose_a_provider(case: Case) -> bool:
-    """Devices are wanted, or disks, which may be local or of a shared provider."""
-    groups = [
-        each['resources'] for each in _request(case).get('requested_resources') or ()
-    ]
-    classes = {
-        name.rpartition(':')[2]
-        for name in _extra_specs(case)
-        if name.startswith('resources')
-    }
-    classes.update(*groups)
+    """The request is for devices, or for disk, which may be local or shared."""
+    classes = set()
+    for name in _extra_specs(case):
+        if name.startswith('resources'):
+            classes.add(name.rpartition(':')[2])
+    for group in _request(case).get('requested_resources') or ():
+        classes.update(group['resources'])
+
     flavor = _request(case).get('flavor') or {}
     has_disk = flavor.get('root_gb') or flavor.get('ephemeral_gb') or flavor.get('swap')
-    return bool(
-        has_disk or any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes)
-    )
+    if has_disk:
+        return True
+    return any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes)
 
 
 def _has_several_in_a_group(case: Case) -> bool:
@@ -90,51 +114,113 @@ def _has_several_in_a_group(case: Case) -> bool:
 
 def _has_unequal_cells(case: Case) -> bool:
     """Guest cells differ in CPUs, memory or page size."""
-    wants = {
-        (len(each['cpuset']), len(each['pcpuset']), each['memory'], each['pagesize'])
-        for each in _guest_cells(case)
-    }
-    return len(wants) > 1
+    sizes = set()
+    for cell in _guest_cells(case):
+        cpus = (len(cell['cpuset']), len(cell['pcpuset']))
+        sizes.add((*cpus, cell['memory'], cell['pagesize']))
+    return len(sizes) > 1
 
 
 def _has_cells_with_different_wishes(case: Case) -> bool:
-    """Guest cells differ, or only one has the emulator threads, or CPUs of them are
-    shared and others pinned, which nova looks up by their numbers."""
+    """Guest cells differ, or one cell alone has the emulator threads, or a cell has
+    shared and pinned CPUs, which nova looks up by number."""
     cells = _guest_cells(case)
-    is_mixed = any(each['cpuset'] and each['pcpuset'] for each in cells)
+    is_mixed = any(cell['cpuset'] and cell['pcpuset'] for cell in cells)
     different = is_mixed or _emulator_threads(case) == 'isolate'
     return _has_unequal_cells(case) or (len(cells) > 1 and different)
 
 
 def _has_a_physical_function_beside_its_virtual_ones(case: Case) -> bool:
-    """Pools of both have the address of the physical function."""
+    """Pools of a physical function and of virtual functions have the same address."""
     kinds: dict[str, set[str | None]] = {}
     for pool in pools(case['pci_stats']):
         if address := pool.tags.get('address'):
             kinds.setdefault(address, set()).add(pool.tags.get('dev_type'))
-    return any(
-        'type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values()
-    )
+    for kinds_at_address in kinds.values():
+        if 'type-PF' in kinds_at_address and kinds_at_address & {'type-VF', 'vdpa'}:
+            return True
+    return False
 
 
 def _has_devices_of_different_providers(case: Case) -> bool:
-    """The requests' groups, or what the requests say of themselves, name several."""
-    data = [each['nova_object.data'] for each in case['requests']]
-    asked = [each for each in data if each['alias_name']]
-    named = {
-        provider
-        for each in asked
-        for group, given in (case['mappings'] or {}).items()
-        if group.startswith(each['request_id'])
-        for provider in given
-    }
-    known = {
-        provider
-        for each in asked
-        if each['spec'] and not case['mappings']
-        for provider in filter(None, each['spec'][0].get('rp_uuids', '').split(','))
-    }
-    return len(named | known) > 1
+    """The requests name several providers, by their groups or in their specs."""
+    providers = set()
+    for request in case['requests']:
+        data = request['nova_object.data']
+        if not data['alias_name']:
+            continue
+        if case['mappings']:
+            for group, providers_of_group in case['mappings'].items():
+                if group.startswith(data['request_id']):
+                    providers.update(providers_of_group)
+        elif data['spec']:
+            uuids = data['spec'][0].get('rp_uuids', '').split(',')
+            providers.update(filter(None, uuids))
+    return len(providers) > 1
+
+
+def _devices_come_from_several_providers(case: Case) -> bool:
+    """A candidate of a host has groups with suffixes of several providers."""
+    for host in case['hosts']:
+        for candidate in host.get('candidates', ()):
+            groups = {name for name in candidate['mappings'] if name}
+            if len(groups) > 1:
+                return True
+    return False
+
+
+def _a_column_was_never_written(case: Case) -> bool:
+    for row in _rows(case):
+        if row.get('free_disk_gb', 0) is None or row.get('uuid', 0) is None:
+            return True
+    return False
+
+
+def _a_metric_is_no_number(case: Case) -> bool:
+    for row in _rows(case):
+        for metric in row.get('metrics') or ():
+            if isinstance(metric.get('value'), str | None):
+                return True
+    return False
+
+
+def _the_image_wants_no_version(case: Case) -> bool:
+    """A condition on the hypervisor's version cannot be read."""
+    conditions = _image_properties(case).get('img_hv_requested_version', '>1')
+    return not all(map(CONDITION.fullmatch, conditions.split(',')))
+
+
+def _a_network_request_names_nothing(case: Case) -> bool:
+    for network in _request(case).get('requested_networks', {}).get('objects', ()):
+        if not network.get('network_id') and not network.get('port_id'):
+            return True
+    return False
+
+
+def _the_group_lacks_a_list(case: Case) -> bool:
+    group = _request(case).get('instance_group', {})
+    return group.get('members', ()) is None or group.get('hosts', ()) is None
+
+
+def _a_group_asks_for_zero(case: Case) -> bool:
+    for group in _request(case).get('requested_resources') or ():
+        if 0 in group.get('resources', {}).values():
+            return True
+    return False
+
+
+def _cpus_are_pinned(case: Case) -> bool:
+    by_flavor = _extra_specs(case).get('hw:cpu_policy')
+    by_image = _image_properties(case).get('hw_cpu_policy')
+    return 'dedicated' in (by_flavor, by_image)
+
+
+def _the_host_lists_no_siblings(case: Case) -> bool:
+    for row in _rows(case):
+        for cell in (row.get('numa_topology') or {}).get('cells', ()):
+            if not cell['siblings']:
+                return True
+    return False
 
 
 def _guest_cells(case: Case) -> list[Case]:
@@ -154,11 +240,11 @@ def _rows(case: Case) -> list[Case]:
 
 
 def _metadata(case: Case) -> list[dict[str, str]]:
-    return [row for host in case.get('hosts', ()) for row in host.get('aggregates', ())]
-
-
-def _metadata_values(case: Case) -> set[str]:
-    return {value for row in _metadata(case) for value in row.values()}
+    """The metadata of all aggregates of all hosts."""
+    rows = []
+    for host in case.get('hosts', ()):
+        rows += host.get('aggregates', ())
+    return rows
 
 
 def _option(case: Case, group: str, name: str) -> Any:
@@ -174,7 +260,7 @@ def _extra_specs(case: Case) -> dict[str, str]:
 
 
 def _paths(case: Case) -> list[str]:
-    """What the keys of extra specs name of a host."""
+    """Names of host attributes in the keys of extra specs."""
     return [key.removeprefix('capabilities:') for key in _extra_specs(case)]
 
 
@@ -191,57 +277,32 @@ def _query(case: Case) -> str:
 
 
 REASONS: dict[str, Callable[[Case], bool]] = {
-    'an_extra_spec_names_an_internal': lambda case: any(
-        path.split(':')[0] in NOT_OURS or path.startswith('_') for path in _paths(case)
-    ),
+    'an_extra_spec_names_an_internal': _an_extra_spec_names_an_internal,
     'an_extra_spec_names_a_structure': lambda case: (
         not STRUCTURES.isdisjoint(_paths(case))
     ),
-    'an_extra_spec_compares_numbers': lambda case: any(
-        not NUMERIC.isdisjoint(value.split()[:1])
-        for value in _extra_specs(case).values()
-    ),
+    'an_extra_spec_compares_numbers': _an_extra_spec_compares_numbers,
     'an_aggregate_lists_several_values': _lists_several_values,
     'one_of_several_values_is_nan': _one_of_several_is_nan,
-    'an_aggregate_says_infinite': lambda case: (
-        not _metadata_values(case).isdisjoint(ENDLESS)
+    'an_aggregate_says_infinite': lambda case: _says_an_aggregate(case, ENDLESS),
+    'an_aggregate_says_no_finite_number': lambda case: _says_an_aggregate(
+        case, {*ENDLESS, 'nan'}
     ),
-    'an_aggregate_says_no_finite_number': lambda case: (
-        not _metadata_values(case).isdisjoint({*ENDLESS, 'nan'})
-    ),
-    'a_column_was_never_written': lambda case: any(
-        row.get(name, 0) is None
-        for row in _rows(case)
-        for name in ('free_disk_gb', 'uuid')
-    ),
+    'a_column_was_never_written': _a_column_was_never_written,
     'a_column_is_odd': lambda case: any(
         {*JSON_COLUMNS, 'host_ip'} & set(row) for row in _rows(case)
     ),
-    'a_metric_is_no_number': lambda case: any(
-        isinstance(each.get('value'), str | None)
-        for row in _rows(case)
-        for each in row.get('metrics') or ()
-    ),
-    'the_image_wants_no_version': lambda case: (
-        not all(
-            CONDITION.fullmatch(each)
-            for each in _image_properties(case)
-            .get('img_hv_requested_version', '>1')
-            .split(',')
-        )
-    ),
+    'a_metric_is_no_number': _a_metric_is_no_number,
+    'the_image_wants_no_version': _the_image_wants_no_version,
     'the_image_wants_address_bits': lambda case: (
         'hw_maxphysaddr_bits' in _image_properties(case)
     ),
     'the_query_compares_an_address': lambda case: '$host_ip' in _query(case),
     'the_query_names_an_internal': _names_an_internal_in_the_query,
-    'the_group_lacks_a_list': lambda case: any(
-        _request(case).get('instance_group', {}).get(name, ()) is None
-        for name in ('members', 'hosts')
-    ),
+    'the_group_lacks_a_list': _the_group_lacks_a_list,
     'a_hint_is_empty': lambda case: [] in _hints(case).values(),
     'a_hint_is_a_text_or_a_dict': lambda case: any(
-        isinstance(each, str | dict) for each in _hints(case).values()
+        isinstance(hint, str | dict) for hint in _hints(case).values()
     ),
     'the_multiplier_of_metrics_is_zero': lambda case: (
         _option(case, 'metrics', 'weight_multiplier') == 0.0
@@ -253,14 +314,8 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'the_image_has_no_format': lambda case: (
         not (_request(case).get('image') or {}).get('disk_format')
     ),
-    'a_network_request_names_nothing': lambda case: any(
-        not each.get('network_id') and not each.get('port_id')
-        for each in _request(case).get('requested_networks', {}).get('objects', ())
-    ),
-    'a_group_asks_for_zero': lambda case: any(
-        0 in each.get('resources', {}).values()
-        for each in _request(case).get('requested_resources') or ()
-    ),
+    'a_network_request_names_nothing': _a_network_request_names_nothing,
+    'a_group_asks_for_zero': _a_group_asks_for_zero,
     'images_weigh': lambda case: bool(
         _option(case, 'filter_scheduler', 'image_props_weight_multiplier')
     ),
@@ -269,34 +324,20 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'several_servers_may_choose_a_provider_each': lambda case: (
         len(case.get('instance_uuids') or ()) > 1 and _may_choose_a_provider(case)
     ),
-    'cpus_are_pinned': lambda case: (
-        'dedicated'
-        in (
-            _extra_specs(case).get('hw:cpu_policy'),
-            _image_properties(case).get('hw_cpu_policy'),
-        )
-    ),
+    'cpus_are_pinned': _cpus_are_pinned,
     'the_guest_leaves_the_page_size_open': lambda case: any(
-        (each.get('pagesize') or 0) < 0 for each in _guest_cells(case)
+        (cell.get('pagesize') or 0) < 0 for cell in _guest_cells(case)
     ),
     'the_guest_has_unequal_cells': _has_unequal_cells,
     'guest_cells_want_different_things': _has_cells_with_different_wishes,
     'emulator_threads_are_isolated': lambda case: _emulator_threads(case) == 'isolate',
     'vcpus_are_isolated': lambda case: any(
-        each.get('cpu_thread_policy') == 'isolate' for each in _guest_cells(case)
+        cell.get('cpu_thread_policy') == 'isolate' for cell in _guest_cells(case)
     ),
     'a_physical_function_has_its_virtual_ones_beside_it': _has_a_physical_function_beside_its_virtual_ones,
     'devices_come_from_different_providers': _has_devices_of_different_providers,
-    'devices_come_from_several_providers': lambda case: any(
-        len({name for name in each['mappings'] if name}) > 1
-        for host in case['hosts']
-        for each in host.get('candidates', ())
-    ),
-    'the_host_lists_no_siblings': lambda case: any(
-        not cell['siblings']
-        for row in _rows(case)
-        for cell in (row.get('numa_topology') or {}).get('cells', ())
-    ),
+    'devices_come_from_several_providers': _devices_come_from_several_providers,
+    'the_host_lists_no_siblings': _the_host_lists_no_siblings,
 }
 
 LISTS = ('of', 'when', 'nova', 'ours')
@@ -304,7 +345,16 @@ LISTS = ('of', 'when', 'nova', 'ours')
 
 @dataclass(frozen=True)
 class Known:
-    """An intended difference: whose, in which cases, what each side does, and why."""
+    """An intended difference.
+
+    :ivar of: the subjects of the runs where the difference occurs.
+    :ivar when: the conditions on a case, all of them names of :data:`REASONS`.
+    :ivar nova: possible outcomes of nova.
+    :ivar ours: possible outcomes of novasched.
+    :ivar why: the reason for the difference.
+    :ivar most: the largest share of a run's cases with the difference.
+    :ivar smallest: an example of nova's answer that cannot be made smaller.
+    """
 
     id: str
     of: tuple[str, ...]
@@ -313,9 +363,7 @@ class Known:
     ours: tuple[str, ...]
     why: str
     most: float = 1.0
-    """In what part of a run's cases it occurs at the most."""
     smallest: Mapping[str, Any] | None = None
-    """An example of nova's answer that cannot be made any smaller."""
 
     def covers(self, name: str, case: Case, nova: str, ours: str) -> bool:
         return (
@@ -327,7 +375,7 @@ class Known:
 
 
 def _load() -> list[Known]:
-    """All of them; a name in ``when`` is one of :data:`REASONS`."""
+    """All intended differences of known.yaml."""
     rows = yaml.safe_load(Path(__file__).with_name('known.yaml').read_text())
     for row in rows:
         for key in LISTS:
@@ -339,31 +387,36 @@ KNOWN = _load()
 
 
 def too_frequent(name: str, seen: Mapping[str, int], cases: int) -> list[str]:
-    """Those of a run that occurred more often than they may: something else hides
-    behind them."""
-    of_run = [each for each in KNOWN if _subject(name) in each.of]
-    return [
-        each.id for each in of_run if seen.get(each.id, 0) > max(3.0, each.most * cases)
-    ]
+    """The intended differences that occurred in more cases of a run than intended: they
+    probably hide a further difference."""
+    too_many = []
+    for known in KNOWN:
+        if _subject(name) in known.of:
+            limit = max(3.0, known.most * cases)
+            if seen.get(known.id, 0) > limit:
+                too_many.append(known.id)
+    return too_many
 
 
 def explanation(name: str, case: Case, nova: str, ours: str) -> str | None:
-    """The id of the intended difference that this one is."""
-    return next(
-        (each.id for each in KNOWN if each.covers(name, case, nova, ours)), None
-    )
+    """The id of the intended difference that covers the outcomes, or None."""
+    for known in KNOWN:
+        if known.covers(name, case, nova, ours):
+            return known.id
+    return None
 
 
 def stale(seen: Collection[str], ran: Iterable[str]) -> list[str]:
-    """Those that did not occur, though everything that they are said of ran."""
+    """The intended differences that did not occur, although all of their subjects
+    ran."""
     subjects = {_subject(name) for name in ran}
-    return [
-        each.id
-        for each in KNOWN
-        if each.id not in seen and subjects.issuperset(each.of)
-    ]
+    missing = []
+    for known in KNOWN:
+        if known.id not in seen and subjects.issuperset(known.of):
+            missing.append(known.id)
+    return missing
 
 
 def _subject(name: str) -> str:
-    """What a run is about: ``query`` for ``query: networks``."""
+    """The subject of a run: ``query`` for ``query: networks``."""
     return name.partition(':')[0]

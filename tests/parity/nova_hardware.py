@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's NUMA fitter and its statistics of PCI devices, as a child process. Runs in
-nova's virtualenv, as a script; see nova_side.py."""
+"""A child process with nova's NUMA fitter and PCI statistics. The script runs in nova's
+virtualenv; see nova_side.py."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from nova_child import serve
 from nova_side import Answers, Case, stage
 
 SETS = ('cpuset', 'pcpuset')
-ASKED = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
-AT_LEAST = 0.5  # seconds to measure for
+FIELDS = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
+MEASURED_S = 0.5
+"""Least duration of a measurement."""
 
 
 class Hardware(Answers):
     def fit(self, case: Case) -> Any:
-        """Null, or [host cell, {vCPU: CPU}, reserved CPUs, page size] for each guest
-        cell."""
+        """For every guest cell [host cell, {vCPU: CPU}, reserved CPUs, page size]; null
+        if the guest does not fit."""
         CONF.set_override(
             'packing_host_numa_cells_allocation_strategy',
             case.get('packing', False),
@@ -31,48 +32,50 @@ class Hardware(Answers):
         )
         with stage('verdict'):
             fitted = hardware.numa_fit_instance_to_host(**arguments(case))
-        return fitted and [
-            [
-                cell.id,
-                cell.cpu_pinning,
-                sorted(cell.cpuset_reserved or ()),
-                cell.pagesize,
-            ]
-            for cell in fitted.cells
-        ]
+        if not fitted:
+            return fitted
+
+        cells = []
+        for cell in fitted.cells:
+            reserved = sorted(cell.cpuset_reserved or ())
+            cells.append([cell.id, cell.cpu_pinning, reserved, cell.pagesize])
+        return cells
 
     def time(self, case: Case) -> list[Any]:
-        """Seconds for one call, without making its arguments, and whether the guest
-        fits."""
+        """The median seconds of a call, without the construction of its arguments, and
+        True if the guest fits."""
         taken: list[float] = []
         while True:
             given = arguments(case)
             start = time.perf_counter()
             fitted = hardware.numa_fit_instance_to_host(**given)
             taken.append(time.perf_counter() - start)
-            if sum(taken) > AT_LEAST or len(taken) >= 1000:
+            if sum(taken) > MEASURED_S or len(taken) >= 1000:
                 return [sorted(taken)[len(taken) // 2], fitted is not None]
 
     def cells(self, case: Case) -> Any:
-        """What nova makes of a flavor and the properties of an image."""
+        """The NUMA cells of a flavor and of image properties."""
         flavor = objects.Flavor(root_gb=1, **case['flavor'])
         image = objects.ImageMeta.from_dict({'properties': case['image']})
         with stage('request'):
-            found = hardware.numa_get_constraints(flavor, image)
-        return found and {
-            'emulator_threads_policy': found.emulator_threads_policy,
-            'cells': [
-                {
-                    **{name: sorted(getattr(cell, name)) for name in SETS},
-                    **{name: getattr(cell, name) for name in ASKED},
-                }
-                for cell in found.cells
-            ],
+            topology = hardware.numa_get_constraints(flavor, image)
+        if not topology:
+            return topology
+
+        cells = []
+        for cell in topology.cells:
+            fields = {name: getattr(cell, name) for name in FIELDS}
+            for name in SETS:
+                fields[name] = sorted(getattr(cell, name))
+            cells.append(fields)
+        return {
+            'emulator_threads_policy': topology.emulator_threads_policy,
+            'cells': cells,
         }
 
     def take_devices(self, case: Case) -> list[Any]:
-        """Whether the requests are supported, and the pools that they leave; None if
-        they cannot be applied."""
+        """True if the requests are supported, and the remaining pools; None for the
+        pools if the requests cannot be applied."""
         requests, _, host = _read(case)
         guest = [objects.InstanceNUMACell(id=cell) for cell in case['cells']]
         with stage('verdict'):
@@ -84,11 +87,11 @@ class Hardware(Answers):
             return [supported, host.pools]
 
     def fit_devices(self, case: Case) -> list[int] | None:
-        """The host cells that a guest gets which fits all of them, but for its
-        devices."""
+        """The host cells of a guest that fits all cells, except for its devices."""
         requests, topology, host = _read(case)
-        cells = [
-            objects.InstanceNUMACell(
+        cells = []
+        for i in range(case['guest']):
+            cell = objects.InstanceNUMACell(
                 id=i,
                 cpuset={i},
                 pcpuset=set(),
@@ -96,8 +99,8 @@ class Hardware(Answers):
                 pagesize=None,
                 cpu_policy=None,
             )
-            for i in range(case['guest'])
-        ]
+            cells.append(cell)
+
         with stage('verdict'):
             fitted = hardware.numa_fit_instance_to_host(
                 topology,
@@ -110,36 +113,37 @@ class Hardware(Answers):
 
 
 class Devices:
-    """Free PCI devices by host cell, of which a request wants so many near to it."""
+    """Free PCI devices by host cell, in the place of nova's PCI statistics.
+
+    :param near: host cell to its number of free devices.
+    """
 
     def __init__(self, near: dict[str, int]) -> None:
-        self.pools = [
-            {'numa_node': int(node), 'count': count} for node, count in near.items()
-        ]
+        self.pools = []
+        for node, count in near.items():
+            self.pools.append({'numa_node': int(node), 'count': count})
 
     def support_requests(
         self, requests: list[int], mapping: Any, cells: list[Any]
     ) -> bool:
-        """Whether the cells have them between them."""
+        """True if the cells have enough devices together."""
         ids = {cell.id for cell in cells}
-        return (
-            sum(pool['count'] for pool in self.pools if pool['numa_node'] in ids)
-            >= requests[0]
-        )
+        free = sum(pool['count'] for pool in self.pools if pool['numa_node'] in ids)
+        return free >= requests[0]
 
 
 def guest_topology(guest: Case) -> objects.InstanceNUMATopology:
-    cells = [
-        objects.InstanceNUMACell(**{**cell, **{name: set(cell[name]) for name in SETS}})
-        for cell in guest['cells']
-    ]
+    cells = []
+    for cell in guest['cells']:
+        sets = {name: set(cell[name]) for name in SETS}
+        cells.append(objects.InstanceNUMACell(**{**cell, **sets}))
     policy = guest.get('emulator_threads_policy')
     return objects.InstanceNUMATopology(cells=cells, emulator_threads_policy=policy)
 
 
 def arguments(case: Case) -> Case:
-    """What nova's function takes; it must be made anew for each call, which changes
-    it."""
+    """The arguments of nova's function. They are new for every call, since the function
+    changes its arguments."""
     taken: Case = {
         'host_topology': objects.NUMATopology.obj_from_db_obj(case['host']),
         'instance_topology': guest_topology(case['guest']),
@@ -162,14 +166,14 @@ def arguments(case: Case) -> Case:
 
 def _read(case: Case) -> tuple[list[Any], objects.NUMATopology, stats.PciDeviceStats]:
     with stage('request'):
-        requests = [
-            base.NovaObject.obj_from_primitive(each) for each in case['requests']
-        ]
+        decode = base.NovaObject.obj_from_primitive
+        requests = [decode(primitive) for primitive in case['requests']]
     with stage('hosts'):
-        cells = [
-            objects.NUMACell(
-                id=int(i),
-                cpuset={int(i)},
+        cells = []
+        for number, socket in case['sockets'].items():
+            cell = objects.NUMACell(
+                id=int(number),
+                cpuset={int(number)},
                 pcpuset=set(),
                 memory=8,
                 cpu_usage=0,
@@ -179,8 +183,7 @@ def _read(case: Case) -> tuple[list[Any], objects.NUMATopology, stats.PciDeviceS
                 mempages=[],
                 socket=socket,
             )
-            for i, socket in case['sockets'].items()
-        ]
+            cells.append(cell)
         topology = objects.NUMATopology(cells=cells)
         pools = pci_device_pool.from_pci_stats(case['pci_stats'])
         return requests, topology, stats.PciDeviceStats(topology, pools)

@@ -21,7 +21,7 @@ from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
 from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor
 from novasched.scheduler.model.host import Aggregate, Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
@@ -34,11 +34,12 @@ from tests.lab.descriptions import DATES, NOW, Case
 
 CONTEXT = RequestContext(user_id='user', project_id='project', overwrite=False)
 SCALARS = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
-"""Of a guest cell, beside its CPUs."""
+"""Fields of a guest cell, besides the sets of CPUs."""
 
 
 def _plugins(kind: str) -> dict[str, Any]:
-    return {each.name: each.load() for each in entry_points(group=f'novasched.{kind}')}
+    points = entry_points(group=f'novasched.{kind}')
+    return {point.name: point.load() for point in points}
 
 
 FILTERS = _plugins('filters')
@@ -46,27 +47,28 @@ WEIGHERS = _plugins('weighers')
 
 
 def judge(case: Case) -> Any:
-    """For each host whether it passes, its limits and candidates; or an error, as
+    """For every host its verdict, limits and candidates, or an error, in the form of
     nova's side."""
     try:
         pipeline = _pipeline(case)
         request = request_of(case)
     except Exception as error:
         return error_of(error, 'request')
-    return [_verdict(pipeline, each, request, case) for each in case['hosts']]
+    return [_verdict(pipeline, host, request, case) for host in case['hosts']]
 
 
 def weigh(case: Case) -> Any:
-    """The hosts, best first: name, node and weight."""
+    """The hosts in order of weight, the best first: name, node and weight."""
     try:
         pipeline = _pipeline(case)
         request = request_of(case)
-        described = [host_of(each, pipeline.settings) for each in case['hosts']]
-        line = pipeline.for_request()
-        hosts = [_as_read(each, line, request) for each in described if each]
-        sums = weigh_hosts(line.weighers, hosts, request).sums.tolist()
+        for_request = pipeline.for_request()
+        described = [host_of(host, pipeline.settings) for host in case['hosts']]
+        hosts = [_as_read(host, for_request, request) for host in described if host]
+        sums = weigh_hosts(for_request.weighers, hosts, request).sums.tolist()
     except Exception as error:
         return error_of(error, 'verdict')
+
     order = sorted(range(len(hosts)), key=sums.__getitem__, reverse=True)
     return [[hosts[i].host, hosts[i].nodename, sums[i]] for i in order]
 
@@ -78,26 +80,27 @@ def _verdict(
         host = host_of(description, pipeline.settings)
         if host is None:
             return {'passes': False, 'limits': {}, 'candidates': []}
-        candidates = list(map(_candidate, description['candidates']))
-        offered: Candidates = CandidateIndex().narrowed({host.uuid: candidates})
-        line = pipeline.for_request()
-        host = _as_read(host, line, request)
-        ranking = line.filter([host], request, case['index'], offered)
+        candidates = [_candidate(candidate) for candidate in description['candidates']]
+        for_request = pipeline.for_request()
+        host = _as_read(host, for_request, request)
+        offered = CandidateIndex().narrowed({host.uuid: candidates})
+        ranking = for_request.filter([host], request, case['index'], offered)
         passed = bool(ranking.hosts)
-        offered = ranking.candidates or CandidateIndex()
-        limits = line.limits(host, request) if passed else {}
+        remaining = ranking.candidates or {}
+        limits = for_request.limits(host, request) if passed else {}
     except Exception as error:
         return error_of(error, 'verdict')
+
+    providers = [c.providers_by_group() for c in remaining[host.uuid]]
     return {
         'passes': passed,
         'limits': {name: _plain(value) for name, value in limits.items()},
-        'candidates': [each.providers_by_group() for each in offered[host.uuid]],
+        'candidates': providers,
     }
 
 
 def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
-    """The host as the pipeline has it read: with the instances that it says it
-    needs."""
+    """The host with the instances that the pipeline needs."""
     needs = line.needed_instances(request)
     if needs.instances or needs.flavors:
         return host
@@ -120,15 +123,16 @@ def _plain(limit: Any) -> Any:
 
 
 def error_of(error: Exception, stage: str) -> dict[str, str]:
-    """An error as nova's side says it; what refuses a request is said to lie in it."""
+    """An error in the form of nova's side. BadRequest and NoValidHost count as errors
+    of the request."""
     at = 'request' if isinstance(error, BadRequest | NoValidHost) else stage
     return {'error': type(error).__name__, 'text': str(error), 'at': at}
 
 
 def request_of(case: Case) -> Request:
-    """The request that a call with the case's RequestSpec makes.
+    """The request of a call with the case's RequestSpec.
 
-    :raises BadRequest: it cannot be read.
+    :raises BadRequest: the RequestSpec cannot be read.
     """
     spec = Serializer().deserialize_entity(CONTEXT, case['request'])
     call = versions.read({'spec_obj': spec, 'return_objects': True})
@@ -138,30 +142,35 @@ def request_of(case: Case) -> Request:
 def guest_of(
     flavor: Case, image: Mapping[str, Any] = NO_PROPERTIES
 ) -> Case | str | None:
-    """The NUMA cells that a flavor and the properties of an image ask for; a text says
-    why they cannot be had."""
+    """The NUMA cells of a flavor and of image properties; a text with the reason if
+    there is no valid topology."""
     sizes = {name: flavor[name] for name in ('vcpus', 'memory_mb', 'extra_specs')}
     try:
-        found = numa.topology(Flavor(**sizes), image)
+        topology = numa.topology(Flavor(**sizes), image)
     except (BadRequest, NoValidHost) as error:
         return str(error)
-    return found and {
-        'emulator_threads_policy': found.emulator_threads_policy,
-        'cells': [
-            {
-                **{name: sorted(getattr(cell, name)) for name in ('cpuset', 'pcpuset')},
-                **{name: getattr(cell, name) for name in SCALARS},
-            }
-            for cell in found.cells
-        ],
+    if not topology:
+        return topology
+
+    cells = []
+    for cell in topology.cells:
+        fields = {name: getattr(cell, name) for name in SCALARS}
+        fields['cpuset'] = sorted(cell.cpuset)
+        fields['pcpuset'] = sorted(cell.pcpuset)
+        cells.append(fields)
+    return {
+        'emulator_threads_policy': topology.emulator_threads_policy,
+        'cells': cells,
     }
 
 
 def host_of(description: Case, settings: Settings) -> Host | None:
     row = _row(description['service'])
     service = rows.service(row, up=_is_heard_of(row, settings))
-    aggregates = tuple(Aggregate(**each) for each in description['aggregates'])
-    instances = {each['uuid']: _instance(each) for each in description['instances']}
+    aggregates = tuple(Aggregate(**row) for row in description['aggregates'])
+    instances = {}
+    for instance_row in description['instances']:
+        instances[instance_row['uuid']] = _instance(instance_row)
     host = rows.host(
         _row(description['row']), description['cell_uuid'], service, settings
     )
@@ -169,11 +178,11 @@ def host_of(description: Case, settings: Settings) -> Host | None:
 
 
 def _is_heard_of(row: SimpleNamespace, settings: Settings) -> bool:
-    """What ``cells/servicegroup.py`` has the database find out."""
+    """True if the service is up by the rule of ``cells/servicegroup.py``."""
     heard = row.last_seen_up or row.created_at
-    return (
-        bool(heard) and abs(NOW - heard).total_seconds() <= settings.service_down_time
-    )
+    if not heard:
+        return False
+    return abs(NOW - heard).total_seconds() <= settings.service_down_time
 
 
 def _instance(row: Case) -> Instance:
@@ -186,11 +195,10 @@ def _instance(row: Case) -> Instance:
 
 
 def _row(columns: Case) -> SimpleNamespace:
-    dates = {
-        name: datetime.fromisoformat(columns[name])
-        for name in DATES
-        if columns.get(name)
-    }
+    dates = {}
+    for name in DATES:
+        if columns.get(name):
+            dates[name] = datetime.fromisoformat(columns[name])
     return SimpleNamespace(**{**columns, **dates})
 
 
@@ -215,17 +223,17 @@ def settings_of(config: Case) -> Settings:
 @functools.lru_cache(256)
 def _settings_of(config: str) -> Settings:
     conf = _conf()
-    values = [
-        (option, value, None if group == 'DEFAULT' else group)
-        for group, options in json.loads(config).items()
-        for option, value in options.items()
-    ]
-    for option, value, group in values:
+    overrides = []
+    for group, options in json.loads(config).items():
+        for option, value in options.items():
+            overrides.append((option, value, None if group == 'DEFAULT' else group))
+
+    for option, value, group in overrides:
         conf.set_override(option, value, group)
     try:
         return loading.settings(conf)
     finally:
-        for option, _, group in values:
+        for option, _, group in overrides:
             conf.clear_override(option, group)
 
 

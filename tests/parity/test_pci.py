@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same pools and requests through nova's PciDeviceStats and through ours."""
+"""nova's PciDeviceStats and novasched handle the same pools and requests."""
 
 import json
 from itertools import count as numbers
@@ -34,11 +34,11 @@ PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
 ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
 
 OWN = ('vendor_id', 'product_id', 'numa_node', 'count')
-"""What of a pool is no tag."""
+"""Fields of a pool that are no tags."""
 
 
 def a_pool(dice):
-    """Properties and tags, all from a few values, so that much of it matches."""
+    """A pool with properties and tags from a few values, so that many of them match."""
     kind = dice.one(*KINDS)
     tags = {'dev_type': kind} if kind else {}
     tags |= dice.each({
@@ -56,28 +56,25 @@ def a_pool(dice):
 
 
 def stored(dice, pools):
-    """The pools as today's nova stores them, or an older one."""
+    """The text of compute_nodes.pci_stats, by today's nova or by an older release."""
     if dice.maybe(0.3):
         return json.dumps(pools[0] if len(pools) == 1 else pools)
-    tags = [
-        {name: tag for name, tag in pool.items() if name not in OWN} for pool in pools
-    ]
-    objects = [
-        {**{name: pool[name] for name in OWN}, 'tags': its}
-        for pool, its in zip(pools, tags, strict=True)
-    ]
+
+    objects = []
+    for pool in pools:
+        fields = {name: pool[name] for name in OWN}
+        fields['tags'] = {name: pool[name] for name in pool if name not in OWN}
+        objects.append(fields)
     return json.dumps(wire('PciDevicePoolList', {'objects': objects}))
 
 
-def asks(dice, number, pools):
-    """A request for some properties of a pool there is, or for others."""
+def a_pci_request(dice, number, pools):
+    """A request for a few properties of an existing pool, or of a random pool."""
     specs = []
     for _ in range(dice.one(1, 1, 1, 2)):
         like = dice.one(*pools) if pools and dice.maybe(0.8) else a_pool(dice)
-        names = dice.some(
-            [x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3
-        )
-        spec = {name: like[name] for name in names}
+        names = [x for x in like if x not in ('count', 'numa_node', 'rp_uuid')]
+        spec = {name: like[name] for name in dice.some(names, 3)}
         odd = {'dev_type': KINDS[1:4], 'remote_managed': ('true', 'yes', 'false')}
         uuids = ','.join(dice.some(PROVIDERS, 2, 1))
         spec |= dice.each({**odd, 'traits': ('CUSTOM_X',), 'rp_uuids': (uuids,)}, 0.1)
@@ -90,64 +87,79 @@ def asks(dice, number, pools):
 
 
 def cases(seed):
-    """Cases without end, the same ones for the same seed."""
+    """Endless cases, the same cases for the same seed."""
     for number in numbers():
         dice = Dice(f'pci {seed} {number}')
         pools = [a_pool(dice) for _ in range(dice.randint(0, 5))]
-        requests = [asks(dice, i, pools) for i in range(dice.one(1, 1, 2, 3))]
+        requests = []
+        for i in range(dice.one(1, 1, 2, 3)):
+            requests.append(a_pci_request(dice, i, pools))
+
         mappings = dice.one(None, {'': [a_uuid('root')]})
         if mappings and dice.maybe():
-            for request in requests:
-                given = [
-                    x['rp_uuid'] for x in pools if 'rp_uuid' in x and x['count']
-                ] or PROVIDERS
-                for i in range(request['count']):
-                    mappings[f'{request["request_id"]}-{i}'] = [dice.one(*given)]
+            add_mappings(dice, mappings, requests, pools)
         yield {
             'pci_stats': stored(dice, pools),
-            'requests': [wire('InstancePCIRequest', each) for each in requests],
+            'requests': [wire('InstancePCIRequest', request) for request in requests],
             'mappings': mappings,
             'cells': dice.some(range(4), 2),
             'guest': dice.one(1, 1, 2, 3),
-            'sockets': {
-                i: dice.one(0, 0, 1, 1, 1, None) if i > 2 else i // 2 for i in range(4)
-            },
+            'sockets': a_socket_table(dice),
         }
+
+
+def add_mappings(dice, mappings, requests, pools):
+    """Map the groups of the requests to providers, as Placement does."""
+    providers = []
+    for pool in pools:
+        if 'rp_uuid' in pool and pool['count']:
+            providers.append(pool['rp_uuid'])
+    for request in requests:
+        for i in range(request['count']):
+            provider = dice.one(*(providers or PROVIDERS))
+            mappings[f'{request["request_id"]}-{i}'] = [provider]
+
+
+def a_socket_table(dice):
+    """The sockets of four host cells; the last cell may be anywhere."""
+    return {0: 0, 1: 0, 2: 1, 3: dice.one(0, 0, 1, 1, 1, None)}
 
 
 def ours(case):
     pools = parse.pools(case['pci_stats'])
-    requests = [the_request(each) for each in case['requests']]
-    where = (case['mappings'], case['cells'], case['sockets'])
-    left = consume(pools, requests, *where)
-    if isinstance(left, str):
+    requests = [decoded_request(primitive) for primitive in case['requests']]
+
+    remaining = consume(
+        pools, requests, case['mappings'], case['cells'], case['sockets']
+    )
+    if isinstance(remaining, str):
         return [False, None]
-    return [True, [plain(each) for each in left]]
+    return [True, [plain(pool) for pool in remaining]]
 
 
-def the_request(wired):
-    data = wired['nova_object.data']
+def decoded_request(primitive):
+    data = primitive['nova_object.data']
     names = ('count', 'alias_name', 'request_id', 'numa_policy')
     return PciRequest(spec=tuple(data['spec']), **{name: data[name] for name in names})
 
 
 def cells_of_ours(case):
-    """The host cells that a guest gets which fits all of them, but for its devices."""
-    host = HostTopology(
-        tuple(
-            HostCell(i, frozenset({i}), 8, socket=x) for i, x in case['sockets'].items()
-        )
-    )
+    """The host cells of a guest that fits all cells, except for its devices."""
+    host_cells = []
+    for number, socket in case['sockets'].items():
+        host_cells.append(HostCell(number, frozenset({number}), 8, socket=socket))
+    guest_cells = []
+    for number in range(case['guest']):
+        guest_cells.append(GuestCell(number, frozenset({number}), 1))
+    topology = HostTopology(tuple(host_cells))
     pools = parse.pools(case['pci_stats'])
-    guest = GuestTopology(
-        tuple(GuestCell(i, frozenset({i}), 1) for i in range(case['guest']))
-    )
+    host = a_host(numa=lambda: topology, pci=lambda: pools)
     request = a_request(
-        numa_topology=guest,
-        pci_requests=tuple(the_request(each) for each in case['requests']),
+        numa_topology=GuestTopology(tuple(guest_cells)),
+        pci_requests=tuple(map(decoded_request, case['requests'])),
     )
-    there = a_host(numa=lambda: host, pci=lambda: pools)
-    fit = fit_on_host(there, request, case['mappings'], None, Settings())
+
+    fit = fit_on_host(host, request, case['mappings'], None, Settings())
     if isinstance(fit, Fit):
         return [cell.host_cell for cell in fit.cells]
     return None
@@ -164,7 +176,7 @@ def says(answer):
 
 
 def devices(case, theirs, mine):
-    """The same pools, or the same host cells."""
+    """The sides agree on the remaining pools, or on the host cells."""
     yield Difference(case, says(theirs), says(mine), theirs, mine, mine == theirs)
 
 
@@ -173,8 +185,8 @@ def devices(case, theirs, mine):
     [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
 def test_same_devices(command, ask, count, hardware):
-    """Random requests are supported by the same pools, leave the same of them, and let
-    the guest have the same host cells; what differs is listed in known.yaml."""
+    """nova and novasched support the same random requests, with the same remaining
+    pools, and give a guest the same host cells. known.yaml lists the differences."""
     comparison = Comparison(hardware, command, ask, devices, described=False)
     name = f'pci: {command.removesuffix("_devices")}'
     figures = comparison.run(name, cases(SEED), count)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every filter passes the hosts that nova's own passes, and sets the limits that it
-sets; every weigher gives hosts the weights that nova's gives them, multiplier
-included."""
+"""The filters of novasched pass the same hosts with the same limits as nova's filters,
+and the weighers give the same weights as nova's weighers, multipliers included."""
 
 import pytest
 
@@ -15,7 +14,7 @@ BEYOND_NOVA = {'FailureDomainFilter', 'FailureDomainWeigher', 'TraitsWeigher'}
 
 
 def test_everything_has_a_plan(plugins):
-    """What nova has, or we have, is compared."""
+    """Every filter and every weigher of nova or novasched is compared."""
     theirs = plugins.ask('about', [{}])[0]
     filters = {*theirs['filters'], *ours.FILTERS}
     weighers = {*theirs['weighers'], *ours.WEIGHERS}
@@ -27,7 +26,7 @@ def test_everything_has_a_plan(plugins):
 
 @pytest.mark.parametrize('name', sorted(FILTERS))
 def test_filter(name, plugins):
-    """Random requests and hosts, the configuration included, give equal verdicts."""
+    """Random requests, hosts and configurations give equal verdicts."""
     theirs = plugins.ask('about', [{}])[0]
     if name not in theirs['filters'] and not theirs['older']:
         pytest.skip('no release of nova that is at hand has it')
@@ -39,7 +38,7 @@ def test_filter(name, plugins):
 
 @pytest.mark.parametrize('name', sorted(WEIGHERS))
 def test_weigher(name, plugins):
-    """Random requests and hosts, the configuration included, give equal weights."""
+    """Random requests, hosts and configurations give equal weights."""
     made = cases(SEED, [*WEIGHERS[name], multipliers], 3, NOISE)
     comparison = Comparison(plugins, 'weigh', ours.weigh, weights)
     comparison.run(name, made, 2000)

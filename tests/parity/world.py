@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases and networks that do not change, for what a query depends on."""
+"""Databases and networks for comparisons of queries. They do not change."""
 
 import math
 from pathlib import Path
@@ -66,8 +66,10 @@ KNOWN_PORTS = {
 
 
 class World:
-    """SQLite files that nova's side makes and both sides read; its nova-computes are
-    all of one version."""
+    """SQLite files that nova's side creates and both sides read.
+
+    :param version: the version of all nova-computes.
+    """
 
     def __init__(self, folder: Path, version: int) -> None:
         self._urls = {name: f'sqlite:///{folder}/{name}' for name in ('api', *NODES)}
@@ -75,33 +77,32 @@ class World:
         self._readers: dict[Settings, tuple[HostReader, list[Prefilter]]] = {}
 
     def description(self) -> Case:
-        """What nova's side makes the databases and its networks of."""
-        api = {'url': self._urls['api'], 'is_api': True, 'tables': self._api()}
-        cells = [
-            {'url': self._urls[name], 'is_api': False, 'tables': self._cell(name)}
-            for name in NODES
-        ]
-        ports = {
-            uuid: {
+        """The content of the databases and of nova's networks."""
+        databases = [{'url': self._urls['api'], 'is_api': True, 'tables': self._api()}]
+        for name in NODES:
+            tables = self._cell(name)
+            databases.append(
+                {'url': self._urls[name], 'is_api': False, 'tables': tables}
+            )
+
+        ports = {}
+        for uuid, port in KNOWN_PORTS.items():
+            ports[uuid] = {
                 'network_id': port.network_id,
                 'binding:vnic_type': port.vnic_type,
-                'fixed_ips': [{'subnet_id': port.subnet_id}] if port.subnet_id else [],
+                'fixed_ips': [],
             }
-            for uuid, port in KNOWN_PORTS.items()
-        }
+            if port.subnet_id:
+                ports[uuid]['fixed_ips'] = [{'subnet_id': port.subnet_id}]
         network = {'ports': ports, 'segments': SEGMENTS, 'aggregates': OF_SEGMENTS}
-        return {'databases': [api, *cells], 'network': network}
+        return {'databases': databases, 'network': network}
 
     def _api(self) -> dict[str, list[Case]]:
         mappings = [(CELL0, 'cell0', 'none:///')]
         mappings += [(a_uuid(name), name, self._urls[name]) for name in NODES]
-        hosts = [
-            (cell, host)
-            for cell, (_, nodes) in enumerate(NODES.items(), 2)
-            for host, _ in nodes
-        ]
-        return {
-            'cell_mappings': [
+        cell_rows = []
+        for i, (uuid, name, url) in enumerate(mappings, 1):
+            cell_rows.append(
                 {
                     'id': i,
                     'uuid': uuid,
@@ -110,29 +111,35 @@ class World:
                     'transport_url': 'none:///',
                     'disabled': False,
                 }
-                for i, (uuid, name, url) in enumerate(mappings, 1)
-            ],
-            'host_mappings': [
-                {'cell_id': cell, 'host': host} for cell, host in sorted(set(hosts))
-            ],
-            'aggregates': [
-                {'id': i, 'uuid': uuid, 'name': uuid}
-                for i, uuid in enumerate(AGGREGATES, 1)
-            ],
-            'aggregate_metadata': [
-                {'aggregate_id': i, 'key': key, 'value': value}
-                for i, row in enumerate(METADATA, 1)
-                for key, value in row.items()
-            ],
+            )
+
+        hosts = set()
+        for cell, nodes in enumerate(NODES.values(), 2):
+            hosts.update((cell, host) for host, _ in nodes)
+        host_mappings = [
+            {'cell_id': cell, 'host': host} for cell, host in sorted(hosts)
+        ]
+
+        aggregates = []
+        metadata = []
+        for i, uuid in enumerate(AGGREGATES, 1):
+            aggregates.append({'id': i, 'uuid': uuid, 'name': uuid})
+        for i, row in enumerate(METADATA, 1):
+            for key, value in row.items():
+                metadata.append({'aggregate_id': i, 'key': key, 'value': value})
+
+        return {
+            'cell_mappings': cell_rows,
+            'host_mappings': host_mappings,
+            'aggregates': aggregates,
+            'aggregate_metadata': metadata,
         }
 
     def _cell(self, name: str) -> dict[str, list[Case]]:
-        hosts = [
-            host_rows(
-                i, {'name': host, 'node': node, 'service': {'version': self._version}}
-            )
-            for i, (host, node) in enumerate(NODES[name], 1)
-        ]
+        hosts = []
+        for i, (host, node) in enumerate(NODES[name], 1):
+            service = {'version': self._version}
+            hosts.append(host_rows(i, {'name': host, 'node': node, 'service': service}))
         services = {host['service']['host']: host['service'] for host in hosts}
         return {
             'compute_nodes': [host['row'] for host in hosts],
@@ -140,7 +147,7 @@ class World:
         }
 
     def open(self) -> None:
-        """Read the databases that are there by now."""
+        """Read the databases, which nova's side has created."""
         conf = cfg.ConfigOpts()
         conf.register_opts(options.database_opts, group='database')
         conf([], default_config_files=[])
@@ -149,11 +156,10 @@ class World:
         )
         self._cells = Cells(self._api_database, conf.database)
         self._cells.refresh()
-        segments = {
-            of: {x for segment in found for x in OF_SEGMENTS.get(segment, ())}
-            for of, found in SEGMENTS.items()
-            if all(segment in OF_SEGMENTS for segment in found)
-        }
+        segments = {}
+        for uuid, names in SEGMENTS.items():
+            if OF_SEGMENTS.keys() >= set(names):
+                segments[uuid] = set().union(*(OF_SEGMENTS[name] for name in names))
         self._network = StaticNetwork(KNOWN_PORTS, {NETWORKS[0]: [], **segments})
 
     def close(self) -> None:
@@ -163,8 +169,8 @@ class World:
         self._api_database.close()
 
     def ask(self, case: Case) -> Any:
-        """Our queries for pinned and for floating CPUs; None where there is only
-        one."""
+        """novasched's queries for pinned and for floating CPUs; the second query is
+        None if there is only one."""
         settings = settings_of(case['config'])
         if settings not in self._readers:
             self._readers[settings] = self._reader(settings)
@@ -175,13 +181,13 @@ class World:
             for prefilter in prefilters:
                 request = prefilter(request, basis)
             request = hosts.with_requested_destination(request)
-            first, *others = query.build_all(request, settings)
+            first, *fallback = query.build_all(request, settings)
         except Exception as error:
             return error_of(error, 'verdict')
-        return [first.string, others[0].string if others else None]
+        return [first.string, fallback[0].string if fallback else None]
 
     def _reader(self, settings: Settings) -> tuple[HostReader, list[Prefilter]]:
-        """What runs under those settings, put together as the daemon does it."""
+        """A reader and prefilters for the settings, composed like the daemon's."""
         aggregates = AggregateReader(self._api_database)
         pending_claims = PendingClaims(settings)
         group = DatabaseServiceGroup(settings.service_down_time)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a random cloud into databases and Placement, and keeps it as it has to be."""
+"""Writes a random cloud into databases and Placement, and keeps it consistent."""
 
 import json
 from typing import Any
@@ -16,22 +16,21 @@ SHARING = 'MISC_SHARES_VIA_AGGREGATE'
 SYSTEM_METADATA = 'instance_system_metadata'
 CELL = ('id', 'uuid', 'name', 'transport_url', 'database_connection', 'disabled')
 KEPT = 0.4
-"""How often new servers stay."""
+"""The probability that new servers stay."""
 
 
 class Builder:
-    """Puts a world into the databases and Placement, in place of the last one."""
+    """Writes a world into the databases and Placement, in place of the last world."""
 
     def __init__(self, cloud: NovaCloud) -> None:
         self.cloud = cloud
-        # Of instances, but no table that the cloud itself knows of.
-        self._texts = {
-            name: Database(each.url, [SYSTEM_METADATA])
-            for name, each in cloud.cells.items()
-        }
+        # The cloud does not know this table of instances.
+        self._texts = {}
+        for name, database in cloud.cells.items():
+            self._texts[name] = Database(database.url, [SYSTEM_METADATA])
 
     def build(self, dice: Dice, world: World) -> None:
-        """Make it all; what was there before is gone."""
+        """Write a world, after the removal of the last world."""
         for database in self._texts.values():
             database.delete(SYSTEM_METADATA)
         self.cloud.reset()
@@ -42,12 +41,12 @@ class Builder:
             )
         for row in self.cloud.api.rows('cell_mappings'):
             world.cells[row['name']] = {name: row[name] for name in CELL}
+
         self.cloud.add_hosts(world.machines)
-        for each in world.nodes:
-            self._add_node(world.machines[0], each)
-        world.aggregate_uuids += [
-            self.cloud.add_aggregate(*each) for each in world.aggregates
-        ]
+        for node in world.nodes:
+            self._add_node(world.machines[0], node)
+        for aggregate in world.aggregates:
+            world.aggregate_uuids.append(self.cloud.add_aggregate(*aggregate))
         for machine in (*world.machines, *world.nodes):
             for child in machine.children:
                 self.cloud.placement.add_provider(
@@ -55,13 +54,14 @@ class Builder:
                 )
         if world.on_shared_disk:
             self._share_disk(dice, world)
+
         for server in world.servers:
             self._boot(server, SMALL)
             self._hold(server.uuid, server.held)
-        self._count(dice)
+        self._write_statistics(dice)
 
     def _add_node(self, first: Machine, node: Machine) -> None:
-        """Another node of a host that has one, as Ironic has them."""
+        """Add another node to a host with a node, as Ironic's hosts have nodes."""
         row = {**node.node_row(), 'host': first.name}
         self.cloud.cells[first.cell].insert('compute_nodes', [row])
         traits = [*COMPUTE_TRAITS, *node.traits]
@@ -74,28 +74,29 @@ class Builder:
         aggregate = dice.uuid()
         inventory = {'DISK_GB': {'total': 5000}}
         self.cloud.placement.add_provider(pool, 'shared-disk', inventory, [SHARING])
-        for provider in (pool, *(each.uuid for each in world.on_shared_disk)):
+        providers = [pool, *(machine.uuid for machine in world.on_shared_disk)]
+        for provider in providers:
             self.cloud.placement.join_aggregate(provider, aggregate)
 
     def _boot(self, server: Server, flavor: Flavor) -> None:
-        """Let a server run, with what nova keeps of its image."""
+        """Let a server run, with the image properties that nova keeps."""
         self.cloud.boot(server.uuid, server.host, flavor, server.project)
-        texts = [
-            {
-                'created_at': now(),
-                'deleted': 0,
-                'instance_uuid': server.uuid,
-                'key': f'image_{name}',
-                'value': str(value),
-            }
-            for name, value in server.image.items()
-        ]
-        self._texts[self.cloud.computes[server.host].cell].insert(
-            SYSTEM_METADATA, texts
-        )
+        texts = []
+        for name, value in server.image.items():
+            texts.append(
+                {
+                    'created_at': now(),
+                    'deleted': 0,
+                    'instance_uuid': server.uuid,
+                    'key': f'image_{name}',
+                    'value': str(value),
+                }
+            )
+        cell = self.cloud.computes[server.host].cell
+        self._texts[cell].insert(SYSTEM_METADATA, texts)
 
-    def _count(self, dice: Dice) -> None:
-        """The statistics of every node, which need not be what the rows amount to."""
+    def _write_statistics(self, dice: Dice) -> None:
+        """Write random statistics of all nodes, which need not match the rows."""
         for database in self.cloud.cells.values():
             for row in database.rows('compute_nodes'):
                 stats = {
@@ -112,11 +113,14 @@ class Builder:
                 )
 
     def keep_or_undo(self, dice: Dice, call: Call, ours: Seen) -> None:
-        """Let new servers run at times, so that the world does not stay the same."""
-        chosen = _hosts(ours.answer) if call.return_objects and not call.moved else []
+        """Keep new servers running in some cases, so that the world changes."""
+        chosen = []
+        if call.return_objects and not call.moved:
+            chosen = _hosts(ours.answer)
         if not chosen or not dice.maybe(KEPT):
             self.undo(call, ours)
             return
+
         size = call.request['flavor']
         flavor = Flavor(
             size['vcpus'], size['memory_mb'], size['root_gb'], size['ephemeral_gb']
@@ -129,31 +133,36 @@ class Builder:
             call.world.servers.append(server)
 
     def undo(self, call: Call, seen: Seen) -> None:
-        """Let every server of the call hold what it held before."""
+        """Restore the allocations of every server of the call."""
         before = {call.moved.uuid: call.moved.held} if call.moved else {}
         for uuid, claims in seen.claims.items():
-            if claims != before.get(uuid, {}):
+            held_before = before.get(uuid, {})
+            if claims != held_before:
                 self.cloud.placement.release(uuid)
-                self._hold(uuid, before.get(uuid, {}))
+                self._hold(uuid, held_before)
 
     def _hold(self, uuid: str, held: Any) -> None:
         for provider, resources in held.items():
             self.cloud.placement.allocate(uuid, provider, dict(resources))
 
     def leftovers(self, world: World) -> dict[str, Any]:
-        """What is allocated in Placement beside what the servers hold, or is not."""
-        wanted = {each.uuid: each.held for each in world.servers if each.held}
-        found = self.cloud.placement.all_allocations()
-        unequal = {
-            uuid for uuid in found | wanted if found.get(uuid) != wanted.get(uuid)
-        }
-        return {uuid: found.get(uuid) for uuid in unequal}
+        """Allocations in Placement that differ from the allocations of the servers."""
+        expected = {server.uuid: server.held for server in world.servers if server.held}
+        allocations = self.cloud.placement.all_allocations()
+        different = {}
+        for uuid in allocations | expected:
+            if allocations.get(uuid) != expected.get(uuid):
+                different[uuid] = allocations.get(uuid)
+        return different
 
 
 def _hosts(answer: Any) -> list[str]:
-    """The hosts of an answer; none if a node has another name, as those of Ironic
-    have."""
-    chosen = [selections[0]['nova_object.data'] for selections in answer or ()]
-    if any(each['service_host'] != each['nodename'] for each in chosen):
-        return []
-    return [each['service_host'] for each in chosen]
+    """The hosts of an answer; none if the name of a node is not its host's name, as for
+    Ironic's nodes."""
+    hosts = []
+    for selections in answer or ():
+        selected = selections[0]['nova_object.data']
+        if selected['service_host'] != selected['nodename']:
+            return []
+        hosts.append(selected['service_host'])
+    return hosts

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-scheduler and novasched, both running, each asked by its own queue, and what
-they do with the same call, side by side."""
+"""nova-scheduler and novasched side by side. Both run, both get the same calls in their
+own queues, and the differences of their answers and effects are found."""
 
 import ast
 import itertools
@@ -23,18 +23,19 @@ from tests.parity.rankings.requests import Call
 QUERY = '/allocation_candidates'
 PATIENCE = 60.0
 PARTS = 20
-"""So many parts of a difference are told; more follow from the same mistakes."""
+"""Largest number of reported parts of a difference; more parts follow from the same
+mistakes."""
 LOGGING = {
     'debug': False,
     'default_log_levels': 'nova.filters=DEBUG,nova.weights=DEBUG,nova.scheduler.manager=DEBUG',
 }
-"""What is read from the log; the rest of it would cost more than the decisions."""
+"""Loggers whose lines are read. More logging would cost more than the decisions."""
 
 NAMES = ('host', 'node')
 OTHERWISE = 'answers otherwise'
-"""An outcome: the same hosts in the same order, and other providers of them."""
+"""An outcome: the same hosts in the same order, with different providers."""
 CANDIDATE = ('allocations', 'mappings', 'allocation_request')
-"""Where claims and answers say what each provider gives."""
+"""Keys of claims and answers with the resources by provider."""
 
 _RANKED = re.compile(
     r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
@@ -47,57 +48,61 @@ _RAW = re.compile(r'nova\.weights .* (?P<name>\w+): raw weights (?P<weights>\{.*
 
 
 Ranked = dict[str, Any]
-"""A host in a ranking: what it has left (MiB), what it does, what it weighs."""
+"""A host in a ranking: its free resources (MiB), its statistics and its weight."""
 
 
 @dataclass
 class Seen:
-    """What a scheduler did with a call: an answer or a fault, and what could be
-    watched."""
+    """The answer or the fault of a scheduler for a call, and the observed effects.
+
+    :ivar fault: module, class and first line of the client's exception.
+    :ivar failed: the conductor does not expect the fault.
+    :ivar claims: allocations afterwards: {server: {provider: resources}}.
+    :ivar written: the remaining claims: path and body.
+    :ivar began_again: Placement refused the claim for all servers, so that the servers
+        were ranked again.
+    :ivar tried: all claims, with the deleted claims of a request that was refused.
+    :ivar filtered: number of hosts after every filter; the first entry, without a
+        name, is before the filters.
+    :ivar weighed: names of the weighers with different weights in nova's log.
+    :ivar rankings: the hosts that the filters passed, best first, for every ranking.
+    """
 
     answer: Any = None
     fault: str | None = None
-    """Module, class and first line of what the client raised."""
     failed: bool = False
-    """The fault is none that the conductor expects."""
     claims: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
-    """What each server then holds: {server: {provider: resources}}."""
     written: list[tuple[str, Any]] = field(default_factory=list)
-    """Each claim that stands: its path, and all that is written."""
     began_again: bool = False
-    """Claiming for all servers at once was refused, so that they were ranked once
-    more."""
     tried: list[tuple[str, Any]] = field(default_factory=list)
-    """With those that were given back, since not every server found a host."""
     queries: list[str] = field(default_factory=list)
     filtered: list[tuple[str | None, int]] = field(default_factory=list)
-    """How many hosts each filter left, from None for the first on."""
     weighed: set[str] = field(default_factory=set)
-    """The weighers that told hosts apart, as far as nova's log has it."""
     rankings: list[list[Ranked]] = field(default_factory=list)
-    """The hosts that the filters left, best first, each time they were weighed."""
 
     def read(self, log: str) -> None:
-        """Add what the log says of the decision."""
+        """Add the filters, weighers and rankings of a log."""
         for line in log.splitlines():
             if match := _FILTERED.search(line):
                 self.filtered.append((match['name'], int(match['left'])))
             elif ' Weighed [' in line:
-                self.rankings.append([_ranked(each) for each in _RANKED.finditer(line)])
+                self.rankings.append(list(map(_ranked, _RANKED.finditer(line))))
             elif match := _RAW.search(line):
                 weights = set(ast.literal_eval(match['weights']).values())
-                self.weighed |= {match['name']} if len(weights) > 1 else set()
+                if len(weights) > 1:
+                    self.weighed.add(match['name'])
 
     @property
     def left(self) -> list[tuple[str | None, int]]:
-        """What the filters left, but for those that had no host to judge: the log of
-        none begins with the first filter, or says nothing of filters."""
-        before = [0, *(count for _, count in self.filtered)]
-        return [
-            (name, count)
-            for had, (name, count) in zip(before, self.filtered, strict=False)
-            if count or (name and had)
-        ]
+        """The numbers of hosts after the filters, without filters that had no host to
+        judge: a scheduler without hosts logs the first filter, or no filter."""
+        numbers = []
+        before = 0
+        for name, count in self.filtered:
+            if count or (name and before):
+                numbers.append((name, count))
+            before = count
+        return numbers
 
     @property
     def outcome(self) -> str:
@@ -123,7 +128,7 @@ class Exchange:
 
 
 class Scheduler:
-    """One of the two, behind a proxy of its own."""
+    """nova-scheduler or novasched, behind a proxy to Placement."""
 
     def __init__(
         self, daemon: Daemon, between: Proxy, cloud: NovaCloud, client: NovaClient
@@ -152,18 +157,10 @@ class Scheduler:
             line = (error.message.splitlines() or [''])[0].strip()
             seen.fault = f'{error.module}.{error.name}: {line}'
             seen.failed = not error.no_valid_host
-        exchanges = [*self._exchanges]
-        seen.queries = [
-            x.target.partition('?')[2] for x in exchanges if x.path == QUERY
-        ]
-        seen.tried = list(_written(exchanges))
-        seen.began_again = any(
-            x.method == 'POST' and x.status == 409 for x in exchanges
-        )
-        undone = {x.path for x in exchanges if x.status == 204 and _gives_back(x)}
-        seen.written = [claim for claim in seen.tried if claim[0] not in undone]
-        allocations = self._cloud.placement.allocations
-        seen.claims = {uuid: allocations(uuid) for uuid in call.instance_uuids or ()}
+
+        _read_exchanges(seen, [*self._exchanges])
+        for uuid in call.instance_uuids or ():
+            seen.claims[uuid] = self._cloud.placement.allocations(uuid)
         seen.read(self._log())
         return seen
 
@@ -174,30 +171,47 @@ class Scheduler:
         return new
 
 
+def _read_exchanges(seen: Seen, exchanges: list[Exchange]) -> None:
+    """Add the queries and claims of requests to Placement."""
+    deleted = set()
+    for exchange in exchanges:
+        if exchange.path == QUERY:
+            seen.queries.append(exchange.target.partition('?')[2])
+        if exchange.method == 'POST' and exchange.status == 409:
+            seen.began_again = True
+        if exchange.status == 204 and _deletes(exchange):
+            deleted.add(exchange.path)
+
+    seen.tried = list(_written(exchanges))
+    seen.written = [claim for claim in seen.tried if claim[0] not in deleted]
+
+
 def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
-    """The claims, of which nova makes one after the other and we several at once."""
-    for each in exchanges:
-        if each.method == 'PUT' and each.status == 204 and not _gives_back(each):
-            yield each.path, json.loads(each.body)
-        elif each.method == 'POST' and each.status == 204:
-            for uuid, claim in json.loads(each.body).items():
-                yield f'{each.path}/{uuid}', claim
+    """The claims. nova makes a request for every claim, novasched a request for several
+    claims."""
+    for exchange in exchanges:
+        if exchange.status != 204:
+            continue
+        if exchange.method == 'PUT' and not _deletes(exchange):
+            yield exchange.path, json.loads(exchange.body)
+        elif exchange.method == 'POST':
+            for uuid, claim in json.loads(exchange.body).items():
+                yield f'{exchange.path}/{uuid}', claim
 
 
-def _gives_back(exchange: Exchange) -> bool:
-    """nova deletes what a server holds, we let it hold nothing."""
+def _deletes(exchange: Exchange) -> bool:
+    """True if a request deletes allocations. nova uses DELETE, novasched a PUT without
+    allocations."""
     if exchange.method == 'PUT':
         return not json.loads(exchange.body)['allocations']
     return exchange.method == 'DELETE'
 
 
 def _ranked(match: re.Match[str]) -> Ranked:
-    numbers = {
-        name: float(text)
-        for name, text in match.groupdict().items()
-        if name not in NAMES
-    }
-    return {**numbers, **{name: match[name] for name in NAMES}}
+    ranked: Ranked = {}
+    for name, text in match.groupdict().items():
+        ranked[name] = text if name in NAMES else float(text)
+    return ranked
 
 
 LIKE_NOVA = {
@@ -205,8 +219,8 @@ LIKE_NOVA = {
     'decisions_questions': 0,
     'traits_weight_multiplier': 0,
 }
-"""Each request has its own query, a refusal is not asked about, and traits that a
-flavor prefers count for nothing."""
+"""Options for comparable behaviour: every request has its own query, refusals have no
+diagnosis, and preferred traits do not count."""
 
 
 @contextmanager
@@ -214,12 +228,12 @@ def running(
     cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Scheduler, Scheduler]]:
     """nova-scheduler and novasched on the same cloud with the same configuration, ready
-    for calls; both ask Placement for each, and for nothing else."""
+    for calls. Both ask Placement for every call, and for nothing else."""
     reference = cloud.nova.script('nova-scheduler')
     with ExitStack() as stack:
-        # A process is told to end when the thread that started it ends.
+        # A process gets a signal when the thread ends that has started the process.
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        found = []
+        schedulers = []
         for command in ([reference], []):
             between = stack.enter_context(Proxy(cloud.placement_url))
             overrides = {
@@ -230,19 +244,19 @@ def running(
             }
             daemon = Daemon(cloud, overrides, command)
             stack.callback(daemon.close)
-            found.append(Scheduler(daemon, between, cloud, client))
-        list(pool.map(lambda each: each.daemon.start(), found))
-        yield found[0], found[1]
+            schedulers.append(Scheduler(daemon, between, cloud, client))
+        list(pool.map(lambda scheduler: scheduler.daemon.start(), schedulers))
+        yield schedulers[0], schedulers[1]
 
 
 def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
-    """What the two sides do differently with a call; the earliest matter in a decision
-    comes first, since the others may follow from it."""
+    """The different parts of the two sides for a call, in the order of a decision:
+    later parts may follow from earlier parts."""
     theirs = _matters(nova)
     mine = _matters(ours)
     if ours.began_again:
-        # We claimed for all servers at once in vain, and then, as nova, for one after
-        # the other.
+        # novasched claimed for all servers in vain, and then, like nova, for one server
+        # after the other.
         for matter in ('left by filters', 'rankings'):
             mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
     parts = list(itertools.islice(_parts(theirs, mine), PARTS))
@@ -267,36 +281,34 @@ def _matters(seen: Seen) -> dict[str, Any]:
 
 
 def _but_for_providers(matters: dict[str, Any]) -> dict[str, Any]:
-    """The same with what each server holds in sum, whichever providers of a host it is
-    of."""
-    held = {
-        uuid: sum((Counter(each) for each in of_server.values()), Counter())
-        for uuid, of_server in matters['claims'].items()
-    }
-    own = {
-        'claims': held,
+    """The parts with the sums of resources, whichever provider of a host has them."""
+    sums = {}
+    for uuid, by_provider in matters['claims'].items():
+        sums[uuid] = sum(map(Counter, by_provider.values()), Counter())
+    return {
+        **matters,
+        'claims': sums,
         'written claims': _without(CANDIDATE, matters['written claims']),
+        'answer': _without(CANDIDATE, matters['answer']),
     }
-    return {**matters, **own, 'answer': _without(CANDIDATE, matters['answer'])}
 
 
 def _without(names: Collection[str], value: Any) -> Any:
-    """A value without the keys of these names in it."""
+    """A value without the named keys, at all depths."""
     if isinstance(value, list | tuple):
-        return [_without(names, each) for each in value]
+        return [_without(names, item) for item in value]
     if isinstance(value, dict):
-        return {
-            key: _without(names, each)
-            for key, each in value.items()
-            if key not in names
-        }
+        remaining = [key for key in value if key not in names]
+        return {key: _without(names, value[key]) for key in remaining}
     return value
 
 
 def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, Any]]:
-    """The innermost places where two values part, and what each side has there."""
+    """The innermost different parts of two values: place, nova's and novasched's
+    part."""
     if isinstance(nova, list) and isinstance(ours, list) and len(nova) == len(ours):
-        nova, ours = (dict(enumerate(each)) for each in (nova, ours))
+        nova = dict(enumerate(nova))
+        ours = dict(enumerate(ours))
     if isinstance(nova, dict) and isinstance(ours, dict) and nova.keys() == ours.keys():
         for key in nova:
             yield from _parts(nova[key], ours[key], f'{where}[{key}]')
@@ -307,16 +319,15 @@ def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, An
 
 
 def readable(answer: Any) -> Any:
-    """An answer with its objects as dicts, the JSON texts in them decoded, and sets,
-    which travel as lists, in order."""
+    """An answer with its objects as dicts, JSON texts decoded, and sets in order. Sets
+    travel as lists."""
     if isinstance(answer, list):
-        return [readable(each) for each in answer]
+        return [readable(item) for item in answer]
     if not isinstance(answer, dict):
         return answer
-    fields = {
-        name: readable(value)
-        for name, value in answer.get('nova_object.data', answer).items()
-    }
+
+    data = answer.get('nova_object.data', answer)
+    fields = {name: readable(value) for name, value in data.items()}
     if 'nova_object.data' in answer:
         fields['object'] = answer['nova_object.name'], answer['nova_object.version']
     if 'physnets' in fields:
@@ -327,9 +338,9 @@ def readable(answer: Any) -> Any:
 
 
 def ties(rankings: Sequence[Sequence[Ranked]]) -> int:
-    """How many hosts weigh the same as the one in front of them."""
-    return sum(
-        close(a['weight'], b['weight'])
-        for ranking in rankings
-        for a, b in itertools.pairwise(ranking)
-    )
+    """The number of hosts with the same weight as the previous host."""
+    count = 0
+    for ranking in rankings:
+        for better, worse in itertools.pairwise(ranking):
+            count += close(better['weight'], worse['weight'])
+    return count
