@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the schedulers are asked, and what stands beside them: computes that tell of
-their instances, a flood of HTTP requests, Placement's log, and its bare client, which
-the schedulers are compared with."""
+"""Callers of the schedulers, and the surroundings: computes that announce their
+instances, a flood of HTTP requests, Placement's log, and a bare client of Placement for
+comparison with the schedulers."""
 
 import itertools
 import re
@@ -32,54 +32,55 @@ _LOGGED = re.compile(r'"([A-Z]+) (\S+)" status: (\d+) ')
 
 
 def sync(caller, host, computes):
-    """Tell a scheduler, as each compute does from time to time, which instances it has;
-    returns when it has been told. nova takes the first word of a host that it does
-    not know for a reason to look, and trusts the second."""
+    """Announce the instances of all computes to a scheduler, as computes do
+    periodically; returns when the scheduler has read the announcements.
+
+    nova reacts to the first announcement of an unknown host by reading the host, and
+    accepts the second announcement.
+    """
     ping = {'namespace': 'baseapi', 'version': '1.1', 'timeout': PATIENCE}
     for _ in range(2):
         for name, uuids in computes.items():
-            told = {'host_name': name, 'instance_uuids': uuids}
-            caller.cast('sync_instance_info', told, server=host, version='4.2')
+            arguments = {'host_name': name, 'instance_uuids': uuids}
+            caller.cast('sync_instance_info', arguments, server=host, version='4.2')
         caller.call('ping', {'arg': 'all told'}, server=host, **ping)
 
 
 class PlacementLog:
-    """What Placement was asked, read from its log."""
+    """The requests to Placement, read from its log."""
 
     def __init__(self, log):
         self._log = log
         self._read = 0
 
     def drain(self):
-        """The paths of the queries since the last time, and the statuses of the
-        claims."""
+        """The paths of the queries and the statuses of the claims since the last
+        call."""
         with self._log.open(errors='replace') as log:
             log.seek(self._read)
             text = log.read()
             self._read = log.tell()
-        asked = _LOGGED.findall(text)
-        queries = [
-            path
-            for method, path, _ in asked
-            if method == 'GET' and path.startswith(QUERY)
-        ]
-        changes = [each for each in asked if each[0] in ('PUT', 'POST')]
-        return queries, [
-            int(status) for _, path, status in changes if path.startswith(CLAIM)
-        ]
+
+        queries = []
+        statuses = []
+        for method, path, status in _LOGGED.findall(text):
+            if method == 'GET' and path.startswith(QUERY):
+                queries.append(path)
+            elif method in ('PUT', 'POST') and path.startswith(CLAIM):
+                statuses.append(int(status))
+        return queries, statuses
 
 
 class Bare(PlacementApi):
-    """Asks Placement what a scheduler asks, and nothing else: the queries, then the
-    claim of the first candidate. One connection, kept open; answers are read and not
-    decoded."""
+    """A client that sends a scheduler's queries to Placement, and claims the first
+    candidate. The client has one open connection, and does not decode answers."""
 
     def __init__(self, url):
         super().__init__(url)
         self._claims: dict[str, dict[str, Any]] = {}
 
     def measure(self, queries):
-        """Seconds for the queries and one claim, which is given back after that."""
+        """Seconds for the queries and a claim, without the deletion of the claim."""
         body = self._claim(queries[0])
         [server] = new_uuids()
         start = time.perf_counter()
@@ -91,9 +92,8 @@ class Bare(PlacementApi):
         return taken
 
     def pace(self, query, clients, seconds):
-        """Claims a second that Placement takes from so many clients for so long, each
-        with a connection of its own, on all hosts in turn. They are given back after
-        that."""
+        """Claims per second that Placement grants to a number of clients with separate
+        connections, on all hosts in turn. The claims are deleted afterwards."""
         offers = self._offers(query)
         servers = []
         start = time.perf_counter()
@@ -109,9 +109,10 @@ class Bare(PlacementApi):
 
         with ThreadPoolExecutor(clients) as pool:
             list(pool.map(claim, range(clients)))
-        found = len(servers) / (time.perf_counter() - start)
+        pace = len(servers) / (time.perf_counter() - start)
+
         self.give_back(servers)
-        return found
+        return pace
 
     def give_back(self, servers):
         for server in servers:
@@ -128,7 +129,7 @@ class Bare(PlacementApi):
 
 @dataclass
 class Scheduler:
-    """One of the two, and how it is asked."""
+    """nova-scheduler or novasched, and the means to call the scheduler."""
 
     daemon: Daemon
     caller: Caller
@@ -136,7 +137,7 @@ class Scheduler:
     log: PlacementLog
 
     def place(self, kind):
-        """Seconds for a request."""
+        """Seconds for a request, whose claims are deleted afterwards."""
         servers = new_uuids(KINDS[kind].count)
         arguments = KINDS[kind].arguments(servers)
         start = time.perf_counter()
@@ -153,21 +154,23 @@ class Scheduler:
         return time.perf_counter() - start
 
     def burst(self, size):
-        """So many requests at once, each for one server."""
+        """Send concurrent requests, every request for a server."""
         self.log.drain()
         servers = new_uuids(size)
-        asked = [KINDS['plain'].arguments([each]) for each in servers]
+        requests = [KINDS['plain'].arguments([server]) for server in servers]
         with ThreadPoolExecutor(size) as pool:
             start = time.perf_counter()
-            answers = list(pool.map(self._answered, asked))
+            answers = list(pool.map(self._answered, requests))
+
         times = [answered - start for _, answered in answers]
+        hosts = {host for [host], _ in answers}
         queries, claims = self.log.drain()
         self.bare.give_back(servers)
-        return Burst(times, len({host for [host], _ in answers}), len(queries), claims)
+        return Burst(times, len(hosts), len(queries), claims)
 
     def stream(self, clients, seconds):
-        """So many clients for so long, each with one request after the other, of four
-        flavors."""
+        """Let clients send requests of four flavors for a number of seconds, one
+        request of a client after the other."""
         self.log.drain()
         servers = []
         end = time.perf_counter() + seconds
@@ -183,16 +186,19 @@ class Scheduler:
             return times
 
         start = time.perf_counter()
+        times = []
         with ThreadPoolExecutor(clients) as pool:
-            times = [each for its in pool.map(ask, range(clients)) for each in its]
+            for times_of_client in pool.map(ask, range(clients)):
+                times += times_of_client
         lasted = time.perf_counter() - start
+
         queries, claims = self.log.drain()
         self.bare.give_back([server for server, _ in servers])
         hosts = len({host for _, host in servers})
         return Burst(times, hosts, len(queries), claims, lasted)
 
     def _answered(self, arguments):
-        """The hosts of new servers, and when they came."""
+        """The hosts of new servers, and the time of the answer."""
         return self._ask(arguments), time.perf_counter()
 
     def queries(self, kind):
@@ -201,13 +207,13 @@ class Scheduler:
         return self.log.drain()[0]
 
     def _ask(self, arguments, is_refused=False):
-        """The hosts of new servers; none where the request is to be refused, and is.
+        """The hosts of new servers; none for a refusal if ``is_refused`` expects it.
 
-        :raises Failed: there is another answer, or none; the text has the scheduler's
-            last words.
+        :raises Failed: another answer, or none. The text has the last lines of the
+            scheduler's log.
         """
         try:
-            found = self.caller.call(
+            answer = self.caller.call(
                 'select_destinations',
                 arguments,
                 server=self.daemon.host,
@@ -218,15 +224,21 @@ class Scheduler:
                 return []
             last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
             raise Failed(f'{error}\n{last}') from error
-        return [
-            selections[0]['nova_object.data']['service_host'] for selections in found
-        ]
+
+        selected = [selections[0]['nova_object.data'] for selections in answer]
+        return [selection['service_host'] for selection in selected]
 
 
 @dataclass(frozen=True)
 class Burst:
-    """How requests at once went: seconds for each, different hosts, queries to
-    Placement, and the statuses of the claims. A stream lasted so many seconds."""
+    """The figures of concurrent requests.
+
+    :ivar times: seconds of every request.
+    :ivar hosts: the number of different hosts.
+    :ivar queries: the number of queries to Placement.
+    :ivar claims: the statuses of the claims.
+    :ivar lasted: seconds of a stream.
+    """
 
     times: Sequence[float]
     hosts: int
@@ -242,8 +254,8 @@ class Burst:
 
 @contextmanager
 def flooding(bind, tell):
-    """A flood from another process, of the lowest priority; at the end it tells how
-    much was sent."""
+    """Send a flood of HTTP requests from a process of the lowest priority while the
+    context lasts; at the end tell the number of requests."""
     command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision costs without Placement and databases: ``python -m
+"""Measure the cost of a decision without Placement and databases: ``python -m
 tests.perf.decision``.
 
-The real driver, filters, weighers and Placement client decide over hosts kept in
-memory, with answers of Placement that are there at once. No records are kept, or some
-in memory, or in a file as well: in turn, so that a slow moment of the machine strikes
-all. Prints milliseconds of processor time a request, what the thread that keeps the
-records takes included, and what of it is the request's own thread's while records go to
-a file: nothing else is on the way of its answer. Exits with 1 where a bound is missed:
-more time per host among many hosts than among few, too much, or too much for records in
-memory, or on the way of the answer. A record costs about the same among few hosts and
-among many, so its bound is in milliseconds. What records cost is the median of the
-differences within a round, which a machine that becomes slower for some rounds does not
-change.
+The real driver, filters, weighers and Placement client decide over hosts in memory, and
+Placement's answers are there at once. A request is measured without decision records,
+with records in memory, and with records in a file, in turn, so that a slow moment of
+the machine affects all three.
+
+The script prints milliseconds of processor time for a request, including the thread of
+the recorder. A further column has the time of the request's own thread while records go
+to a file: only this thread delays the answer.
+
+The exit status is 1 if a bound is missed: more time per host among many hosts than
+among few hosts, too much time per host, too much time for a record in memory, or too
+much time before the answer. A record costs about the same among few hosts and among
+many hosts, so that its bound is in milliseconds. The cost of records is the median of
+the differences within a round: a slower machine in a few rounds does not change the
+median.
 """
 
 import argparse
@@ -74,20 +78,17 @@ AGGREGATES = {
     for number, (name, metadata) in enumerate(METADATA.items(), 1)
 }
 ASKED = {**KINDS, 'refused': REFUSALS['capability']}
-"""By a filter, on every host."""
+"""Requests by name. A filter rejects every host for the request ``refused``."""
 CALLER = RequestContext(overwrite=False)
 NEW = 1_000  # the version of services newer than all rules about older ones
 
 
 class StubPlacement:
-    """In the place of a keystoneauth1 adapter: offers every host, allows every
-    claim."""
+    """A keystoneauth1 adapter that offers every host and allows every claim."""
 
     def __init__(self, computes, kind):
-        floating = {'VCPU' if x == 'PCPU' else x: n for x, n in kind.resources.items()}
-        pinned = {'PCPU' if x == 'VCPU' else x: n for x, n in kind.resources.items()}
-        self._floating = _answered(computes, floating)
-        self._pinned = _answered(computes, pinned)
+        self._floating = _answer(computes, _renamed(kind.resources, 'PCPU', 'VCPU'))
+        self._pinned = _answer(computes, _renamed(kind.resources, 'VCPU', 'PCPU'))
 
     def request(self, path, method, **_):
         if method != 'GET':
@@ -95,13 +96,19 @@ class StubPlacement:
         return _response(200, self._pinned if 'PCPU' in path else self._floating)
 
 
+def _renamed(resources, old, new):
+    return {new if name == old else name: count for name, count in resources.items()}
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that a request of a kind takes among so many hosts: without records, with
-    records in memory, and in a file, too.
+    """Seconds for a request of a kind, among a number of hosts.
 
-    :ivar own: those of its own thread, without records.
-    :ivar own_in_file: the same while they are kept in a file.
+    :ivar seconds: without records.
+    :ivar in_memory: with records in memory.
+    :ivar in_file: with records in a file.
+    :ivar own: of the request's own thread, without records.
+    :ivar own_in_file: of the request's own thread, with records in a file.
     """
 
     kind: str
@@ -117,13 +124,18 @@ class Cost:
         return self.seconds / self.hosts * 1e6
 
     def texts(self):
-        more = [
-            f'{each * 1e3:.2f} ({each / self.seconds - 1:+.1%})'
-            for each in (self.in_memory, self.in_file)
+        costs = [
+            f'{self.seconds * 1e3:.2f}',
+            f'{self.per_host:.2f}',
+            _ms_and_increase(self.in_memory, self.seconds),
+            _ms_and_increase(self.in_file, self.seconds),
+            _ms_and_increase(self.own_in_file, self.own),
         ]
-        own = f'{self.own_in_file * 1e3:.2f} ({self.own_in_file / self.own - 1:+.1%})'
-        costs = [f'{self.seconds * 1e3:.2f}', f'{self.per_host:.2f}', *more, own]
         return [self.kind, f'{self.hosts:,}', *costs]
+
+
+def _ms_and_increase(seconds, base):
+    return f'{seconds * 1e3:.2f} ({seconds / base - 1:+.1%})'
 
 
 def main(arguments=None):
@@ -140,7 +152,8 @@ def main(arguments=None):
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
     tune_gc()
-    # The hosts of one size are made once.
+
+    # large_hosts() keeps the hosts of the last size.
     costs = [measure(kind, hosts) for hosts in chosen.hosts for kind in chosen.only]
     costs.sort(key=lambda cost: (chosen.only.index(cost.kind), cost.hosts))
     bounds = {cost: _bounds(cost, costs) for cost in costs}
@@ -154,17 +167,21 @@ def main(arguments=None):
         "its thread's",
         'bound',
     )
-    rows = [[*cost.texts(), '\n'.join(map(str, its))] for cost, its in bounds.items()]
+    rows = []
+    all_met = True
+    for cost, bounds_of_cost in bounds.items():
+        rows.append([*cost.texts(), '\n'.join(map(str, bounds_of_cost))])
+        all_met = all_met and all(bound.met for bound in bounds_of_cost)
     publish(
         chosen,
         [Sheet('Cost of a decision', columns, rows)],
         {'costs': [asdict(cost) for cost in costs]},
     )
-    return int(not all(bound.met for its in bounds.values() for bound in its))
+    return int(not all_met)
 
 
 def measure(kind, hosts):
-    """The median of some batches, after one that nobody counts."""
+    """The median cost of several batches, after a batch that does not count."""
     request = large_request(ASKED[kind])
     driver: Any = large_driver(hosts, ASKED[kind])
     taken: list[list[tuple[float, float]]] = [[], [], []]
@@ -180,6 +197,7 @@ def measure(kind, hosts):
                 driver.deps = replace(driver.deps, recorder=recorder)
                 times.append(_batch(driver, request, is_refused=kind == 'refused'))
         store.close()
+
     without, memory, file = [times[1:] for times in taken]
     plain, own = [median(column) for column in zip(*without, strict=True)]
     memory_more, _ = _differences(memory, without)
@@ -191,37 +209,38 @@ def measure(kind, hosts):
 
 
 def _differences(times, without):
-    """The median of what each column has more than without records, in the same
-    round."""
-    columns = zip(zip(*times, strict=True), zip(*without, strict=True), strict=True)
-    return [
-        median(with_records - plain for with_records, plain in zip(*pair, strict=True))
-        for pair in columns
-    ]
+    """The medians of the additional seconds with records, in comparison with the batch
+    without records in the same round: of the process, and of the own thread."""
+    process = []
+    thread = []
+    for with_records, plain in zip(times, without, strict=True):
+        process.append(with_records[0] - plain[0])
+        thread.append(with_records[1] - plain[1])
+    return median(process), median(thread)
 
 
 def _batch(driver, request, is_refused):
-    """Seconds a request, until all records are kept, and those of this thread alone.
-    Processor time: nothing here waits for anything but its turn."""
-    chosen = [] if is_refused else [SETTINGS.max_attempts] * request.count
+    """Seconds of processor time for a request until all records are kept, and seconds
+    of this thread. Nothing waits here, except for a processor."""
+    counts = [] if is_refused else [SETTINGS.max_attempts] * request.count
     start = time.process_time()
     own = time.thread_time()
     for _ in range(BATCH):
-        found: Sequence[Sequence[object]] = ()
+        selections: Sequence[Sequence[object]] = ()
         with contextlib.suppress(NoValidHost):
-            found = driver.select_destinations(request)
-        assert [len(each) for each in found] == chosen
+            selections = driver.select_destinations(request)
+        assert [len(of_instance) for of_instance in selections] == counts
     own = time.thread_time() - own
+
     if driver.deps.recorder is not None:
         driver.deps.recorder.wait()
     return (time.process_time() - start) / BATCH, own / BATCH
 
 
 def large_request(kind):
-    """A request as it is once it has been read from the wire."""
-    arguments = kind.arguments(
-        [a_uuid(f'server{number}') for number in range(kind.count)]
-    )
+    """A request after it was read from the wire."""
+    uuids = [a_uuid(f'server{number}') for number in range(kind.count)]
+    arguments = kind.arguments(uuids)
     arguments['spec_obj'] = Serializer().deserialize_entity(
         CALLER, arguments['spec_obj']
     )
@@ -230,8 +249,7 @@ def large_request(kind):
 
 def large_driver(count, kind):
     stub: Any = StubPlacement(large_cloud(count), kind)
-    known = sources(*AGGREGATES.values())
-    prefilters = enabled_prefilters(SETTINGS, known)
+    prefilters = enabled_prefilters(SETTINGS, sources(*AGGREGATES.values()))
     driver = loading.driver(SETTINGS)
     hosts = MemoryHosts(large_hosts(count))
     hosts.compute_version = NEW
@@ -249,47 +267,44 @@ def large_driver(count, kind):
 
 @lru_cache
 def _aggregates(names):
-    """Shared by the hosts that are in the same, as where they are read."""
+    """The aggregates of a host. Hosts in the same aggregates share the tuple, as in
+    ``cells/aggregates.py``."""
     return tuple(AGGREGATES[name] for name in names)
 
 
 @lru_cache(maxsize=1)
 def large_hosts(count):
-    """The hosts as they are read from the rows of their computes."""
-    found = []
+    """The hosts, read from the rows of their computes."""
+    hosts = []
     for number, compute in enumerate(large_cloud(count)):
         row = SimpleNamespace(**compute.node_row())
         aggregates = _aggregates(tuple(aggregates_of(number)))
         service = Service(compute.name)
         if host := rows.host(row, a_uuid(compute.cell), service, SETTINGS):
-            found.append(replace(host, aggregates=aggregates))
-    return found
+            hosts.append(replace(host, aggregates=aggregates))
+    return hosts
 
 
-def _answered(computes, amounts):
-    """Placement's text when it offers these amounts on every host."""
-    inventories = [(each.uuid, each.inventories()) for each in computes]
-    answer = {
-        'allocation_requests': [
-            {'allocations': {uuid: {'resources': amounts}}, 'mappings': {'': [uuid]}}
-            for uuid, _ in inventories
-        ],
-        'provider_summaries': {
-            uuid: {
-                'resources': {
-                    name: {
-                        'capacity': int(has['total'] * has['allocation_ratio']),
-                        'used': 0,
-                    }
-                    for name, has in inventory.items()
-                },
-                'traits': LIBVIRT_TRAITS,
-                'parent_provider_uuid': None,
-                'root_provider_uuid': uuid,
-            }
-            for uuid, inventory in inventories
-        },
-    }
+def _answer(computes, amounts):
+    """Placement's answer, with a candidate of the amounts on every host."""
+    requests = []
+    summaries = {}
+    for compute in computes:
+        uuid = compute.uuid
+        allocations = {uuid: {'resources': amounts}}
+        requests.append({'allocations': allocations, 'mappings': {'': [uuid]}})
+
+        resources = {}
+        for name, inventory in compute.inventories().items():
+            capacity = int(inventory['total'] * inventory['allocation_ratio'])
+            resources[name] = {'capacity': capacity, 'used': 0}
+        summaries[uuid] = {
+            'resources': resources,
+            'traits': LIBVIRT_TRAITS,
+            'parent_provider_uuid': None,
+            'root_provider_uuid': uuid,
+        }
+    answer = {'allocation_requests': requests, 'provider_summaries': summaries}
     return json.dumps(answer).encode()
 
 
@@ -304,24 +319,21 @@ def _response(status, body):
 
 
 def _bounds(cost, costs):
-    first = next(each for each in costs if each.kind == cost.kind)
-    found = []
+    """The bounds of a cost; the first cost of its kind is among the fewest hosts."""
+    first = next(other for other in costs if other.kind == cost.kind)
+    bounds = []
     if cost.hosts >= RECORDED_HOSTS:
         record_ms = (cost.in_memory - cost.seconds) * 1e3
         limit_ms = RECORDING_MS + (ASKED[cost.kind].count - 1) * RECORDING_INSTANCE_MS
-        found.append(Bound(record_ms, '≤', limit_ms, 'ms for the record'))
-        found.append(
-            Bound(
-                cost.own_in_file / cost.own, '≤', RECORDING_OWN, 'x before the answer'
-            )
-        )
+        bounds.append(Bound(record_ms, '≤', limit_ms, 'ms for the record'))
+        own = cost.own_in_file / cost.own
+        bounds.append(Bound(own, '≤', RECORDING_OWN, 'x before the answer'))
     if cost is not first:
-        found.append(
-            Bound(cost.per_host / first.per_host, '≤', STEEPER, 'x among the fewest')
-        )
+        steeper = cost.per_host / first.per_host
+        bounds.append(Bound(steeper, '≤', STEEPER, 'x among the fewest'))
     if cost.hosts == max(SIZES) and ASKED[cost.kind].count == 1:
-        found.append(Bound(cost.per_host, '≤', PER_HOST, 'µs'))
-    return found
+        bounds.append(Bound(cost.per_host, '≤', PER_HOST, 'µs'))
+    return bounds
 
 
 if __name__ == '__main__':

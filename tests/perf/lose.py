@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of 100,000 servers if any of 5,000 hosts is lost: ``python -m
+"""Simulate the loss of a host among 5,000 hosts with 100,000 servers: ``python -m
 tests.perf.lose``.
 
-A sandbox of so many hosts in two cells, with so many servers on each, of four flavors.
-``simulate lose --any host`` is asked, and for the worst host and for one that leaves no
-server without a place ``simulate lose``, which must say the same. The exit status is
-0 if it does.
+The script creates a sandbox of hosts in two cells, with servers of four flavors. It
+runs ``simulate lose --any host``, and ``simulate lose`` for the worst host and for a
+host whose servers all find places. The exit status is 0 if both commands agree.
 """
 
 import argparse
@@ -41,7 +40,7 @@ FLAVORS = [
 ]
 COUNTS = 'servers', 'placed', 'unplaced'
 EXCEPTION = 997
-"""Every so manieth host has a server for which no other host has room."""
+"""Every host whose number is a multiple has a server without room on another host."""
 
 
 def machine(number):
@@ -57,18 +56,21 @@ def machine(number):
 
 
 def fill(cloud, count):
-    """Write so many servers on each host, with their requests; what they take is
-    reserved."""
+    """Write servers on every host, with their request specs; the resources of the
+    servers are reserved.
+
+    :param count: the number of servers of a host.
+    """
     began = time.perf_counter()
     number = 0
     huge = Flavor('m1.huge', 'huge', 9, 16, 65536, 20)
     specs = {}
     for flavor in (*FLAVORS, huge):
-        spec = request_spec(['UUID'], flavor).obj_to_primitive()
-        specs[flavor.name] = spec
+        specs[flavor.name] = request_spec(['UUID'], flavor).obj_to_primitive()
+
     with cloud.databases.api.begin() as api:
         for cell, engine in cloud.databases.cells.items():
-            hosts = [each for each in cloud.machines if each.cell == cell]
+            hosts = [host for host in cloud.machines if host.cell == cell]
             with engine.begin() as connection:
                 for host in hosts:
                     instances = []
@@ -79,31 +81,34 @@ def fill(cloud, count):
                         flavor = FLAVORS[number * 7 % len(FLAVORS)]
                         if not place and int(host.name[-5:]) % EXCEPTION == 0:
                             flavor = huge
-                        instances.append(
-                            {
-                                'uuid': uuid,
-                                'host': host.name,
-                                'node': host.name,
-                                'instance_type_id': flavor.id,
-                                'vm_state': 'active',
-                                'project_id': 'project',
-                                'vcpus': flavor.vcpus,
-                                'memory_mb': flavor.memory_mb,
-                                'root_gb': 20,
-                                'ephemeral_gb': 0,
-                            }
-                        )
-                        kept = specs[flavor.name]
-                        data = {**kept[base.DATA], 'instance_uuid': uuid}
-                        requests.append(
-                            {
-                                'instance_uuid': uuid,
-                                'spec': json.dumps({**kept, base.DATA: data}),
-                            }
-                        )
+                        instances.append(instance_row(uuid, host, flavor))
+                        requests.append(request_row(uuid, specs[flavor.name]))
                     connection.execute(sa.insert(tables.instances), instances)
                     api.execute(sa.insert(tables.request_specs), requests)
     print(f'{number:,} servers are there after {time.perf_counter() - began:.1f} s')
+
+
+def instance_row(uuid, host, flavor):
+    return {
+        'uuid': uuid,
+        'host': host.name,
+        'node': host.name,
+        'instance_type_id': flavor.id,
+        'vm_state': 'active',
+        'project_id': 'project',
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.memory_mb,
+        'root_gb': 20,
+        'ephemeral_gb': 0,
+    }
+
+
+def request_row(uuid, spec):
+    data = {**spec[base.DATA], 'instance_uuid': uuid}
+    return {
+        'instance_uuid': uuid,
+        'spec': json.dumps({**spec, base.DATA: data}),
+    }
 
 
 def main():
@@ -113,29 +118,26 @@ def main():
     arguments = parser.parse_args()
     began = time.perf_counter()
     options = {'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG}}
-    with LargeSandbox(
-        [machine(number) for number in range(arguments.hosts)], options
-    ) as cloud:
+    machines = [machine(number) for number in range(arguments.hosts)]
+    with LargeSandbox(machines, options) as cloud:
         print(
             f'{arguments.hosts:,} hosts are there after {time.perf_counter() - began:.1f} s'
         )
         fill(cloud, arguments.servers)
-        said = json.loads(timed(cloud, 'lose', '--any', 'host', '--format', 'json'))
-        worst = said['losses'][0]
-        best = said['losses'][-1]
+        report = json.loads(timed(cloud, 'lose', '--any', 'host', '--format', 'json'))
+        worst = report['losses'][0]
+        best = report['losses'][-1]
         same = True
-        for one in (worst, best):
-            alone = json.loads(
-                timed(cloud, 'lose', f'host={one["name"]}', '--format', 'json')
-            )
-            same = same and [alone[x] for x in COUNTS] == [one[x] for x in COUNTS]
+        for loss in (worst, best):
+            name = loss['name']
+            alone = json.loads(timed(cloud, 'lose', f'host={name}', '--format', 'json'))
+            same = same and all(alone[count] == loss[count] for count in COUNTS)
     print('the same, alone and among others' if same else 'NOT the same')
     return int(not same)
 
 
 def timed(cloud, *arguments):
-    """What simulate says, of which the first lines are printed, with the time that it
-    takes."""
+    """The output of simulate. Its first lines are printed, with the duration."""
     out = StringIO()
     began = time.perf_counter()
     worked = time.process_time()
