@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs cases on both sides, finds what differs, and makes it small."""
+"""Runs cases on both sides, finds differences, and reduces the cases."""
 
 import itertools
 import json
@@ -17,9 +17,9 @@ from tests.lab.descriptions import Case, complete
 from tests.parity.known import explanation, too_frequent
 
 SEED = int(os.environ.get('NOVASCHED_PARITY_SEED', '1'))
-"""The same cases for the same seed."""
+"""Seed of the random cases. The same seed gives the same cases."""
 TIMES = int(os.environ.get('NOVASCHED_PARITY_TIMES', '1'))
-"""How many times as many cases as usual; for a search that may take its time."""
+"""Factor for the number of cases, for a longer search."""
 BATCH = 100
 PRECISION = 1e-9
 KEPT = {
@@ -34,7 +34,7 @@ KEPT = {
     'count',
     'request_id',
 }
-"""Keys without whose whole value a description stands for nothing that there is."""
+"""Keys that a description needs: without the keys it would describe nothing real."""
 
 PASSES = 'passes'
 REJECTS = 'rejects'
@@ -44,7 +44,7 @@ ANSWERS = 'answers'
 
 @dataclass(frozen=True)
 class Difference:
-    """A case and what each side does, and says; they may agree."""
+    """A case with the outcomes and answers of both sides. The sides may agree."""
 
     case: Case
     nova: str
@@ -55,15 +55,15 @@ class Difference:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What a smaller case must show as well."""
-        says = self.nova_says, self.ours_says
-        errors = [
-            each['error'] for each in says if isinstance(each, dict) and 'error' in each
-        ]
+        """Properties that a reduced case must share: the outcomes, and the errors."""
+        errors = []
+        for answer in (self.nova_says, self.ours_says):
+            if isinstance(answer, dict) and 'error' in answer:
+                errors.append(answer['error'])
         return self.nova, self.ours, *errors
 
     def reason(self, name: str) -> str | None:
-        """The id of the intended difference that this one is."""
+        """The id of the intended difference that covers this difference, or None."""
         return explanation(name, self.case, self.nova, self.ours)
 
     def __str__(self) -> str:
@@ -75,68 +75,72 @@ class Difference:
 
 @dataclass
 class Figures:
-    """How many cases a run has, with which outcomes, and how often the sides differ as
-    known."""
+    """The number of cases of a run, by outcome, and the number of intended
+    differences by id."""
 
     name: str
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
 
-    def differs(self, each: Difference) -> bool:
-        """Count a case; true if its sides differ, and not as intended."""
+    def differs(self, difference: Difference) -> bool:
+        """Count a case; True if the sides differ and no intended difference covers the
+        case."""
         self.cases += 1
-        self.outcomes[each.nova] += 1
-        reason = None if each.agree else each.reason(self.name)
+        self.outcomes[difference.nova] += 1
+        if difference.agree:
+            return False
+
+        reason = difference.reason(self.name)
         if reason:
             self.known[reason] += 1
-        return not (each.agree or reason)
+        return not reason
 
 
 FIGURES: list[Figures] = []
-"""Of all runs, to be told at the end."""
+"""The figures of all runs, for the summary."""
 
 Differences = Callable[[Case, Any, Any], Iterable[Difference]]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One command of nova's side, the same on ours, and how their answers compare."""
+    """A command of nova's side, the same command of novasched, and the comparison of
+    the answers."""
 
     nova: Nova
     command: str
     ours: Callable[[Case], Any]
     differences: Differences
     described: bool = True
-    """Cases are descriptions, which are completed, and of which parts can be
+    """True if cases are descriptions, which are completed, and whose parts can be
     dropped."""
 
     def run(self, name: str, cases: Iterable[Case], count: int) -> Figures:
-        """So many cases through both sides; fails with the differences that are not
-        known, one of a kind, small."""
+        """Run cases through both sides. Fails with the unknown differences, one of a
+        kind, reduced."""
         figures = Figures(name)
-        found = dict[tuple[str, ...], Difference]()
-        left = itertools.islice(cases, count * TIMES)
-        while batch := list(itertools.islice(left, BATCH)):
+        examples = dict[tuple[str, ...], Difference]()
+        remaining = itertools.islice(cases, count * TIMES)
+        while batch := list(itertools.islice(remaining, BATCH)):
             full = [self._complete(name, case) for case in batch]
             self.nova.put(self.command, full)
             mine = [self.ours(case) for case in full]
             theirs = self.nova.answers()
+
             answers = zip(batch, theirs, mine, strict=True)
-            for each in itertools.chain.from_iterable(
-                itertools.starmap(self.differences, answers)
-            ):
-                if figures.differs(each) and each.kind not in found:
+            differences = itertools.starmap(self.differences, answers)
+            for difference in itertools.chain.from_iterable(differences):
+                if figures.differs(difference) and difference.kind not in examples:
                     if self.described:
-                        found[each.kind] = self._smaller(name, each)
-                    else:
-                        found[each.kind] = each
-        check(figures, list(found.values()))
+                        difference = self._smaller(name, difference)
+                    examples[difference.kind] = difference
+        check(figures, list(examples.values()))
         return figures
 
     def _smaller(self, name: str, found: Difference) -> Difference:
-        """Drop parts of the case one by one while an unknown difference of the kind
-        stays."""
+        """Drop parts of the case, one after the other, while an unknown difference of
+        the kind remains."""
         while smaller := next(self._smaller_ones(name, found), None):
             found = smaller
         return found
@@ -144,19 +148,17 @@ class Comparison:
     def _smaller_ones(self, name: str, found: Difference) -> Iterator[Difference]:
         size = _size(found.case)
         for part_less in _one_part_less(found.case):
-            for each in self._again(name, part_less):
-                alike = each.kind == found.kind and _size(each.case) < size
-                if alike and not each.reason(name):
-                    yield each
+            for difference in self._again(name, part_less):
+                is_smaller = _size(difference.case) < size
+                is_alike = is_smaller and difference.kind == found.kind
+                if is_alike and not difference.reason(name):
+                    yield difference
 
     def _again(self, name: str, case: Case) -> list[Difference]:
         full = self._complete(name, case)
         theirs = self.nova.ask(self.command, [full])[0]
-        return [
-            each
-            for each in self.differences(case, theirs, self.ours(full))
-            if not each.agree
-        ]
+        differences = self.differences(case, theirs, self.ours(full))
+        return [difference for difference in differences if not difference.agree]
 
     def _complete(self, name: str, case: Case) -> Case:
         if self.described:
@@ -165,7 +167,7 @@ class Comparison:
 
 
 def check(figures: Figures, differences: Sequence[Difference]) -> None:
-    """Notes the figures of a run, and fails with the differences that are not meant."""
+    """Record the figures of a run, and fail with the unintended differences."""
     FIGURES.append(figures)
     hiding = too_frequent(figures.name, figures.known, figures.cases)
     assert not hiding, 'too frequent to be nothing but what known.yaml says'
@@ -174,11 +176,10 @@ def check(figures: Figures, differences: Sequence[Difference]) -> None:
 
 
 def verdicts(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
-    """Each host passes on both sides, with the same limits, or on neither."""
+    """A host passes on both sides with the same limits, or on no side."""
     for i, host in enumerate(case.get('hosts', ())):
-        nova, ours = (
-            each[i] if isinstance(each, list) else each for each in (theirs, mine)
-        )
+        nova = theirs[i] if isinstance(theirs, list) else theirs
+        ours = mine[i] if isinstance(mine, list) else mine
         alone = {**case, 'hosts': [{'name': f'host{i + 1}', **host}]}
         yield Difference(
             alone, _verdict(nova), _verdict(ours), nova, ours, _agree(nova, ours)
@@ -186,7 +187,8 @@ def verdicts(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
 
 
 def _agree(nova: Any, ours: Any) -> bool:
-    """Where nova fails, rejecting will do, and so will refusing the request."""
+    """True if the verdicts are equal. Where nova fails, novasched may reject the host,
+    or refuse the request."""
     if 'error' in ours:
         return 'error' in nova and ours['at'] == 'request'
     if 'error' in nova:
@@ -203,7 +205,8 @@ def _verdict(answer: Any) -> str:
 
 
 def weights(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
-    """The same hosts with equal weights, in the same order where these differ."""
+    """The same hosts have equal weights, and are in the same order where the weights
+    differ."""
     yield Difference(
         case, _done(theirs), _done(mine), theirs, mine, _equal(theirs, mine)
     )
@@ -218,18 +221,21 @@ def _done(answer: Any) -> str:
 def _equal(theirs: Any, mine: Any) -> bool:
     if isinstance(theirs, dict) or isinstance(mine, dict):
         return isinstance(theirs, dict) and isinstance(mine, dict)
+    if len(theirs) != len(mine):
+        return False
+
     by_host = {(host, node): weight for host, node, weight in mine}
-    same = len(theirs) == len(mine) and all(
-        close(weight, by_host.get((host, node), math.nan))
-        for host, node, weight in theirs
-    )
-    return same and all(
-        a[:2] == b[:2] or close(a[2], b[2]) for a, b in zip(theirs, mine, strict=True)
-    )
+    for host, node, weight in theirs:
+        if not close(weight, by_host.get((host, node), math.nan)):
+            return False
+    for their_host, our_host in zip(theirs, mine, strict=True):
+        if their_host[:2] != our_host[:2] and not close(their_host[2], our_host[2]):
+            return False
+    return True
 
 
 def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
-    """The same queries, text by text; a request that one side refuses the other does
+    """The same queries, text by text. A request refused by nova is refused by novasched
     too."""
     refused = 'error' in theirs and 'error' in mine and mine['at'] == 'request'
     agree = theirs == mine or refused
@@ -237,10 +243,10 @@ def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
 
 
 def close(a: float, b: float) -> bool:
-    """Whether two weights are the same; one that is no number is as another."""
-    return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION) or (
-        a != a and b != b
-    )
+    """True if two weights are equal. Two NaN are equal."""
+    if a != a and b != b:
+        return True
+    return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION)
 
 
 def _size(case: Case) -> int:
@@ -248,7 +254,7 @@ def _size(case: Case) -> int:
 
 
 def _one_part_less(part: Any) -> Iterator[Any]:
-    """Every way to drop one key or element, the outermost first."""
+    """Copies without a single key or element, the outermost parts first."""
     if isinstance(part, dict):
         for key in part.keys() - KEPT:
             yield {name: value for name, value in part.items() if name != key}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova asks of Placement, as a child process. Runs in nova's virtualenv, as a
-script; see nova_side.py.
+"""A child process with nova's queries to Placement. The script runs in nova's
+virtualenv; see nova_side.py.
 
-The databases are real: SQLite files with the tables that nova itself declares. Neutron
-and the aggregates of network segments are the case's word.
+The databases are real: SQLite files with the tables of nova's models. The case defines
+the answers of Neutron, and the aggregates of network segments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Queries(Answers):
         self._hosts: host_manager.HostManager | None = None
 
     def world(self, case: Case) -> None:
-        """Make the databases: their URLs, and the rows of their tables."""
+        """Create the databases from their URLs and the rows of their tables."""
         for database in case['databases']:
             models = api_models if database['is_api'] else cell_models
             engine = sa.create_engine(database['url'])
@@ -48,8 +48,8 @@ class Queries(Answers):
         report.report_client_singleton = lambda: network
 
     def query(self, case: Case) -> list[str | None]:
-        """The queries for pinned and for floating CPUs; None where nova asks only
-        one."""
+        """The queries for pinned and for floating CPUs; the second query is None if
+        there is only one."""
         if self._hosts is None:
             api_database.configure(CONF)
             CONF.set_override('track_instance_changes', False, 'filter_scheduler')
@@ -76,7 +76,7 @@ class Queries(Answers):
 
 
 class Network:
-    """Neutron and Placement, as far as prefilters ask them about networks."""
+    """Neutron and Placement, for the prefilters that read ports and segments."""
 
     def __init__(self, known: Case) -> None:
         self._ports: Case = known['ports']

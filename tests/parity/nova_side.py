@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's own classes as a child process. Runs in nova's virtualenv, as a script; lines
-come and go as in tests/lab/nova_child.py.
+"""A child process with nova's own classes. The script runs in nova's virtualenv;
+commands and answers are lines as in tests/lab/nova_child.py.
 
-The environment may name a directory whose ``nova16`` and the like are virtualenvs of
-older releases. Their filters are added to those of the release that runs: their modules
-are loaded into it, on its hosts and requests.
+The environment may name a directory with virtualenvs of older releases: ``nova16``,
+``nova17`` and so on. Filters of older releases are loaded into the running release, and
+judge its hosts and requests.
 
-A case is complete: rows as the databases hold them, a RequestSpec as it travels. Each
-answer is a value, or {"error": class, "text": ..., "at": request | hosts | verdict}.
+A case is complete: it has rows as in the databases, and a RequestSpec as sent over RPC.
+An answer is a value, or {"error": class, "text": ..., "at": request | hosts | verdict}.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Case = dict[str, Any]
 REMOVED_OPTIONS = {
     'scheduler': [cfg.BoolOpt('query_placement_for_availability_zone', default=True)],
 }
-"""What older releases' filters read, and what the running one no longer declares."""
+"""Options of older releases' filters that the running release does not declare."""
 
 OLDER_VARIABLE = 'NOVASCHED_OLDER_NOVAS'
 COMPANIONS = ('nova.i18n', 'nova.scheduler.filters.utils')
-"""Modules of its own release that an older filter is given for the running one's."""
+"""Modules that an older filter gets from its own release."""
 
 
 class Stage(Exception):
-    """An exception of nova's, and where it came from."""
+    """An exception of nova's, with its origin."""
 
 
 class Judge(host_manager.HostManager):
@@ -53,9 +53,9 @@ class Judge(host_manager.HostManager):
 
     def __init__(self, filter_classes: list[type], weigher_classes: list[type]) -> None:
         self.filter_handler = filters.HostFilterHandler()
-        self.enabled_filters = [each() for each in filter_classes]
+        self.enabled_filters = [class_() for class_ in filter_classes]
         self.weight_handler = weights.HostWeightHandler()
-        self.weighers = [each() for each in weigher_classes]
+        self.weighers = [class_() for class_ in weigher_classes]
 
 
 class Config:
@@ -63,7 +63,7 @@ class Config:
         self._now: Case = {}
 
     def applied(self, config: Case) -> bool:
-        """Whether anything had to be changed for it."""
+        """Apply a configuration; True if an option has changed."""
         if config == self._now:
             return False
         CONF.clear_override('service_down_time')  # servicegroup overrides it by itself
@@ -75,11 +75,11 @@ class Config:
         return True
 
     def _options(self, config: Case) -> list[tuple[str, Any, str | None]]:
-        return [
-            (option, value, None if group == 'DEFAULT' else group)
-            for group, options in config.items()
-            for option, value in options.items()
-        ]
+        values = []
+        for group, options in config.items():
+            for option, value in options.items():
+                values.append((option, value, None if group == 'DEFAULT' else group))
+        return values
 
 
 class Answers:
@@ -89,7 +89,7 @@ class Answers:
         logging.disable(logging.CRITICAL)
 
     def answers(self, now: str, do: str, cases: list[Case]) -> list[Any]:
-        """What a command answers to each of the cases, at a time that stands still."""
+        """The answers of a command to cases, at a fixed time."""
         timeutils.set_time_override(datetime.fromisoformat(now))
         return [self._answer(do, case) for case in cases]
 
@@ -106,12 +106,11 @@ class NovaSide(Answers):
         # The oldest first: the newest that has a filter wins.
         folder = Path(os.environ.get(OLDER_VARIABLE) or os.devnull)
         self._older = sorted(folder.glob('nova[12][0-9]/lib/python*/site-packages'))
-        found = [
-            *filters.all_filters(),
-            *(x for path in self._older for x in _older_filters(path)),
-        ]
-        self.filters = {each.__name__: each for each in found}
-        self.weighers = {each.__name__: each for each in weights.all_weighers()}
+        classes = list(filters.all_filters())
+        for path in self._older:
+            classes += _older_filters(path)
+        self.filters = {class_.__name__: class_ for class_ in classes}
+        self.weighers = {class_.__name__: class_ for class_ in weights.all_weighers()}
         self._judges: dict[str, Judge] = {}
         self._config = Config()
         _without_databases()
@@ -126,26 +125,26 @@ class NovaSide(Answers):
         }
 
     def judge(self, case: Case) -> list[Any]:
-        """For each host whether it passes, with the limits set and the candidates left;
-        or an error for it."""
+        """The verdict on every host, with the limits and the remaining candidates, or
+        an error."""
         judge = self._judge(case)
         with stage('request'):
             request = request_of(case)
         return [_verdict(judge, host, request, case) for host in case['hosts']]
 
     def weigh(self, case: Case) -> list[Any]:
-        """The hosts, best first: name, node and weight."""
+        """The hosts in order of weight, the best first: name, node and weight."""
         judge = self._judge(case)
         with stage('request'):
             request = request_of(case)
         with stage('hosts'):
-            hosts = [_host(each) for each in case['hosts']]
+            hosts = [_host(description) for description in case['hosts']]
         with stage('verdict'):
             weighed = judge.get_weighed_hosts(hosts, request)
-        return [[each.obj.host, each.obj.nodename, each.weight] for each in weighed]
+        return [[host.obj.host, host.obj.nodename, host.weight] for host in weighed]
 
     def _judge(self, case: Case) -> Judge:
-        """The named plugins, made anew whenever the configuration changes."""
+        """The named plugins. A change of the configuration needs new plugins."""
         if self._config.applied(case['config']):
             self._judges.clear()
         names = case['plugins']
@@ -198,35 +197,34 @@ def _host(description: Case) -> host_manager.HostState:
     row = dated(description['row'])
     service = dated(description['service'])
     compute = objects.ComputeNode._from_db_object(user(), objects.ComputeNode(), row)
-    found = objects.Service._from_db_object(user(), objects.Service(), service)
+    service_object = objects.Service._from_db_object(user(), objects.Service(), service)
     state = host_manager.HostState(
         compute.host, compute.hypervisor_hostname, description['cell_uuid']
     )
-    aggregates = [
-        objects.Aggregate(hosts=[compute.host], **each)
-        for each in description['aggregates']
-    ]
-    instances = {
-        each['uuid']: objects.Instance(user(), image_ref=None, **each)
-        for each in description['instances']
-    }
-    state.update(compute, dict(found), aggregates, instances)
+    aggregates = []
+    for fields in description['aggregates']:
+        aggregates.append(objects.Aggregate(hosts=[compute.host], **fields))
+    instances = {}
+    for fields in description['instances']:
+        instance = objects.Instance(user(), image_ref=None, **fields)
+        instances[fields['uuid']] = instance
+
+    state.update(compute, dict(service_object), aggregates, instances)
     state.allocation_candidates = description['candidates']
     return state
 
 
 def dated(row: Case) -> Case:
-    return {
-        name: datetime.fromisoformat(value)
-        if value and name.endswith(('_at', '_up'))
-        else value
-        for name, value in row.items()
-    }
+    decoded = dict(row)
+    for name, value in row.items():
+        if value and name.endswith(('_at', '_up')):
+            decoded[name] = datetime.fromisoformat(value)
+    return decoded
 
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Say of an exception where it came from."""
+    """Add the origin to an exception."""
     try:
         yield
     except Exception as error:
@@ -235,31 +233,28 @@ def stage(name: str) -> Iterator[None]:
 
 
 def _older_filters(site_packages: Path) -> list[type]:
-    """The filters that an older release has and the running one has not."""
-    current = {each.__name__ for each in filters.all_filters()}
-    found: list[type] = []
+    """The filters of an older release that the running release does not have."""
+    current = {class_.__name__ for class_ in filters.all_filters()}
+    older: list[type] = []
+    release = site_packages.parent.parent.parent.name
+    folder = site_packages / 'nova/scheduler/filters'
     with contextlib.ExitStack() as stack:
         for name in COMPANIONS:
             path = (site_packages / name.replace('.', '/')).with_suffix('.py')
             module = _load(path, f'older_{path.stem}')
             stack.enter_context(mock.patch.dict(sys.modules, {name: module}))
             stack.enter_context(mock.patch(name, module))
-        for path in sorted(
-            (site_packages / 'nova/scheduler/filters').glob('*_filter.py')
-        ):
+        for path in sorted(folder.glob('*_filter.py')):
             with contextlib.suppress(ImportError):
-                module = _load(
-                    path, f'{site_packages.parent.parent.parent.name}_{path.stem}'
-                )
-                found += [
-                    each
-                    for name, each in inspect.getmembers(module, inspect.isclass)
-                    if issubclass(each, filters.BaseHostFilter)
-                    and each.__module__ == module.__name__
-                    and name not in current
-                    and not name.startswith(('_', 'Base'))
-                ]
-    return found
+                module = _load(path, f'{release}_{path.stem}')
+                for name, class_ in inspect.getmembers(module, inspect.isclass):
+                    if not issubclass(class_, filters.BaseHostFilter):
+                        continue
+                    if class_.__module__ != module.__name__ or name in current:
+                        continue
+                    if not name.startswith(('_', 'Base')):
+                        older.append(class_)
+    return older
 
 
 def _load(path: Path, name: str) -> Any:
@@ -272,10 +267,9 @@ def _load(path: Path, name: str) -> Any:
 
 
 def _without_databases() -> None:
-    """What filters and weighers read from databases stands in the case already."""
-    compute_node.db.compute_node_update = lambda *_: (
-        None
-    )  # it migrates rows that it reads
+    """Keep nova from databases: a case has all rows that filters and weighers read."""
+    # nova migrates rows when it reads them.
+    compute_node.db.compute_node_update = lambda *_: None
     objects.CellMapping.get_by_uuid = lambda _context, uuid: objects.CellMapping(
         uuid=uuid
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random hosts and guests, as both sides take them.
+"""Random hosts and guests, in the form for both sides.
 
 {'host': text of compute_nodes.numa_topology, 'guest': {'cells': [fields of
  InstanceNUMACell, ...], 'emulator_threads_policy'}, 'packing': bool,
@@ -23,7 +23,7 @@ THREAD_POLICIES = (None, 'prefer', 'require', 'isolate')
 def cases(
     seed: int, networks: bool = False, pci: bool = False, equal: bool = True
 ) -> Iterator[Case]:
-    """Pairs of a host and a guest of one to four cells, without end."""
+    """Endless pairs of a host and a guest of one to four cells."""
     dice = Dice(seed)
     while True:
         cells = dice.randint(1, 5)
@@ -44,24 +44,29 @@ def cases(
 
 
 def as_text(topology: Case) -> str:
-    """What compute_nodes.numa_topology holds."""
+    """The text of compute_nodes.numa_topology."""
     return json.dumps(wire('NUMATopology', topology))
 
 
 def host_topology(
     dice: Dice, count: int, networks: bool = False, counted: float = 0.6
 ) -> Case:
-    """The cells that a compute host reports; their pages are counted so often."""
+    """The cells of a compute host.
+
+    :param counted: the probability that the pages of a cell are counted.
+    """
     cores = dice.randint(1, 8)
     threads = dice.one(1, 2, 2, 2, 4)
-    shared = dice.one(
-        None, None, 0, 1, cores // 2
-    )  # cores that float; None is the old style
+    # The number of cores without pinning; None is the old style, where any core may
+    # be pinned.
+    shared = dice.one(None, None, 0, 1, cores // 2)
     # Threads of a core are numbered one after the other, or a whole host's cores apart.
     if dice.maybe():
-        step, stride = (cores * count, 1)
+        step = cores * count
+        stride = 1
     else:
-        step, stride = (1, threads)
+        step = 1
+        stride = threads
     first = cores * stride
     cells = []
     for cell in range(count):
@@ -69,10 +74,12 @@ def host_topology(
         siblings = [
             [cpu + step * thread for thread in range(threads)] for cpu in starts
         ]
-        cpuset = pcpuset = [cpu for core in siblings for cpu in core]
-        if shared is not None:
-            cpuset = [cpu for core in siblings[:shared] for cpu in core]
-            pcpuset = [cpu for core in siblings[shared:] for cpu in core]
+        if shared is None:
+            cpuset = _flat(siblings)
+            pcpuset = cpuset
+        else:
+            cpuset = _flat(siblings[:shared])
+            pcpuset = _flat(siblings[shared:])
         pinned = _pinned(dice, siblings, set(pcpuset))
         memory = dice.one(2048, 4096, 8192)
         cells.append(
@@ -95,46 +102,56 @@ def host_topology(
     return {'cells': cells}
 
 
+def _flat(cores: list[list[int]]) -> list[int]:
+    cpus = []
+    for core in cores:
+        cpus += core
+    return cpus
+
+
 def near_networks(dice: Dice) -> Case:
     return {'physnets': dice.some(PHYSNETS, 2), 'tunneled': dice.maybe(0.3)}
 
 
 def _pinned(dice: Dice, siblings: list[list[int]], free: set[int]) -> list[int]:
-    """CPUs that other guests have: single ones, whole cores, or none."""
+    """CPUs pinned by existing guests: single CPUs, whole cores, or none."""
     by = dice.one('none', 'none', 'cpu', 'core')
     chance = dice.one(0.1, 0.2, 0.5)
     if by == 'cpu':
         return [cpu for cpu in sorted(free) if dice.maybe(chance)]
     if by == 'core':
-        taken = [core for core in siblings if dice.maybe(chance)]
-        return [cpu for core in taken for cpu in core if cpu in free]
+        cores = [core for core in siblings if dice.maybe(chance)]
+        return [cpu for cpu in _flat(cores) if cpu in free]
     return []
 
 
 def _pages(dice: Dice, memory: int) -> list[Case]:
     """Small pages, and large ones for part of the memory."""
-    pages = []
-    left = memory * 1024
+    sizes = []
+    remaining_kb = memory * 1024
     for size in (1048576, 2048):
         if dice.maybe(0.6):
-            total = dice.randint(0, left // size)
-            left -= total * size
-            pages.append((size, total))
-    pages.append((4, left // 4))
-    return [
-        {
-            'size_kb': size,
-            'total': total,
-            'used': dice.randint(0, total // 2),
-            'reserved': dice.randint(0, total // 8),
-        }
-        for size, total in dice.sample(pages, len(pages))
-    ]
+            total = dice.randint(0, remaining_kb // size)
+            remaining_kb -= total * size
+            sizes.append((size, total))
+    sizes.append((4, remaining_kb // 4))
+
+    pages = []
+    for size, total in dice.sample(sizes, len(sizes)):
+        pages.append(
+            {
+                'size_kb': size,
+                'total': total,
+                'used': dice.randint(0, total // 2),
+                'reserved': dice.randint(0, total // 8),
+            }
+        )
+    return pages
 
 
 def guest_topology(dice: Dice, count: int, equal: bool = True) -> Case:
-    """Cells of the same policies; equal ones have the same numbers of CPUs and
-    memory."""
+    """Guest cells with the same policies; equal cells have the same numbers of CPUs and
+    the same memory."""
     policy = dice.one(*POLICIES)
     threads = dice.one(*THREAD_POLICIES) if policy in ('dedicated', 'mixed') else None
     pagesize = dice.one(None, None, None, None, -1, -2, -3, -3, 4, 2048, 1048576)

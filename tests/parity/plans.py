@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which themes reach every branch of each filter, weigher and part of a query. A new
-one is a line."""
+"""The themes that reach every branch of the filters, the weighers and the parts of a
+query. A new filter needs a new line."""
 
 from collections.abc import Mapping, Sequence
 
@@ -50,7 +50,7 @@ CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'ServerGroupAntiAffinityFilter': [neighbours.servers, neighbours.group],
     'SimpleCIDRAffinityFilter': [neighbours.addresses, neighbours.odd_hints],
 }
-"""What nova 34 has, too."""
+"""Filters of nova 34."""
 
 OLDER_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AggregateCoreFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
@@ -83,7 +83,7 @@ WEIGHERS: Mapping[str, Sequence[Theme]] = {
     'ServerGroupSoftAffinityWeigher': [neighbours.servers, neighbours.group],
     'ServerGroupSoftAntiAffinityWeigher': [neighbours.servers, neighbours.group],
 }
-"""Multipliers come on top."""
+"""Every weigher is compared with multipliers of aggregates too."""
 
 QUERIES: Mapping[str, Sequence[Theme]] = {
     'sizes': [placement.flavor],

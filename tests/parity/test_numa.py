@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same guests on the same hosts through nova's fitter and through ours, and the
-guest cells that both work out of flavors and images."""
+"""nova's fitter and novasched's fitter, with the same guests on the same hosts, and the
+guest cells of both for the same flavors and images."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from tests.parity.ours import guest_of
 
 CASES = 20_000
 CONSTRAINED = 5_000
-"""Cases with networks or PCI devices near host cells, on top."""
+"""Additional cases with networks or PCI devices near host cells."""
 
 GUESTS = 4_000
 EXTRA_SPECS = {
@@ -65,14 +65,14 @@ NO_CELLS = 'no cells'
     ],
 )
 def test_the_fit_is_that_of_nova(name, count, options, hardware):
-    """Guests go to the same host cells, CPUs and pages, or nowhere; what differs is
-    listed in known.yaml."""
+    """A guest gets the same host cells, CPUs and pages from both fitters, or fits for
+    neither. known.yaml lists the differences."""
     comparison = Comparison(hardware, 'fit', ours, fits, described=False)
     comparison.run(f'numa: {name}', cases(SEED, **options), count)
 
 
 def fits(case, theirs, our):
-    """The same host cells, CPUs and pages, or none on both sides."""
+    """The sides agree on host cells, CPUs and pages, or that the guest does not fit."""
     nova = theirs if theirs is None or 'error' in theirs else _fit(theirs)
     says = outcome(case, nova)
     says_ours = outcome(case, our)
@@ -91,17 +91,24 @@ def outcome(case, answer):
 
 
 @pytest.mark.parametrize(
-    'known', [each for each in KNOWN if each.of == ('numa',)], ids=lambda each: each.id
+    'known',
+    [known for known in KNOWN if known.of == ('numa',)],
+    ids=lambda known: known.id,
 )
 def test_the_smallest_example(known, hardware):
-    """An intended difference can be seen on a handful of CPUs; it is known by no other
-    name."""
+    """A few CPUs suffice for an example of an intended difference. No second intended
+    difference covers the example."""
     assert known.smallest
     case = small_case(known.smallest)
-    [theirs], our = hardware.ask('fit', [case]), ours(case)
-    says = outcome(case, theirs and _fit(theirs)), outcome(case, our)
-    assert says == (known.smallest['nova'], known.smallest['ours'])
-    assert explanation('numa', case, *says) == known.id
+
+    [theirs] = hardware.ask('fit', [case])
+    our = ours(case)
+
+    nova_outcome = outcome(case, theirs and _fit(theirs))
+    our_outcome = outcome(case, our)
+    assert nova_outcome == known.smallest['nova']
+    assert our_outcome == known.smallest['ours']
+    assert explanation('numa', case, nova_outcome, our_outcome) == known.id
 
 
 def small_case(example):
@@ -133,10 +140,9 @@ def small_case(example):
 
 
 def ours(case):
-    near = {
-        int(cell): count for cell, count in case.get('pci', {}).get('near', {}).items()
-    }
-    wanted = case.get('pci', {}).get('count', 0)
+    pci = case.get('pci', {})
+    near = {int(cell): count for cell, count in pci.get('near', {}).items()}
+    wanted = pci.get('count', 0)
     return fit(
         *numa_arguments(case),
         pci_check=(lambda ids: _lack(near, wanted, ids)) if wanted else None,
@@ -153,21 +159,16 @@ def _lack(near, wanted, ids):
 
 
 def _fit(answer):
-    return Fit(
-        tuple(
-            CellFit(
-                cell,
-                tuple(sorted((int(vcpu), cpu) for vcpu, cpu in (pins or {}).items())),
-                frozenset(reserved),
-                pagesize,
-            )
-            for cell, pins, reserved, pagesize in answer
-        )
-    )
+    cells = []
+    for cell, pins, reserved, pagesize in answer:
+        pairs = sorted((int(vcpu), cpu) for vcpu, cpu in (pins or {}).items())
+        cells.append(CellFit(cell, tuple(pairs), frozenset(reserved), pagesize))
+    return Fit(tuple(cells))
 
 
 def test_the_guest_cells_are_those_of_nova(hardware):
-    """Of every flavor and image that nova-api takes; what it refuses never comes."""
+    """Both sides find the same guest cells for a flavor and an image. Flavors and
+    images that nova-api refuses do not count."""
     dice = Dice(SEED)
     flavors = (a_flavor(dice) for _ in itertools.count())
     comparison = Comparison(
@@ -178,16 +179,18 @@ def test_the_guest_cells_are_those_of_nova(hardware):
 
 
 def guests(case, theirs, mine):
-    says = [CELLS if each else NO_CELLS for each in (theirs, mine)]
+    """The sides agree on the guest cells."""
     if theirs and 'error' in theirs:
         yield Difference(case, FAILS, FAILS, theirs, mine, agree=True)
-    else:
-        yield Difference(case, *says, theirs, mine, theirs == mine)
+        return
+    says = CELLS if theirs else NO_CELLS
+    says_ours = CELLS if mine else NO_CELLS
+    yield Difference(case, says, says_ours, theirs, mine, theirs == mine)
 
 
 def a_flavor(dice):
-    """A flavor of some vCPUs with some extra specs, and at times an image that says
-    more."""
+    """A flavor of a few vCPUs with a few extra specs, and sometimes an image with
+    properties."""
     specs = dice.few(EXTRA_SPECS, *[dice.one(0, 1, 1, 2, 2, 3)] * 2)
     if dice.maybe(0.1):
         specs |= dice.each(UNEQUAL)

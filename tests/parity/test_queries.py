@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement is asked what nova asks it: the query of GET /allocation_candidates."""
+"""nova and novasched send the same query GET /allocation_candidates to Placement."""
 
 from contextlib import closing
 from pathlib import Path
@@ -16,12 +16,12 @@ from tests.parity.world import World
 REQUESTS = 100
 OLDER = 70
 CURRENT = 74
-"""Versions of nova-compute: one whose providers lack nova's mark, one whose have it."""
+"""Versions of nova-compute: the providers of OLDER lack a trait of nova."""
 
 
 @pytest.fixture(scope='module', params=[CURRENT, OLDER])
 def world(request, tmp_path_factory):
-    """Databases that both sides read."""
+    """Databases for both sides."""
     with closing(World(tmp_path_factory.mktemp('world'), request.param)) as made:
         yield made
 
@@ -38,8 +38,8 @@ def nova_asks(nova, directory, world):
 
 @pytest.mark.parametrize('theme', QUERIES)
 def test_query(theme, world, nova_asks):
-    """Random requests come out of all prefilters as the same text, pinned CPUs and
-    fallback."""
+    """The prefilters of both sides give the same queries for random requests: for
+    pinned CPUs, and the fallback."""
     made = cases(SEED, [an_image, *QUERIES[theme]], hosts=0)
     comparison = Comparison(nova_asks, 'query', world.ask, queries)
     comparison.run(f'query: {theme}', made, REQUESTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random requests to the real nova-scheduler and to ours, on the same databases."""
+"""Random requests to nova-scheduler and to novasched, on the same databases."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -21,17 +21,18 @@ CASES = 500
 QUERIES = 300
 CLAIMS = 300
 RANKED = 300
-"""So many requests at least are compared, so many of them come to Placement, so many
-servers are claimed, and so many times there are several hosts to rank."""
+"""Least numbers of compared requests, of requests that query Placement, of claims, and
+of rankings with several hosts."""
 DIFFERENCES = 5
-"""So many are told; more follow from the same mistakes."""
+"""Largest number of reported differences; more differences follow from the same
+mistakes."""
 OFTEN = 3
-"""So many times at least each filter rejects a host, and each weigher tells hosts
-apart."""
+"""Least number of hosts that a filter rejects, and of rankings where a weigher gives
+different weights."""
 
 
 class Tally:
-    """What the requests to all worlds met."""
+    """Counters over the requests to all worlds."""
 
     def __init__(self):
         self.totals = Counter[str]()
@@ -47,13 +48,12 @@ class Tally:
             name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
             by = seen.fault.rpartition(': ')[2] if left or not name else name
             self.counters['refusals'][by] += 1
-        self.counters['filters'].update(
-            name
-            for (_, before), (name, after) in itertools.pairwise(seen.filtered)
-            if name and after < before
-        )
-        ranked = ('one' if len(each) == 1 else 'several' for each in seen.rankings)
-        self.counters['ranked'].update(ranked)
+        for (_, before), (name, after) in itertools.pairwise(seen.filtered):
+            if name and after < before:
+                self.counters['filters'][name] += 1
+        for ranking in seen.rankings:
+            several = 'one' if len(ranking) == 1 else 'several'
+            self.counters['ranked'][several] += 1
 
     def close(self, figures, different):
         known = figures.known.total()
@@ -74,8 +74,8 @@ def tally():
 
 @pytest.mark.parametrize('number', range(WORLDS))
 def test_world(builder, client, tally, number):
-    """The same queries to Placement, hosts that are left, ranking, answer, claims and
-    fault."""
+    """Both schedulers have the same queries to Placement, remaining hosts, rankings,
+    answers, claims and faults."""
     figures = Figures(f'rankings: world {number}')
     different = list[Difference]()
     for again in range(TIMES):
