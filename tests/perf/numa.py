@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's NUMA fitter and ours, side by side: ``python -m tests.perf.numa``.
+"""nova's NUMA fitter and novasched's, side by side: ``python -m tests.perf.numa``.
 
 Each host cell has 8 cores of 2 threads, each guest cell 4 dedicated vCPUs and 1 GiB.
 Times are medians of one call. nova runs in the virtualenv of ``NOVASCHED_NOVA_PYTHON``,
@@ -90,12 +90,12 @@ FASTER: dict[Guest, int | None] = {
     Guest(8, 8, 1): 1000,
     Guest(8, 8, 8): 1000,
 }
-"""How many times as fast as nova's we must be."""
+"""Least speed of novasched's fitter, relative to nova's."""
 QUICK = (
     *(Guest(16, 8, full) for full in (0, 9, 16)),
     *(Guest(16, 8, full, unequal=True) for full in (0, 9)),
 )
-"""What may take a millisecond."""
+"""Cases with the bound of a millisecond."""
 
 
 def main():
@@ -117,7 +117,7 @@ def main():
 
 
 def _nova(release, case):
-    """Seconds for one call, or those after which it is stopped."""
+    """Seconds for a call, or the seconds of the limit."""
     with (
         TemporaryDirectory() as folder,
         closing(Nova(release, Path(folder), SCRIPT)) as child,

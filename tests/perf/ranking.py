@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to filter and weigh hosts: ``python -m tests.perf.ranking``.
+"""Measure the filters and weighers of hosts: ``python -m tests.perf.ranking``.
 
 All weighers, and the filters of the other benchmarks, over hosts kept in memory, whose
 rows have been read, and summed up: from nothing, as after a start; and again, when one

@@ -35,14 +35,14 @@ TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
 ROOM = 3
 EVERY = 25
 DISABLED = 60
-"""Every so manieth host has room for up to so many servers; every so manieth is
-disabled."""
+"""Every host whose number is a multiple of EVERY has room for up to ROOM servers; every
+host whose number is a multiple of DISABLED is disabled."""
 LONG = 86_400  # seconds
 
 
 class LargeSandbox(Sandbox):
-    """Registers its hosts all at once: through Placement's API each of them takes some
-    70 ms."""
+    """A sandbox that registers all hosts at once: Placement's API takes about 70 ms for
+    a host."""
 
     def _register(self):
         computes = [
@@ -60,7 +60,7 @@ class LargeSandbox(Sandbox):
 
 
 def machine(number):
-    """A host that has less memory left than one large server needs, or enough for a
+    """A host with too little free memory for a large server, or with enough for a
     few."""
     free = 512 + number * 37 % (LARGE.memory_mb - 1024)
     if number % EVERY == 0:
@@ -70,7 +70,7 @@ def machine(number):
 
 
 def printed(cloud, command, *arguments):
-    """What a command says, which it also prints, with the seconds that it takes."""
+    """The output of a command. The output is printed too, with the seconds."""
     out = StringIO()
     began = time.perf_counter()
     with redirect_stdout(out):

@@ -35,19 +35,19 @@ NOBODY = 'no-such-host'
 
 @dataclass
 class Call(Draft):
-    """A case for the hosts of a world; its request may be for several servers."""
+    """A request for one or several servers in a world."""
 
     world: World = field(kw_only=True)
     instance_uuids: list[str] | None = None
     return_objects: bool = True
     return_alternates: bool = True
     moved: Server | None = None
-    """The server that exists already: it is moved or rebuilt."""
+    """The existing server of a move or a rebuild."""
     themes: list[str] = field(default_factory=list)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What goes over the wire."""
+        """The arguments in the form of the wire."""
         return {
             'spec_obj': wire('RequestSpec', self.request),
             'instance_uuids': self.instance_uuids,
@@ -57,13 +57,13 @@ class Call(Draft):
 
     @property
     def claims(self) -> bool:
-        """Whether anything is claimed; callers that want nothing claimed know no
-        groups."""
+        """True if the scheduler claims. Callers without claims by the scheduler have no
+        server groups."""
         rebuilt = self.request['scheduler_hints'].get('_nova_check_type') == ['rebuild']
         return self.instance_uuids is not None and not rebuilt
 
     def case(self, config: Case) -> Case:
-        """What a failure tells of it, and what reasons of known.yaml look at."""
+        """The description for failures and for the conditions of known.yaml."""
         names = (
             'request',
             'themes',
@@ -80,7 +80,7 @@ class Call(Draft):
 
 
 def a_call(dice: Dice, world: World) -> Call:
-    """A request for one to five servers, about a few matters."""
+    """A request for one to five servers, with a few themes."""
     uuids = [dice.uuid() for _ in range(dice.one(1, 1, 1, 1, 2, 3, 4, 5))]
     call = Call(world=world, instance_uuids=uuids)
     call.flavor(extra_specs={}, **dice.each({
@@ -141,7 +141,7 @@ def neighbours(dice: Dice, call: Call) -> None:
 
 
 def address(dice: Dice, call: Call) -> None:
-    """Near a host's address."""
+    """Addresses near a host's address."""
     near = dice.one('10.0.1.9', '10.0.2.1', '10.0.3.3', '10.0.0.1')
     call.hint(build_near_host_ip=[near], cidr=[dice.one('/24', '/23', '/16', '/28')])
 
@@ -163,7 +163,7 @@ def query(dice: Dice, call: Call) -> None:
 
 
 def aggregate(dice: Dice, call: Call) -> None:
-    """Extra specs about aggregates, whose hosts alone can have them."""
+    """Extra specs for the hosts of an aggregate only."""
     specs = {
         'ssd': ('true',),
         'rack': ('>= 3', '<= 4', '<or> 1 <or> 7'),
@@ -174,7 +174,7 @@ def aggregate(dice: Dice, call: Call) -> None:
 
 
 def forced(dice: Dice, call: Call) -> None:
-    """One host, whatever filters say."""
+    """A forced host."""
     host = dice.one(call.world.hosts[0], *call.world.hosts, NOBODY)
     fields = (
         {'force_hosts': [host]},
@@ -187,13 +187,13 @@ def forced(dice: Dice, call: Call) -> None:
 
 
 def ignored(dice: Dice, call: Call) -> None:
-    """Not these hosts."""
+    """Ignored hosts."""
     names = dice.some(call.world.hosts, 9, 1)
     call.ask(ignore_hosts=[dice.one(name, name.upper()) for name in names])
 
 
 def destination(dice: Dice, call: Call) -> None:
-    """A host, a node, a cell, or some aggregates."""
+    """A requested host, node, cell, or set of aggregates."""
     hosts = call.world.hosts
     aggregates = call.world.aggregate_uuids
     cell = call.world.cells[dice.one('cell1', 'cell2')]
@@ -242,7 +242,7 @@ def capability(dice: Dice, call: Call) -> None:
 
 
 def image(dice: Dice, call: Call) -> None:
-    """An image that wants a kind of hypervisor."""
+    """An image for a kind of hypervisor."""
     call.image(**dice.few({
         'img_hv_type': ('kvm', 'kvm', 'xen'), 'hw_vm_mode': ('hvm',),
         'hw_architecture': ('x86_64', 'x86_64', 'i686'),
@@ -251,7 +251,7 @@ def image(dice: Dice, call: Call) -> None:
 
 
 def devices_of_image(dice: Dice, call: Call) -> None:
-    """What the image's properties need as traits."""
+    """Image properties that need traits."""
     models = ('hw_disk_bus', 'hw_video_model', 'hw_vif_model', 'hw_viommu_model')
     call.image(**dice.few({
         **dict.fromkeys(models, ('virtio',)), 'hw_architecture': ('x86_64',),
@@ -284,7 +284,7 @@ def pinning(dice: Dice, call: Call) -> None:
 
 
 def cells(dice: Dice, call: Call) -> None:
-    """NUMA cells, pages of a size, networks that are near."""
+    """NUMA cells, page sizes and near networks."""
     call.extra_specs({'hw:numa_nodes': dice.one('1', '2', '2')})
     call.extra_specs(
         dice.each({'hw:mem_page_size': ('small', '4', '2048', '1048576')}, 0.3)
@@ -294,7 +294,7 @@ def cells(dice: Dice, call: Call) -> None:
 
 
 def feature(dice: Dice, call: Call) -> None:
-    """What some hypervisors can do."""
+    """Capabilities of a few hypervisors."""
     features: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({'hw:tpm_version': '2.0', 'hw:tpm_model': dice.one('tpm-crb', 'tpm-tis')}, {}),
         (
@@ -335,7 +335,7 @@ def feature(dice: Dice, call: Call) -> None:
 
 
 def groups_of_flavor(dice: Dice, call: Call) -> None:
-    """Resources from providers of their own."""
+    """Resources of separate providers."""
     specs = {f'resources1:{DEVICE}': dice.one('1', '1', '2')}
     if dice.maybe():
         kind = dice.one('required', 'forbidden')
@@ -356,7 +356,7 @@ def groups_of_flavor(dice: Dice, call: Call) -> None:
 
 
 def groups_of_ports(dice: Dice, call: Call) -> None:
-    """Resources that ports and device profiles ask for."""
+    """Resources of ports and device profiles."""
     names = []
     for _ in range(dice.one(1, 1, 2)):
         names.append(dice.uuid())
@@ -379,7 +379,7 @@ def groups_of_ports(dice: Dice, call: Call) -> None:
 
 
 def devices(dice: Dice, call: Call) -> None:
-    """PCI devices of aliases; Placement is asked for them, or not."""
+    """PCI devices of aliases, with or without resources in Placement."""
     requests = []
     in_placement = dice.maybe(0.7)
     for _ in range(dice.one(1, 1, 2)):
@@ -412,14 +412,14 @@ def _add_group(
 
 
 def too_much(dice: Dice, call: Call) -> None:
-    """A size that few hosts have, or none."""
+    """A size that fits few hosts or no host."""
     sizes = {'vcpus': 64}, {'memory_mb': 40000}, {'root_gb': 500}, {'vcpus': 1000}
     call.flavor(**dice.choice(sizes))
 
 
 def otherwise(dice: Dice, call: Call) -> None:
-    """As moves and older conductors ask: no alternates, dicts for an answer, no UUIDs
-    and so no claims."""
+    """The forms of moves and of older conductors: no alternates, dicts as answer, no
+    UUIDs and no claims."""
     call.return_alternates = False
     if dice.maybe(0.7):
         call.return_objects = False
@@ -428,7 +428,7 @@ def otherwise(dice: Dice, call: Call) -> None:
 
 
 def rebuild(dice: Dice, call: Call) -> None:
-    """A server that stays where it is."""
+    """A rebuild on the same host."""
     server = call.moved = dice.choice(call.world.servers)
     call.instance_uuids = [server.uuid]
     call.return_alternates = False
@@ -440,7 +440,7 @@ def rebuild(dice: Dice, call: Call) -> None:
 
 
 def evacuation(dice: Dice, call: Call) -> None:
-    """A server that has to leave its host, with what it has there."""
+    """A move of a server with allocations on its host."""
     servers = [each for each in call.world.servers if len(each.held) == 1]
     server = call.moved = dice.choice(servers)
     call.instance_uuids = [server.uuid]
@@ -485,4 +485,4 @@ THEMES: list[Theme] = [
     rebuild,
     evacuation,
 ]
-"""Those that stand here more often come more often."""
+"""Repeated themes are more frequent."""

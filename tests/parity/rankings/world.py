@@ -23,8 +23,8 @@ from tests.parity.themes.aggregates import MULTIPLIERS
 
 DOWN_TIME = 900  # seconds
 ATTEMPTS = (200, 200, 200, 3)
-"""[scheduler] max_attempts: mostly more than there are hosts, so that alternates show
-them all."""
+"""[scheduler] max_attempts: mostly more than the number of hosts, so that alternates
+show all hosts."""
 
 PROJECTS = ('project-a', 'project-b', 'project-c')
 CELLS = ('cell1', 'cell2')
@@ -61,7 +61,7 @@ TRAITS = (
     'HW_CPU_X86_AMD_SEV',
     'HW_CPU_X86_AVX2',
 )
-"""Each is on most hosts."""
+"""Traits; a host has most of the traits."""
 
 PROPERTIES: dict[str, tuple[Any, ...]] = {
     'os_distro': ('ubuntu', 'rhel'),
@@ -69,22 +69,21 @@ PROPERTIES: dict[str, tuple[Any, ...]] = {
     'hw_qemu_guest_agent': (True, False),
     'hw_cpu_cores': (1, 2),
 }
-"""Image properties that servers and requests have, as they travel."""
+"""Image properties of servers and requests, in the form of the wire."""
 
 
 PCI_CLASSES = {
     product: f'CUSTOM_PCI_{PCI_VENDOR}_{product}' for product in ('1520', 'ABCD')
 }
-"""The resource classes of PCI devices by product, as nova-compute calls them by
-default."""
+"""nova-compute's default resource classes of PCI devices, by product."""
 
 OLD_VERSION = 72
-"""Of a nova-compute that does not mark its providers as nova's."""
+"""The version of a nova-compute that does not mark its providers as nova's."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """A resource provider below a machine's."""
+    """A child of a machine's resource provider."""
 
     uuid: str
     inventory: dict[str, Any]
@@ -93,26 +92,26 @@ class Child:
 
 @dataclass(frozen=True)
 class Machine(Compute):
-    """A compute host whose service and inventory need not be the usual ones."""
+    """A compute host, whose service and inventory may be unusual."""
 
     service: Row = field(default_factory=dict)
     inventory: dict[str, Any] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
 
     def inventories(self) -> dict[str, dict[str, Any]]:
-        """What Placement knows of it; an inventory of None is not there."""
+        """The inventories in Placement; an inventory of None is missing."""
         return {
             k: v for k, v in {**super().inventories(), **self.inventory}.items() if v
         }
 
     def service_row(self, version: int) -> Row:
-        """The row in services of its nova-compute."""
+        """The services row of the host's nova-compute."""
         return {**super().service_row(version), 'disabled_reason': None, **self.service}
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs somewhere, and what it has in Placement."""
+    """A server on a host, and the allocations of the server."""
 
     uuid: str
     host: str
@@ -122,12 +121,12 @@ class Server:
 
 
 Aggregate = tuple[str, list[str], str | None, dict[str, str]]
-"""Its name, hosts, zone and metadata."""
+"""Name, hosts, zone and metadata of an aggregate."""
 
 
 @dataclass
 class World:
-    """What requests may speak of; servers are added as they are placed."""
+    """Hosts, aggregates and servers for requests. Placed servers are added."""
 
     machines: list[Machine]
     nodes: list[Machine]
@@ -137,7 +136,7 @@ class World:
     on_shared_disk: list[Machine]
     disabled_cell: str | None = None
     cells: dict[str, Case] = field(default_factory=dict)
-    """Their mappings by name."""
+    """Cell mappings by name."""
     aggregate_uuids: list[str] = field(default_factory=list)
 
     @property
@@ -146,7 +145,7 @@ class World:
 
 
 def a_world(dice: Dice, size: int) -> World:
-    """So many hosts in two cells, in aggregates, with servers on them."""
+    """Hosts in two cells, with aggregates and servers."""
     shared = dice.maybe(0.5)
     machines = [a_machine(dice, number, shared) for number in range(size)]
     nodes = [a_machine(dice, number) for number in (90, 91)] if dice.maybe(0.4) else []
@@ -214,7 +213,7 @@ METADATA = (
 
 
 def a_machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
-    """One of any size, with a few faults."""
+    """A machine of a random size, with a few faults."""
     disk_gb = dice.randint(60, 900)
     used_gb = dice.randint(0, 40)
     traits = tuple(trait for trait in TRAITS if dice.maybe(0.93))
@@ -253,7 +252,7 @@ def a_machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
 
 
 def _inventory(dice: Dice, may_lack_disk: bool) -> dict[str, Any]:
-    """Beside or instead of the usual one."""
+    """Inventories beside the usual inventories, or in their place."""
     found: dict[str, Any] = {}
     if dice.maybe(0.7):
         found['PCPU'] = {'total': dice.randint(4, 16)}
@@ -309,7 +308,7 @@ def _metrics(dice: Dice) -> list[Row]:
 
 
 def _devices(dice: Dice) -> list[Child]:
-    """Devices and network cards, as some machines have them."""
+    """Devices and network cards of a few machines."""
     found = []
     for _ in range(dice.one(0, 0, 0, 1, 2)):
         traits = [*_colours(dice), 'OWNER_NOVA']
@@ -327,7 +326,7 @@ def _colours(dice: Dice) -> list[str]:
 
 
 def _cells(dice: Dice) -> str:
-    """NUMA cells. Where pages are not counted nova cannot keep account of a guest."""
+    """NUMA cells. Without a count of pages nova cannot account for a guest."""
     return as_text(
         host_topology(dice, dice.one(1, 2, 2, 4), networks=dice.maybe(), counted=1.0)
     )

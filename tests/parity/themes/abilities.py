@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts can do: capabilities, kinds of hypervisors, metrics."""
+"""Themes of capabilities, kinds of hypervisors and metrics of hosts."""
 
 import json
 from typing import Any
@@ -130,11 +130,11 @@ KINDS = {
     ),
     'hw_vm_mode': ('hvm', 'xen', 'exe', 'HVM', 'pv', 'hv', 'uml', 'baremetal'),
 }
-"""The first three of each are usual."""
+"""Options by name. The first three options of a row are usual."""
 
 
 def capabilities(dice: Dice, draft: Draft) -> None:
-    """Extra specs against what hosts can do."""
+    """Extra specs, and hosts with capabilities."""
     for host in draft.hosts:
         cpu_info = {
             'arch': 'x86_64',
@@ -187,7 +187,7 @@ def capabilities(dice: Dice, draft: Draft) -> None:
 
 
 def requirement(dice: Dice) -> str:
-    """What an extra spec asks for: any operator, well or badly used."""
+    """The value of an extra spec: an operator, used correctly or not."""
     word = lambda: dice.one(*WORDS) if dice.maybe(0.75) else dice.number_text(0.4)  # noqa: E731
     operator = dice.one(*OPERATORS)
     if dice.maybe(0.15):
@@ -213,7 +213,7 @@ def requirement(dice: Dice) -> str:
 
 
 def image_kind(dice: Dice, draft: Draft) -> None:
-    """Images that want a kind of hypervisor, and hosts that have one."""
+    """Images for a kind of hypervisor, and hosts with hypervisors."""
     for host in draft.hosts:
         usual = dice.one(0, 1, 1, 2, 3)
         kinds = [[dice.one(*each[:3]) for each in KINDS.values()] for _ in range(usual)]
@@ -266,14 +266,14 @@ def image_kind(dice: Dice, draft: Draft) -> None:
 
 
 def odd_versions(dice: Dice, draft: Draft) -> None:
-    """An image whose hypervisor version is no condition."""
+    """An image whose hypervisor version is an invalid condition."""
     if dice.maybe(0.05):
         odd = dice.one('>=x', '6.0', '>= 6.0 7', '', '=6.0', '>=6.0,', '>=8.bogus')
         draft.image(img_hv_requested_version=odd)
 
 
 def metrics(dice: Dice, draft: Draft) -> None:
-    """Metrics, and what weighs how much."""
+    """Metrics of hosts, and their weights in the configuration."""
     for host in draft.hosts:
         found = [_metric(dice, name) for name in dice.some(METRICS, 4)]
         host['row']['metrics'] = dice.one(*[found] * 4, None, [], '')
@@ -301,7 +301,7 @@ def _metric(dice: Dice, name: str) -> dict[str, Any]:
 
 
 def a_metric(name: str, value: float | str) -> dict[str, Any]:
-    """A metric as nova-compute reports it."""
+    """A metric in the form of nova-compute's report."""
     return {
         'name': name,
         'value': value,

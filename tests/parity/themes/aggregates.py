@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregates, whose metadata is text and anything in it."""
+"""Themes of aggregates, whose metadata may be an arbitrary text."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ def metadata(
     values: Mapping[str, Callable[[], str]],
     chance: float = 0.6,
 ) -> None:
-    """Put hosts into aggregates whose metadata has some of the keys."""
+    """Put hosts into aggregates with a few of the keys in the metadata."""
     for host in draft.hosts:
         for _ in range(dice.one(0, 1, 1, 2, 3)):
             chosen = {
@@ -133,13 +133,13 @@ def zones(dice: Dice, draft: Draft) -> None:
 
 
 def limits_of_aggregates(dice: Dice, draft: Draft) -> None:
-    """Aggregates that override the limits of I/O and of servers."""
+    """Aggregates with limits of I/O operations and of servers."""
     limits = ('max_io_ops_per_host', 'max_instances_per_host')
     metadata(dice, draft, dict.fromkeys(limits, dice.number_text))
 
 
 def ratios_of_aggregates(dice: Dice, draft: Draft) -> None:
-    """Aggregates that override allocation ratios."""
+    """Aggregates with allocation ratios."""
     ratios = [f'{name}_allocation_ratio' for name in ('cpu', 'ram', 'disk')]
     metadata(dice, draft, dict.fromkeys(ratios, dice.number_text))
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, workload, age: numbers, with limits near them."""
+"""Themes of sizes, workload and age: numbers near limits."""
 
 from tests.parity.dice import Dice, Draft
 from tests.parity.themes.abilities import a_metric
 
 
 def sizes(dice: Dice, draft: Draft) -> None:
-    """What hosts have, what of it is in use, and what a flavor wants."""
+    """Resources of hosts, used resources, and the sizes of a flavor."""
     flavor = dice.each({
         'vcpus': (1, 2, 4, 8), 'memory_mb': (0, 512, 2048, 8192), 'root_gb': (0, 1, 20),
         'ephemeral_gb': (0, 0, 5), 'swap': (0, 0, 1, 1024),
@@ -61,7 +61,7 @@ def services(dice: Dice, draft: Draft) -> None:
 
 
 def workload(dice: Dice, draft: Draft) -> None:
-    """What the host's statistics count, with limits near it."""
+    """Statistics of hosts near limits."""
     io_ops = dice.one(0, 1, 8, 3)
     instances = dice.one(1, 50, 3)
     limits = {'max_io_ops_per_host': [io_ops], 'max_instances_per_host': [instances]}
@@ -133,7 +133,7 @@ ODD_COLUMNS = {
     'disk_available_least': (-1, 10**6),
     'cpu_allocation_ratio': (-1.0,),
 }
-"""What no release of nova-compute writes."""
+"""Values of columns that no release of nova-compute writes."""
 
 
 def odd_columns(dice: Dice, draft: Draft) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where other servers are (groups, hints, earlier attempts, cells), and hints that are
-small languages: addresses and JSON queries."""
+"""Themes of existing servers (groups, hints, earlier attempts, cells), and of hints
+with a syntax: addresses and JSON queries."""
 
 import json
 from typing import Any
@@ -56,11 +56,11 @@ IMAGES_OF_SERVERS = {
     'base_image_ref': ('x',),
     'owner_id': ('a',),
 }
-"""As texts, which is how they are kept."""
+"""Texts, as in the databases."""
 
 
 def images_of_servers(dice: Dice, draft: Draft) -> None:
-    """Images that servers were made from, and an image that is like them."""
+    """Images of existing servers, and a similar image."""
     for host in draft.hosts:
         for server in host.get('instances', ()):
             server['image'] = dice.few(IMAGES_OF_SERVERS, 4)
@@ -87,7 +87,7 @@ def images_of_servers(dice: Dice, draft: Draft) -> None:
 
 
 def hints_of_servers(dice: Dice, draft: Draft) -> None:
-    """same_host and different_host, with servers that are somewhere or nowhere."""
+    """same_host and different_host, with existing and unknown servers."""
     for name in ('same_host', 'different_host'):
         if dice.maybe(0.6):
             draft.hint(
@@ -246,7 +246,7 @@ VARIABLES = (
     '$aggregates.x',
     '$metrics.x',
 )
-"""The first ten are the usual ones."""
+"""The first ten variables are usual."""
 INTERNAL_VARIABLES = (
     '$service.up',
     '$service.binary',
@@ -278,7 +278,7 @@ def addresses(dice: Dice, draft: Draft) -> None:
 
 
 def odd_hints(dice: Dice, draft: Draft) -> None:
-    """Now and then a hint of another type than the API lets through."""
+    """Now and then a hint of a type that the API refuses."""
     if dice.maybe(0.95):
         return
     given = draft.request.get('scheduler_hints')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes up a query to Placement."""
+"""Themes of the parts of a query to Placement."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +29,7 @@ TRAITS = (
 SUFFIXES = ('', '', '1', '2', '_a', '-b', 'A1', 'x' * 64, 'x' * 65, 'a.b')
 AMOUNTS = ('0', '1', '2', '4', '4096', '-1', 'x', ' 2', '1.5', '', '+3', '1_0')
 REFUSED = ('bogus', 'maybe', 'x', '3.0', 'nowhere')
-"""What the API lets nobody ask for; rare, so that requests with many themes are
+"""Values that the API refuses. They are rare, so that requests with many themes are
 served."""
 
 YES_OR_NO = ('true', 'True', 'yes', '1', 'false', 'no', '0', 'maybe', '')
@@ -37,7 +37,7 @@ ENCRYPTION = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
 
 
 def an_image(dice: Dice, draft: Draft) -> None:
-    """Nearly always there is an image, if only that of a volume, and a project."""
+    """An image, or the image of a volume, and a project, in nearly all cases."""
     if dice.maybe(0.98):
         draft.ask(image={'disk_format': 'qcow2'})
 
@@ -53,7 +53,7 @@ def flavor(dice: Dice, draft: Draft) -> None:
 
 
 def resources_and_traits(dice: Dice, draft: Draft) -> None:
-    """Extra specs that are part of the query, well or badly written."""
+    """Extra specs for the query, valid or invalid."""
     specs = {}
     for _ in range(dice.one(0, 0, 1, 2, 3)):
         specs[f'resources{dice.one(*SUFFIXES)}:{dice.one(*CLASSES)}'] = dice.one(
@@ -89,7 +89,7 @@ def pinning(dice: Dice, draft: Draft) -> None:
 
 
 def mixed(dice: Dice, draft: Draft) -> None:
-    """Pinned CPUs beside floating ones, by masks that fit the flavor, or do not."""
+    """Pinned CPUs beside floating CPUs, by masks that may not fit the flavor."""
     draft.extra_specs({'hw:cpu_policy': 'mixed'})
     masks = ('0', '^0', '1-3', '0-1', '^0-1', '0-3', '^1-9', '0-', '^', ' ^0', '0,2')
     _specs(dice, draft, 0.7, {'hw:cpu_dedicated_mask': masks})
@@ -101,7 +101,7 @@ def mixed(dice: Dice, draft: Draft) -> None:
 
 
 def tpm(dice: Dice, draft: Draft) -> None:
-    """An emulated TPM, and who may know its secret."""
+    """An emulated TPM, and the security of its secret."""
     versions = ('1.2', '2.0', '2.0')
     models = ('tpm-tis', 'tpm-crb')
     _specs(dice, draft, 0.6, {
@@ -113,7 +113,7 @@ def tpm(dice: Dice, draft: Draft) -> None:
 
 
 def encryption(dice: Dice, draft: Draft) -> None:
-    """Encrypted memory, on machines and with firmware that allow it, or do not."""
+    """Encrypted memory, with machine types and firmware that may not allow it."""
     _specs(dice, draft, 0.6, {
         'hw:mem_encryption': ('true', 'true', '1', 'false', 'maybe'),
         'hw:mem_encryption_model': (*ENCRYPTION, 'bogus', ''),
@@ -135,7 +135,7 @@ def encryption(dice: Dice, draft: Draft) -> None:
 
 
 def features(dice: Dice, draft: Draft) -> None:
-    """Devices and protections that some hosts can give."""
+    """Devices and protections of a few hosts."""
     _specs(
         dice,
         draft,
@@ -188,7 +188,7 @@ def features(dice: Dice, draft: Draft) -> None:
 
 
 def image_devices(dice: Dice, draft: Draft) -> None:
-    """Traits and devices that the image names, and its format."""
+    """Traits and devices of the image's properties, and the format of the image."""
     _image(
         dice,
         draft,
@@ -224,7 +224,7 @@ def image_devices(dice: Dice, draft: Draft) -> None:
 
 def outside_groups(dice: Dice, draft: Draft) -> None:
     """Groups of ports and devices, request-level parameters, and PCI requests of
-    these."""
+    ports and devices."""
     groups = []
     for number in range(dice.one(0, 0, 1, 2, 3)):
         name = a_uuid(f'port{number}')
@@ -271,7 +271,7 @@ def outside_groups(dice: Dice, draft: Draft) -> None:
 def a_group(
     name: str | None, resources: Mapping[str, int], **fields: object
 ) -> dict[str, object]:
-    """A group of resources that a port or a device profile wants of one provider."""
+    """The resource group of a port or a device profile, for a single provider."""
     return {
         'requester_id': name,
         'resources': resources,
@@ -287,7 +287,7 @@ def a_group(
 
 
 def isolated(dice: Dice, draft: Draft) -> None:
-    """Aggregates that are for servers with certain traits alone."""
+    """Aggregates only for servers with certain traits."""
     draft.set('scheduler', enable_isolated_aggregate_filtering=True)
     traits = dice.some(TRAITS, 2)
     draft.extra_specs(
@@ -299,8 +299,8 @@ def isolated(dice: Dice, draft: Draft) -> None:
 
 
 def aim(dice: Dice, draft: Draft) -> None:
-    """Destinations: hosts, nodes, cells, aggregates, zones, hints that lift the
-    limit."""
+    """Destinations: hosts, nodes, cells, aggregates, zones, and hints without a
+    limit on candidates."""
     if dice.maybe(0.4):
         draft.ask(
             requested_destination=dice.each(
@@ -358,7 +358,7 @@ def aim(dice: Dice, draft: Draft) -> None:
 
 
 def networks(dice: Dice, draft: Draft) -> None:
-    """Routed networks, and ports that a smart card manages."""
+    """Routed networks, and remote-managed ports."""
     if dice.maybe(0.5):
         lost = a_uuid('no port')
         wanted = [

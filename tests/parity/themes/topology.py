@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA cells and PCI devices of hosts, and guests that want some of both."""
+"""Themes of NUMA cells and PCI devices, of hosts and of guests."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ NUMA_POLICIES = (None, 'legacy', 'preferred', 'required', 'socket')
 
 
 def devices(dice: Dice, draft: Draft) -> None:
-    """PCI devices, and candidates that say which of them were meant."""
+    """PCI devices, and candidates that name the providers of devices."""
     for host in draft.hosts:
         pools = [_pool(dice) for _ in range(dice.one(0, 1, 1, 2, 3))]
         host['row']['pci_stats'] = dice.one(*[pools] * 4, [], None)
@@ -46,8 +46,8 @@ def devices(dice: Dice, draft: Draft) -> None:
 
 
 def _two_providers(draft: Draft) -> None:
-    """A candidate takes a device of each of two providers, and the host has two of
-    one."""
+    """A candidate with a device of each of two providers, on a host with two devices of
+    a single provider."""
     spec = {'vendor_id': '8086', 'product_id': '1520'}
     pool = {
         **spec,
