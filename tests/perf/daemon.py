@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""novasched and the real nova-scheduler side by side: ``python -m tests.perf.daemon``.
+"""Measure novasched beside the real nova-scheduler: ``python -m tests.perf.daemon``.
 
-Both serve the same cloud: its databases, its message queue, its Placement. nova runs
-from the virtualenv of ``NOVASCHED_NOVA_PYTHON``. Exits with 1 where a bound is missed.
+Both schedulers serve the same cloud, with the same databases, message queue and
+Placement. nova runs from the virtualenv of ``NOVASCHED_NOVA_PYTHON``. The exit status
+is 1 if a bound is missed.
 
-They are asked in turn, each by the queue of its own host name; figures are medians.
-What was claimed is given back after each request, so that every request finds the same
-cloud.
+The schedulers are asked in turn, by the queues of their host names. Figures are
+medians. Claims are deleted after a request, so that every request finds the same cloud.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tests.perf.callers import Bare, PlacementLog, Scheduler, flooding, sync
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 CROWD = 256
-"""Requests at once for which the instances of all hosts are read."""
+"""Number of concurrent requests that read the instances of all hosts."""
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
 MEASURES = (
@@ -54,7 +54,7 @@ MEASURES = (
     'metrics',
     'peers',
 )
-"""Names of the methods of :class:`Bench`, in the order in which they measure."""
+"""Names of the methods of :class:`Bench`, in order."""
 PARTS = ('start', 'silent', *MEASURES)
 ALONE = {
     'again',
@@ -66,19 +66,21 @@ ALONE = {
     'metrics',
     'peers',
 }
-"""What is measured of novasched alone."""
+"""Measurements of novasched only."""
 ONCE = ('ten', 'burst', 'reload', 'metrics', 'peers')
-"""What is measured in the smallest cloud alone: nova would take minutes for more."""
+"""Measurements in the smallest cloud only: nova would take minutes for larger
+clouds."""
 
-# How often. Ours and Placement's turns come thrice as often as nova's, which takes
-# seconds.
+# Numbers of repetitions. novasched and Placement have three turns for a turn of nova,
+# which takes seconds.
 ROUNDS = 3
 OURS = 3
 STARTS = 2
 GROUP_ROUNDS = 15
 BURSTS = 16
 OUR_BURSTS = 13
-"""So many requests of nova's bursts, in one burst at least, and bursts of ours."""
+"""Number of requests in nova's bursts, with one burst at least, and number of
+novasched's bursts."""
 HANGUPS = 30
 HANGUP_PERIOD = 1.0  # seconds
 FLOODED_REQUESTS = 30  # in each of ROUNDS
@@ -117,7 +119,7 @@ class Bench:
         self.plain: list[str] = []
 
     def measure(self, computes, plan):
-        """The rows for a cloud of these hosts."""
+        """The rows for a cloud of the computes."""
         hosts = len(computes)
         is_first = not self.cloud.computes
         self.tell(f'{hosts:,} hosts: filling the databases')
@@ -128,7 +130,7 @@ class Bench:
             ours, start = self._started([], config(plan.fallback), starts, stack)
             if plan.alone or ALONE.issuperset(plan.only):
                 yield Row(hosts, 'start to first answer', 's', start)
-                for part in [each for each in MEASURES if each in plan.only]:
+                for part in _chosen(plan):
                     yield from getattr(self, f'_{part}')(hosts, ours, None, plan)
                 return
             nova, late = self._started(
@@ -149,13 +151,14 @@ class Bench:
             names = self.cloud.computes
             has = {name: instances_of(name, plan.instances) for name in names}
             sync(self.caller, nova.daemon.host, has)
-            for part in [each for each in MEASURES if each in plan.only]:
+
+            for part in _chosen(plan):
                 if is_first or part not in ONCE:
                     yield from getattr(self, f'_{part}')(hosts, ours, nova, plan)
 
     def _started(self, command, config, times, stack):
-        """A scheduler, started so often, and seconds from its start to its first
-        answer."""
+        """A scheduler after several starts, and the median seconds from a start to the
+        first answer."""
         taken = []
         for left in reversed(range(times)):
             self.tell(f'{Path(command[0]).name if command else "novasched"} starts')
@@ -172,17 +175,17 @@ class Bench:
         return scheduler, median(taken)
 
     def _one(self, hosts, ours, nova, plan):
-        """One request alone, for which nothing is remembered."""
+        """Single requests without remembered answers."""
         with ExitStack() as stack:
             yield from self._kinds(hosts, self._asking(plan, stack), nova, plan)
 
     def _asking(self, plan, stack):
-        """Ours, where nothing is remembered."""
+        """A novasched that does not remember answers of Placement."""
         options = {**config(plan.fallback), 'novasched': {'candidates_max_age': 0}}
         return self._started([], options, 1, stack)[0]
 
     def _again(self, hosts, ours, nova, plan):
-        """One client with one flavor."""
+        """Requests of a client with the same flavor."""
         self.tell('a flavor asked for again and again')
         bare = self._alone(ours)
         times = [ours.place('plain') for _ in range(AGAIN_ROUNDS)]
@@ -193,7 +196,8 @@ class Bench:
         yield row.bounded(bound) if hosts >= LARGEST else row
 
     def _stream(self, hosts, ours, nova, plan):
-        """Clients with several flavors, each with one request after the other."""
+        """Requests of several clients with several flavors, a request of a client after
+        the other."""
         title = f'stream of {CLIENTS} clients'
         self.tell(title)
         bare = self._alone(ours)
@@ -216,9 +220,9 @@ class Bench:
         )
 
     def _alone(self, ours):
-        """Seconds of Placement alone for a plain request, as it is asked before
-        anything is remembered."""
-        self.plain = self.plain or [x for x in ours.queries('plain') if 'limit=' in x]
+        """Seconds of Placement for a plain request without remembered answers."""
+        if not self.plain:
+            self.plain = [path for path in ours.queries('plain') if 'limit=' in path]
         return median(self.bare.measure(self.plain) for _ in range(ROUNDS))
 
     def _kinds(self, hosts, ours, nova, plan):
@@ -245,7 +249,7 @@ class Bench:
         yield row
 
     def _in_turn(self, kind, ours, nova, queries, rounds=ROUNDS):
-        """Seconds for each request to ours, to nova's, and to Placement alone."""
+        """Seconds of the requests to novasched, to nova, and to Placement."""
         fast = []
         slow = []
         bare = []
@@ -275,19 +279,13 @@ class Bench:
             fast.append(ours.burst(size))
             if number < max(1, BURSTS // size):
                 slow.append(nova.burst(size))
-        pace, slow_pace = (
-            median(each.pace for each in bursts) for bursts in (fast, slow)
-        )
-        refused, slow_refused = map(_refused_share, (fast, slow))
-        spread, slow_spread = (
-            median(each.hosts for each in bursts) for bursts in (fast, slow)
-        )
-        yield Row.of_times(
-            hosts,
-            title,
-            [t for x in fast for t in x.times],
-            [t for x in slow for t in x.times],
-        )
+        pace = median(burst.pace for burst in fast)
+        slow_pace = median(burst.pace for burst in slow)
+        spread = median(burst.hosts for burst in fast)
+        slow_spread = median(burst.hosts for burst in slow)
+        refused = _refused_share(fast)
+        slow_refused = _refused_share(slow)
+        yield Row.of_times(hosts, title, _all_times(fast), _all_times(slow))
         faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
         is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
         for what, figure, slow_figure, bound in (
@@ -297,9 +295,8 @@ class Bench:
         ):
             row = Row(hosts, title, what, figure, slow_figure)
             yield row.bounded(bound) if is_bounded else row
-        asked, slow_asked = (
-            median(each.queries for each in bursts) for bursts in (fast, slow)
-        )
+        asked = median(burst.queries for burst in fast)
+        slow_asked = median(burst.queries for burst in slow)
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 
     def _queries(self, hosts, ours, nova, plan):
@@ -310,7 +307,7 @@ class Bench:
             if plan.statements:
                 for statement, times in Counter(asked[-1]).most_common():
                     self.tell(f'{times} x {statement}')
-            # What the smallest cloud needs is what every cloud may need.
+            # Larger clouds may need no more queries than the smallest cloud.
             bound = Bound(count, '≤', self.constant.setdefault(kind, count))
             if nova and kind == plan.kinds[0]:
                 slow = len(self._asked(nova, kind))
@@ -334,8 +331,8 @@ class Bench:
         yield row.bounded(bound) if hosts == LARGEST else row
 
     def _refused(self, hosts, ours, nova, plan):
-        """Requests that fit no host, also right after all hosts have reported anew.
-        Placement is asked for each of them, so it is for the plain ones, too."""
+        """Requests that fit no host, also after new reports of all hosts. Refusals and
+        plain requests query Placement alike, since nothing is remembered."""
         self.tell('requests that are refused')
         plain: list[float] = []
         refused: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
@@ -359,8 +356,7 @@ class Bench:
             )
 
     def _report_anew(self):
-        """Let every host's text of its NUMA cells become one that no scheduler has
-        seen."""
+        """Change the NUMA text of every host to a text that no scheduler knows."""
         for cell in self.cloud.cells.values():
             text = cell.table('compute_nodes').c.numa_topology
             with cell.engine.begin() as connection:
@@ -369,7 +365,7 @@ class Bench:
                 )
 
     def _groups(self, hosts, ours, nova, plan):
-        """Requests that name instances, beside plain ones."""
+        """Requests that name instances, and plain requests."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
         plain = []
         group = []
@@ -392,7 +388,7 @@ class Bench:
         yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
 
     def _instances(self, hosts, ours, nova, plan):
-        """Requests that look at the instances of all hosts: alone, and many at once."""
+        """Requests that read the instances of all hosts: single, and concurrent."""
         self.tell(f'requests for all instances, {plan.instances} on each host')
         with ExitStack() as stack:
             filters = {'enabled_filters': ','.join((*FILTERS, 'TypeAffinityFilter'))}
@@ -416,8 +412,8 @@ class Bench:
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
 
     def _peers(self, hosts, ours, nova, plan):
-        """One of three schedulers, which tell each other of their claims, and one that
-        does not."""
+        """Requests to one of three schedulers that share claims, and to a scheduler
+        that does not."""
         self.tell('a request to one of three schedulers')
         options = {
             **config(plan.fallback),
@@ -439,8 +435,7 @@ class Bench:
         yield Row.of_times(hosts, 'one of three that do', sharing, ()).bounded(bound)
 
     def _reload(self, hosts, ours, nova, plan):
-        """Requests one after another, while the scheduler is sent SIGHUP every
-        second."""
+        """Requests in sequence, while the scheduler gets SIGHUP every second."""
         self.tell('requests while SIGHUP comes every second')
         quiet = [ours.place('plain') for _ in range(HANGUPS)]
         taken: list[float] = []
@@ -454,11 +449,11 @@ class Bench:
         yield Row.of_times(hosts, 'SIGHUP every second', taken, ()).bounded(bound)
 
     def _metrics(self, hosts, ours, nova, plan):
-        """Requests in turn without metrics, with them, and while a flood comes to their
-        port. What such a flood costs whatever it talks to is seen where it talks to
-        nobody."""
+        """Requests without metrics, with metrics, and during a flood of HTTP requests.
+        A flood to an unused port shows the cost of the flood alone."""
         self.tell('requests with metrics, and while a flood comes to their port')
-        bind, nobody = (f'127.0.0.1:{free_port()}' for _ in range(2))
+        bind = f'127.0.0.1:{free_port()}'
+        nobody = f'127.0.0.1:{free_port()}'
         with ExitStack() as stack:
             options = {**config(plan.fallback), 'novasched': {'metrics_bind': bind}}
             loud, _ = self._started([], options, 1, stack)
@@ -479,9 +474,23 @@ class Bench:
             yield Row.of_times(hosts, how, times, ())
 
 
+def _chosen(plan):
+    """The measurements of a plan, in order."""
+    return [part for part in MEASURES if part in plan.only]
+
+
+def _all_times(bursts):
+    times = []
+    for burst in bursts:
+        times += burst.times
+    return times
+
+
 def _refused_share(bursts):
     """The share of claims that Placement refused."""
-    statuses = [status for each in bursts for status in each.claims]
+    statuses = []
+    for burst in bursts:
+        statuses += burst.claims
     return statuses.count(409) / len(statuses)
 
 
