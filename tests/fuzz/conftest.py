@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each property is tried, and the table at the end."""
+"""The time of each property, and the table at the end."""
 
 import time
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.lab.tables import Sheet, show
 
 KEPT = Counter[str]()
 CRASHES = Counter[str]()
-"""By target: the cases that were found by earlier runs, and tests that failed now."""
+"""Numbers by target: cases from earlier runs, and tests that failed in the run."""
 
 
 def _is_ours(path):
@@ -22,18 +22,17 @@ def _is_ours(path):
 
 def pytest_collection_modifyitems(items):
     """Every property has the same share of the time."""
-    properties = [
-        item
-        for item in items
-        if _is_ours(item.nodeid) and is_hypothesis_test(getattr(item, 'obj', None))
-    ]
+    properties = []
+    for item in items:
+        if _is_ours(item.nodeid) and is_hypothesis_test(getattr(item, 'obj', None)):
+            properties.append(item)
     for item in properties:
         item.user_properties.append(('seconds', SECONDS / len(properties)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Try a property again, with other inputs, until its time is up."""
+    """Repeat a property with new inputs until its time is up."""
     ends = time.monotonic() + dict(pyfuncitem.user_properties).get('seconds', 0)
     result = yield
     names = pyfuncitem._fixtureinfo.argnames
@@ -42,9 +41,8 @@ def pytest_pyfunc_call(pyfuncitem):
     return result
 
 
-@pytest.fixture(
-    scope='module', autouse=True
-)  # other tests of the session are not bounded
+# Tests of other folders in the same session are not bounded.
+@pytest.fixture(scope='module', autouse=True)
 def _within_bounds():
     with bounded_memory():
         yield

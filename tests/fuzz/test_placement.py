@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's answers: whatever it says, a server gets a host or a clear refusal."""
+"""Any answer of Placement gives a request a host or a clear refusal."""
 
 import json
 from contextlib import suppress
@@ -35,11 +35,12 @@ HELD = {
     'consumer_generation': 1, 'project_id': 'p', 'user_id': 'u',
 }  # fmt: skip
 statuses = st.sampled_from([200, 204, 300, 400, 401, 404, 409, 414, 500, 599])
-"""Without those after which it is asked again, for seconds."""
+"""Statuses, without the statuses after which the client repeats a request for
+seconds."""
 
 
 def bodies(document):
-    """JSON that is almost this, some of it cut off, and other bytes."""
+    """Mutations of the document as JSON, some cut off, and random bytes."""
     damaged = mutation.mutated(document).map(
         lambda each: mutation.dumped(each).encode()
     )
@@ -54,7 +55,7 @@ def bodies(document):
 @EFFORT
 @given(body=bodies(OFFER))
 def test_candidates(body):
-    """What is offered is understood, or is no list of candidates."""
+    """The client reads the candidates, or refuses the answer."""
     with one_input('placement'):
         try:
             found = parse(body, AllocationRequests)
@@ -121,12 +122,12 @@ KEPT = {
     'A word in place of a list of providers': b'{"allocation_requests": [{"allocations": {"%b": {"resources": {}}}, "mappings": {"": "x"}}]}'
     % a_uuid(HOSTS[0]).encode()
 }
-"""What was found: an offer that was believed until somebody looked."""
+"""Offers that earlier versions accepted without a check."""
 
 
 @pytest.mark.parametrize('body', KEPT.values(), ids=KEPT)
 def test_kept(cloud, body):
-    """What has once gone wrong is a refusal."""
+    """Offers that caused an error before are refused."""
     offered = {('GET', 'allocation_candidates'): Answer(200, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):
         assert isinstance(cloud.scheduler.answer(MESSAGES['full']), NoValidHostFault)

@@ -28,30 +28,36 @@ FLAVORS = st.dictionaries(NAMES, WISHES)
     st.lists(NAMES, max_size=2, unique=True),
 )
 def test_the_order_of_hosts(hosts, flavors, avoided):
-    """Of several requests, those with wishes get the hosts by these, the most memory
-    first where that is equal; others get them as if there were no such thing."""
+    """A request with wishes gets the hosts in the order of their traits, and by memory
+    among equal traits. A request without wishes gets the hosts by memory."""
     settings = Settings(
         weight_classes=('RAMWeigher', 'TraitsWeigher'), avoided_traits=tuple(avoided)
     )
-    made = [a_host(f'h{i}', ram=1024 * ram) for i, (_, ram) in enumerate(hosts)]
-    traits = {host.uuid: each for host, (each, _) in zip(made, hosts, strict=True)}
+    traits = {}
+    ranked_hosts = []
+    for number, (names, ram) in enumerate(hosts):
+        host = a_host(f'h{number}', ram=1024 * ram)
+        ranked_hosts.append(host)
+        traits[host.uuid] = names
     placement = TraitsPlacement(dict.fromkeys(traits, 9), traits)
-    line = Pipeline(settings, [], loading.weighers(settings))
+    pipeline = Pipeline(settings, [], loading.weighers(settings))
+
     for flavor in flavors:
-        request = a_request(
-            extra_specs={f'trait:{x}': wish for x, wish in flavor.items()}
-        )
+        specs = {f'trait:{name}': wish for name, wish in flavor.items()}
+        request = a_request(extra_specs=specs)
 
         def score(host, flavor=flavor):
-            good = [x for x in traits[host.uuid] if flavor.get(x) == 'preferred']
-            bad = [
-                x
-                for x in traits[host.uuid]
-                if flavor.get(x) == 'avoided'
-                or (x in avoided and flavor.get(x) not in ('preferred', 'required'))
-            ]
-            return len(bad) - len(good), -host.free_ram_mb
+            penalty = 0
+            for name in traits[host.uuid]:
+                wish = flavor.get(name)
+                if wish == 'preferred':
+                    penalty -= 1
+                elif wish == 'avoided' or (name in avoided and wish != 'required'):
+                    penalty += 1
+            return penalty, -host.free_ram_mb
 
-        offered = placement.candidates(request)
-        ranking = line.for_request().rank(made, request, 0, Random(1), offered)
-        assert list(ranking.hosts) == sorted(made, key=score)
+        candidates = placement.candidates(request)
+        ranking = pipeline.for_request().rank(
+            ranked_hosts, request, 0, Random(1), candidates
+        )
+        assert list(ranking.hosts) == sorted(ranked_hosts, key=score)

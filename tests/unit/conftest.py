@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds before each unit test."""
+"""Fixtures of all unit tests."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from novasched.conf import loading, redaction
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """No secret is known, whatever the tests before have told the process."""
+    """Forget the secrets of earlier tests."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets()))
 
 
 @pytest.fixture
 def load(tmp_path):
-    """Gives the options of a nova.conf of this text."""
+    """A function from the text of a nova.conf to its options."""
 
     def _load(text):
         path = tmp_path / 'nova.conf'

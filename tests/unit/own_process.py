@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For tests that load plugins, which a process keeps once they are loaded."""
+"""Isolation of tests that load plugins, since a process keeps loaded plugins."""
 
 import sys
 
@@ -15,7 +15,7 @@ STYLE = 'tests.unit.plugins.nova_style'
 
 @pytest.fixture(autouse=True)
 def a_process_of_its_own(monkeypatch):
-    """What loading plugins leaves in a process is gone after each test."""
+    """Undo the traces of loaded plugins in the process after each test."""
     monkeypatch.setattr(ExtensionManager, 'ENTRY_POINT_CACHE', {})
     before = list(sys.meta_path)
     yield

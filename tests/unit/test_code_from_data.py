@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing that comes from outside is a format, or the name of a module. That it is not
-run or unpickled either, ruff sees: ``select`` in pyproject.toml."""
+"""No data from outside is a format, or the name of a module.
+
+Ruff checks that data is neither executed nor unpickled: ``select`` in pyproject.toml.
+"""
 
 import ast
 from pathlib import Path
@@ -36,11 +38,11 @@ ALLOWED = {
         IMPORT,
     ): 'parts of tools that need optional packages, named in the code',
 }
-"""What may be where, and why."""
+"""(File, construct) to the reason why the construct is allowed."""
 
 
 def faults(tree):
-    """What source does of that which data must not decide."""
+    """The constructs in a source that data could control."""
     for node in ast.walk(tree):
         match node:
             case (
@@ -64,8 +66,8 @@ def faults(tree):
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(logger), attr=attr), args=args
             ) if logger.isupper() and attr in LOGS:
-                first, *others = args[1:] if attr == 'log' else args
-                if others and not is_literal(first):
+                message, *values = args[1:] if attr == 'log' else args
+                if values and not is_literal(message):
                     yield FORMAT
             case ast.Call(func=function, args=[first, *_]):
                 name = ast.unparse(function).split('.')[-1]
@@ -74,19 +76,20 @@ def faults(tree):
 
 
 def is_literal(node):
-    """True for a text that stands in the source."""
+    """True for a literal text."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def test_no_data_is_a_format_or_a_module():
-    """But for what is allowed, and why; what is no longer there is no longer
-    allowed."""
-    found = {
-        (path.relative_to(ROOT).as_posix(), fault)
-        for path in ROOT.rglob('*.py')
-        for fault in faults(ast.parse(path.read_text()))
-    }
-    assert found == set(ALLOWED)
+    """The constructs in novasched are the allowed constructs, without exceptions that
+    are obsolete."""
+    constructs = set()
+    for path in ROOT.rglob('*.py'):
+        name = path.relative_to(ROOT).as_posix()
+        for fault in faults(ast.parse(path.read_text())):
+            constructs.add((name, fault))
+
+    assert constructs == set(ALLOWED)
 
 
 SOURCES = {
@@ -115,7 +118,7 @@ SOURCES = {
 
 
 def test_what_is_seen():
-    """The reader of sources sees what it is there for."""
+    """The check of sources finds every construct, and no harmless code."""
     for fault, sources in SOURCES.items():
         for source in sources:
             assert list(faults(ast.parse(source))) == ([fault] if fault else []), source

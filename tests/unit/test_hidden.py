@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functional tests see a secret of theirs in a log."""
+"""The search of the functional tests for secrets in logs."""
 
 from tests.lab.known_secrets import a_secret, leaks, lines_showing_secret, registered
 
 
 def test_who_shows_a_secret_is_named(tmp_path):
-    """By file and line, without the secret; the files that hold it may."""
+    """The search names file and line, without the secret. The files with the
+    configuration may have the secret."""
     ours = a_secret()
     given = registered('given-by-hand')
     (tmp_path / 'nova.conf').write_text(f'password = {ours}\n')
@@ -17,7 +18,7 @@ def test_who_shows_a_secret_is_named(tmp_path):
 
 
 def test_a_word_that_is_shown_as_a_password():
-    """It may stand anywhere else."""
+    """A word may appear anywhere, except in the place of a password."""
     others = (
         'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'
     )

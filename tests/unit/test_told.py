@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that broken configurations make: they name the option, and nothing of its
-value."""
+"""Errors of broken configurations name the option, and no part of its value."""
 
 import pymysql
 import pytest
@@ -44,7 +43,7 @@ def use(conf):
     ],
 )
 def test_a_broken_line(load, tmp_path, text, why):
-    """The file and the number of the line are told."""
+    """The error names the file and the number of the line."""
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert str(caught.value) == f'--config-file = {tmp_path}/nova.conf: {why}'
@@ -73,7 +72,7 @@ def test_a_broken_line(load, tmp_path, text, why):
     ],
 )
 def test_a_dollar(load, text, option):
-    """The option is told, and how a $ is written."""
+    """The error names the option, and the spelling of a plain $."""
     conf = load(text)
     with pytest.raises(cfg.Error) as caught:
         use(conf)
@@ -85,7 +84,7 @@ def test_a_dollar(load, text, option):
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
 def test_a_transport_url(load, password):
-    """One that cannot be read is refused by the option's name."""
+    """The refusal of an unreadable URL names the option."""
     conf = load(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
     with pytest.raises(ConfigError) as caught:
         make_transport(conf)
@@ -103,14 +102,15 @@ def test_a_transport_url(load, password):
     ],
 )
 def test_the_url_of_a_database(load, url, why):
-    """One that cannot be used is refused by its name."""
+    """The refusal of an unusable URL names the option."""
     with pytest.raises(ConfigError) as caught:
         connect(load('').database, url, '[database] connection')
     assert str(caught.value) == f'[database] connection = {why}'
 
 
 def test_a_database_that_is_not_found():
-    """The host that a driver made of half a password is hidden, the rest is told."""
+    """Half a password that a driver took for a host is hidden. The rest of the error
+    stays."""
     redaction.learn([f'mysql://u:half@{WORD}@host/n'])
     text = f"Can't connect to MySQL server on '{WORD}@host' (Name or service not known)"
     error = db_exc.DBConnectionError(pymysql.OperationalError(2003, text))
@@ -143,7 +143,7 @@ def test_a_service_that_is_not_there(load, url):
 
 
 def test_a_plugin():
-    """What a plugin raises may quote what it reads."""
+    """The error of a plugin may quote a secret, which is hidden."""
     redaction.learn([WORD])
     plugin = Enabled(Plugin(Settings()))
     with pytest.raises(BadPlugin, match=r'Plugin raised KeyError: .\*\*\*'), plugin:
@@ -151,7 +151,7 @@ def test_a_plugin():
 
 
 def test_the_environment(load, monkeypatch):
-    """Options that oslo.config takes from there are known as those of the files are."""
+    """Secrets in environment variables are hidden like secrets in files."""
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
     load('')
     assert redaction.hide(f'it is {WORD}') == 'it is ***'

@@ -38,7 +38,7 @@ STYLES = pytest.mark.parametrize('module', ['acme_scheduling', 'acme_for_nova'])
 
 
 def ranked(settings, request, index=0):
-    """The hosts that are left, best first."""
+    """The names of the remaining hosts, the best host first."""
     line = Pipeline(settings, loading.filters(settings), loading.weighers(settings))
     found = line.for_request().rank(HOSTS, request, index, Random(1)).hosts
     return [host.host for host in found]
@@ -75,8 +75,8 @@ def test_the_filter_leaves_licensed_hosts(module, image, index, left):
     ],
 )
 def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
-    """It decides alone, and beside the built-in ones; an aggregate can turn it
-    round."""
+    """The weigher decides alone, and beside built-in weighers. The multiplier of an
+    aggregate can reverse the order."""
     settings = Settings(
         enabled_filters=(), weight_classes=(*others, f'{module}.PowerWeigher')
     )
@@ -84,13 +84,13 @@ def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
 
 
 def test_the_test_that_is_shown_passes():
-    """The documentation's test of its filter."""
+    """The test of the filter in the documentation passes."""
     import_module('acme_test').test_windows_goes_to_licensed_hosts()
 
 
 def test_the_cloud_that_is_shown_passes():
-    """The documentation's test in a whole scheduler: pytest runs it, with its
-    fixtures."""
+    """The test of a whole scheduler in the documentation passes under pytest, with the
+    fixtures of novasched."""
     examples = Path(import_module('acme_test').__file__).parent
     run = subprocess.run(
         [

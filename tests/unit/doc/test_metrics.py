@@ -9,17 +9,23 @@ ROW = re.compile(r'^   \* - ``(\w+)``\n     -(.*)\n     - (\w+)\. (.*)\n', re.M)
 
 
 def test_the_table_names_every_metric_and_no_other():
-    """With its labels, its kind and what it means, in the order of the catalogue."""
-    found = [
-        (name, tuple(re.findall(r'``(\w+)``', labels)), kind.lower(), help)
-        for name, labels, kind, help in ROW.findall(TABLE.read_text())
-    ]
-    assert found == [(each.name, each.labels, each.kind, each.help) for each in METRICS]
+    """The table has the labels, the kind and the meaning of every metric, in the order
+    of the catalogue."""
+    documented = []
+    for name, labels, kind, meaning in ROW.findall(TABLE.read_text()):
+        label_names = tuple(re.findall(r'``(\w+)``', labels))
+        documented.append((name, label_names, kind.lower(), meaning))
+
+    declared = []
+    for metric in METRICS:
+        declared.append((metric.name, metric.labels, metric.kind, metric.help))
+    assert documented == declared
 
 
 def test_names_follow_the_conventions():
-    """A prefix, and an ending that counters alone have; a unit is a base unit."""
-    for each in METRICS:
-        assert each.name.startswith('novasched_')
-        assert each.name.endswith('_total') is (each.kind == COUNTER)
-        assert not re.search(r'milli|micro|minutes|_ms_|_mb_|percent', each.name)
+    """Names have the prefix of novasched. Counters alone end in ``_total``, and units
+    are base units."""
+    for metric in METRICS:
+        assert metric.name.startswith('novasched_')
+        assert metric.name.endswith('_total') is (metric.kind == COUNTER)
+        assert not re.search(r'milli|micro|minutes|_ms_|_mb_|percent', metric.name)

@@ -40,7 +40,7 @@ def named(path):
     'path', ['kolla/config/nova/nova-scheduler.conf', 'openstack-helm/values.yaml']
 )
 def test_snippets_set_options_that_exist(path):
-    """What a deployment is told to set, the daemon reads."""
+    """The daemon has every option that a deployment sets."""
     assert named(ETC / path)
     assert named(ETC / path) <= KNOWN
 
@@ -61,13 +61,13 @@ def test_snippets_set_options_that_exist(path):
     ],
 )
 def test_deployments_find_the_image_and_nova_scheduler_in_it(path, line):
-    """They go on starting, and probing, what they know."""
+    """Deployments start and probe the program nova-scheduler, as before."""
     assert line in (ETC / path).read_text()
 
 
 def test_kolla_adds_a_job_of_every_scheduler():
-    """Filled in as kolla-ansible does, the snippet is what prometheus.yml has in this
-    place; and the port is that of the documentation."""
+    """The rendered snippet of kolla-ansible equals the job in prometheus.yml, and has
+    the port of the documentation."""
     filters = {
         'kolla_address': lambda network, host: f'{network}-of-{host}',
         'put_address_in_context': lambda address, _context: f'[{address}]',
@@ -89,7 +89,8 @@ def test_kolla_adds_a_job_of_every_scheduler():
 
 
 def test_openstack_ansible_starts_it_as_the_unit_does():
-    """What is overridden of nova-scheduler's unit has the unit's values."""
+    """The overrides for the unit of nova-scheduler have the values of the unit of
+    novasched."""
     variables = yaml.safe_load(
         (ETC / 'openstack-ansible' / 'user_variables.yml').read_text()
     )
@@ -110,7 +111,7 @@ def test_openstack_ansible_starts_it_as_the_unit_does():
     [('Containerfile', r'^ARG EXTRAS=(.+)$'), ('debian/rules', r'^EXTRAS = (.+)$')],
 )
 def test_packages_bring_extras_that_exist(path, pattern):
-    """pip would only warn of others."""
+    """The extras exist, since pip only warns of unknown extras."""
     setup = configparser.ConfigParser()
     setup.read(TOP / 'setup.cfg')
     [extras] = re.findall(pattern, (TOP / path).read_text(), re.M)

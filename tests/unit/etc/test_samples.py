@@ -17,7 +17,7 @@ LIBRARIES = ('api_database', 'database', 'neutron', 'placement')
 
 
 def blocks(text):
-    """A sample configuration by group and by who declares the options."""
+    """The text of a sample configuration, by group and by library."""
     found = {}
     for group, body in re.findall(
         r'^\[(\w+)\]$(.*?)(?=^\[\w+\]$|\Z)', text, re.M | re.S
@@ -31,7 +31,7 @@ def blocks(text):
 
 @pytest.fixture(scope='module')
 def generated(tmp_path_factory):
-    """What oslo-config-generator gives now."""
+    """The current output of oslo-config-generator."""
     file = tmp_path_factory.mktemp('etc') / 'sample'
     generator.main(
         [
@@ -45,8 +45,8 @@ def generated(tmp_path_factory):
 
 
 def test_the_sample_configuration_is_what_the_generator_gives(generated):
-    """Our options stand there as they are declared, and the libraries' stand beside
-    them; ``tox -e genconfig`` writes it anew."""
+    """The sample has the options of novasched as declared, and the options of the
+    libraries. ``tox -e genconfig`` writes the sample anew."""
     sample = blocks((ETC / 'novasched.conf.sample').read_text())
 
     def ours(text):
@@ -62,7 +62,7 @@ def test_the_sample_configuration_is_what_the_generator_gives(generated):
 
 
 def test_the_sample_configuration_tells_nothing_of_a_machine():
-    """Whoever makes it gets the same: no host name, address or path of theirs."""
+    """The sample has no host name, address or path of the machine of its author."""
     text = (ETC / 'novasched.conf.sample').read_text()
     assert '#host = <current hostname>' in text
     assert (
@@ -81,14 +81,15 @@ def unit():
 
 
 def test_the_unit_stops_later_than_the_daemon_gives_up(unit, generated):
-    """systemd's patience outlasts the graceful end, so that no request is cut off."""
+    """The timeout of systemd is longer than the graceful shutdown, so that no request
+    is cut off."""
     options = generated['DEFAULT', 'oslo.service.service']
     [seconds] = re.findall(r'^#graceful_shutdown_timeout = (\d+)$', options, re.M)
     assert int(unit['Service']['TimeoutStopSec']) > int(seconds)
 
 
 def test_the_unit_says(unit):
-    """What operators rely on."""
+    """The unit has the settings for operators."""
     service = {
         'User': 'nova', 'Type': 'notify', 'KillMode': 'mixed', 'Restart': 'on-failure',
         'ExecReload': '/bin/kill -HUP $MAINPID', 'NoNewPrivileges': 'yes',
@@ -99,7 +100,7 @@ def test_the_unit_says(unit):
 
 
 def said_by(tool, folder, name, changes, *arguments):
-    """What a tool says of one of our files, with what is not on this machine
+    """The output of a tool about a file of ``etc``. Names that the machine lacks are
     replaced."""
     program = shutil.which(tool) or shutil.which(tool, path='/usr/sbin:/sbin')
     if program is None:
@@ -116,7 +117,7 @@ def said_by(tool, folder, name, changes, *arguments):
 
 
 def test_systemd_accepts_the_unit(tmp_path):
-    """systemd-analyze has nothing to say."""
+    """systemd-analyze accepts the unit without a warning."""
     changes = {'/opt/novasched/bin/novasched': '/bin/sh', '/bin/kill': '/bin/sh'}
     changes |= {'User=nova\n': 'User=root\n', 'Group=nova\n': 'Group=root\n'}
     unit = 'systemd/novasched.service'
@@ -125,7 +126,7 @@ def test_systemd_accepts_the_unit(tmp_path):
 
 
 def test_logrotate_accepts_its_entry(tmp_path):
-    """logrotate reads the entry and would rotate one file."""
+    """logrotate accepts the entry, and would rotate the log."""
     user = pwd.getpwuid(os.geteuid()).pw_name
     group = grp.getgrgid(os.getegid()).gr_name
     changes = {'nova nova': f'{user} {group}'}

@@ -170,7 +170,7 @@ def test_two_at_once(monkeypatch, steps):
             flying.remove(ended)
             batches.end(ended)
         flying += in_flight(waiting)
-        waiting = [each for each in waiting if not each.others.done()]
+        waiting = [waiter for waiter in waiting if not waiter.others.done()]
         names = [''.join(named(batch)) for batch in flying]
         assert ' '.join(names) == expected, step
     assert waiting == batches.waiting == [], 'nobody waits in the end'
@@ -190,7 +190,7 @@ def stopped_clock():
     ],
 )
 def test_no_wait(set_out, per_request, longest):
-    """Late requests have given up, and however many set out there is an end."""
+    """The wait does not include late requests, and has a longest time."""
     window = BatchWindow(per_request, longest, stopped_clock)
     for moment in set_out:
         window.expect(moment)

@@ -257,7 +257,10 @@ def test_limit():
 
 def test_ports_make_groups_overlap():
     """Groups of ports need a policy: ``none``, unless the flavor has several groups."""
-    ports = tuple(RequestGroup(name, {'CUSTOM_X': 1}) for name in ('p1', 'p2'))
+    ports = (
+        RequestGroup('p1', {'CUSTOM_X': 1}),
+        RequestGroup('p2', {'CUSTOM_X': 1}),
+    )
     query = build(a_request(requested_resources=ports), Settings())
     assert 'group_policy=none' in query.string
     assert 'more than one numbered request group' in query.warnings[0]
@@ -399,14 +402,21 @@ def test_single_constraints(string, found):
     """The constraints of a query in order, each with the question to Placement. A
     constraint of several groups counts once."""
 
-    def kind(each):
-        words = ['forbidden'] * each.forbidden + ['root'] * each.of_root + [each.kind]
-        return ' '.join(words + [f'({each.group})'] * bool(each.group))
+    def kind(constraint):
+        words = [constraint.kind]
+        if constraint.of_root:
+            words.insert(0, 'root')
+        if constraint.forbidden:
+            words.insert(0, 'forbidden')
+        if constraint.group:
+            words.append(f'({constraint.group})')
+        return ' '.join(words)
 
-    got = [
-        (kind(each), each.value, unquote(each.question)) for each in constraints(string)
-    ]
-    assert got == found
+    described = []
+    for constraint in constraints(string):
+        question = unquote(constraint.question)
+        described.append((kind(constraint), constraint.value, question))
+    assert described == found
 
 
 def test_of_a_real_query():
@@ -415,10 +425,10 @@ def test_of_a_real_query():
         a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()
     ).string
     assert 'limit=1000' in string
-    assert parse_qsl(unlimited(string)) == [
-        x for x in parse_qsl(string) if x[0] != 'limit'
-    ]
-    values = [each.value for each in constraints(string)]
+    parameters = parse_qsl(string)
+    parameters.remove(('limit', '1000'))
+    assert parse_qsl(unlimited(string)) == parameters
+    values = [constraint.value for constraint in constraints(string)]
     assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']
 
 

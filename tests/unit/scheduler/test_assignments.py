@@ -22,7 +22,7 @@ TOGETHER = a_group('affinity')
 
 
 def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=None):
-    """Let a member of the group be on its way to a host."""
+    """Add the pending claim of a member of the group."""
     uuid = a_uuid(f'on its way to {host.host}')
     request = a_request(instance_uuid=uuid, instance_uuids=(uuid,), group=TOGETHER)
     amounts = candidate.resources() if candidate else {}
@@ -47,8 +47,8 @@ def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=
     ],
 )
 def test_an_affinity_group_follows_the_member_announced_first(pending, answer):
-    """Of members that are not claimed yet the first announced alone will stay. Members
-    that are claimed stay in any case, so that the others do not count beside them."""
+    """Only the first announced member counts, if no member is claimed yet. Claimed
+    members stay in any case, so that unclaimed members do not count."""
     driver = a_driver(
         [A, B, C],
         ServerGroupAffinityFilter,
@@ -61,13 +61,12 @@ def test_an_affinity_group_follows_the_member_announced_first(pending, answer):
 
 
 def a_candidate_with(card):
-    """A candidate of host a that takes a virtual GPU of a card."""
+    """A candidate of host a with a virtual GPU of a card."""
     return a_full_candidate({A.uuid: {'VCPU': 1}, card: {'VGPU': 1}})
 
 
 class TwoCards(MemoryPlacement):
-    """Offers two cards of host a, each with one virtual GPU, whatever has been
-    claimed."""
+    """A Placement that always offers two cards of host a with a virtual GPU each."""
 
     def candidates(self, request, basis=FRESH):
         stock = {'resources': {'VGPU': {'capacity': 1, 'used': 0}}}
@@ -87,8 +86,8 @@ class TwoCards(MemoryPlacement):
     ],
 )
 def test_a_candidate_is_chosen_beside_pending_claims(pending, is_claimed, chosen):
-    """The providers of the candidate have enough left beside claims that Placement does
-    not know of yet."""
+    """The providers of the chosen candidate have enough free resources beside the
+    pending claims that Placement does not have yet."""
     driver = a_driver([A], placement=TwoCards(), in_flight_timeout=60.0)
     for card in pending:
         claim_of_another_scheduler(driver, A, 1, is_claimed, a_candidate_with(card))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path of a plain boot through the product stays short enough to be read in one
-sitting. It is counted with ports in memory, and with the client of Placement over a
-stub adapter."""
+"""The path of a plain boot through the product stays short enough for a single reading.
+
+The path is counted with ports in memory, and with the client of Placement over a stub
+adapter.
+"""
 
 import sys
 import threading
@@ -28,7 +30,7 @@ from tests.lab.stub_adapter import StubAdapter, a_response, an_answer
 
 ROOT = f'{Path(novasched.__file__).parent}/'
 OUTSIDE = ('conf/logs.py', 'conf/redaction.py', 'scheduler/memory.py')
-"""Modules that do not count: handlers of the log, and stand-ins for Placement and the
+"""Modules outside the count: handlers of the log, and stand-ins for Placement and the
 databases."""
 COMPREHENSIONS = ('<listcomp>', '<setcomp>', '<dictcomp>', '<genexpr>')
 """Functions for Python, and never for a reader."""
@@ -48,8 +50,7 @@ SETTINGS = Settings(
 
 @dataclass(frozen=True)
 class Bounds:
-    """The greatest numbers of modules and functions that are entered, and of frames on
-    a stack."""
+    """Upper limits for entered modules, entered functions, and frames on a stack."""
 
     modules: int
     functions: int
@@ -62,14 +63,14 @@ WITH_CLIENT = Bounds(modules=44, functions=210, depth=17)
 
 @dataclass
 class BootPath:
-    """The functions that were entered, by module, and the deepest stack of frames of
-    the product."""
+    """The entered functions by module, and the deepest stack of frames of the
+    product."""
 
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
     depth: int = 0
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """Count a call: what ``sys.setprofile`` takes."""
+        """Count a call, as a function for ``sys.setprofile``."""
         if event == 'call' and is_ours(frame):
             module = frame.f_code.co_filename.removeprefix(ROOT)
             if module in OUTSIDE:

@@ -7,12 +7,14 @@ from novasched.scheduler import weights
 from novasched.scheduler.weights import HostTable
 from tests.lab.builders import a_host
 
-A, B, C = (a_host(name) for name in 'abc')
+A = a_host('a')
+B = a_host('b')
+C = a_host('c')
 OTHER_A = replace(A)
 
 
 def ask(table, hosts, key='x', lasting=True):
-    """The names of the hosts that a column has no answer on; then it has."""
+    """The names of the hosts without a value in a column. The values are filled in."""
     rows = table.rows(hosts)
     column, stale = table.column(key, rows, float, lasting)
     column.values[stale] = 1
@@ -37,8 +39,8 @@ def test_an_answer_stands_until_another_object_comes_for_the_host(lists, asked):
 
 
 def test_columns_for_one_request():
-    """They are empty for the next one, also if that is about other hosts; others are
-    not."""
+    """The columns of a request are empty for the next request, even for other hosts.
+    Lasting columns keep their values."""
     table = HostTable()
     for hosts, of_one, of_all in [
         ([A, B], 'ab', 'ab'),
@@ -58,7 +60,7 @@ def test_the_columns_that_were_asked_for_last_are_kept(monkeypatch):
 
 
 def test_rows_of_hosts_that_are_gone(monkeypatch):
-    """They are kept for a while, and not for ever."""
+    """The rows of deleted hosts are removed after a while."""
     monkeypatch.setattr(weights, 'SPARE_ROWS', 3)
     table = HostTable()
     sizes = []

@@ -17,7 +17,7 @@ HOSTS = [a_host(f'h{i}', ram=1024 * (i + 1)) for i in range(8)]
 
 
 class Ram(Weigher):
-    """Weighs memory, and tells whom it was asked about."""
+    """Weighs memory, and records the names of the hosts."""
 
     multiplier = RAM
     scope = Scope.HOST
@@ -40,14 +40,14 @@ class Ram(Weigher):
 
 
 class Forgotten(Ram):
-    """May weigh a host otherwise for the next request."""
+    """A weigher whose weights depend on the request."""
 
     def request_key(self, request):
         return None
 
 
 class Fickle(Ram):
-    """May weigh a host otherwise for the next instance."""
+    """A weigher whose weights depend on the instance."""
 
     scope = Scope.INSTANCE
 
@@ -57,13 +57,14 @@ def names(hosts):
 
 
 def less(host):
-    """The host with one server more."""
+    """The host with a further instance."""
     return replace(host, free_ram_mb=host.free_ram_mb - 512)
 
 
 @pytest.fixture(autouse=True)
 def unchecked(unchecked_scopes):
-    """What weighers are asked is counted here."""
+    """The tests count the hosts that weighers weigh, so that scopes are not checked by
+    further calls."""
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,15 @@ def unchecked(unchecked_scopes):
     ],
 )
 def test_normalised(raw, bounds, shares):
-    """The least found (or minval) is 0, the greatest (or maxval) 1; equal is 0."""
+    """The least value (or minval) becomes 0, the greatest value (or maxval) becomes 1,
+    and equal values become 0."""
     assert normalised(np.array(raw), *bounds).tolist() == shares
 
 
 def weigh(weigher, hosts, table=None):
-    """The weights of hosts, and the hosts that the weigher was asked about for them."""
-    found = weights.weigh([Enabled(weigher)], hosts, a_request(), table=table)
-    return found, weigher.asked()
+    """The weights of hosts, and the names of the hosts weighed anew."""
+    result = weights.weigh([Enabled(weigher)], hosts, a_request(), table=table)
+    return result, weigher.asked()
 
 
 @pytest.mark.parametrize(
@@ -108,24 +110,26 @@ def weigh(weigher, hosts, table=None):
     ],
 )  # fmt: skip
 def test_only_what_has_changed_is_weighed_again(hosts, asked, kind, same_request, kept):
-    """A weigher is asked about changed hosts, where its answers stand for the next
-    instance, or the next request; and all weights, and what they consist of, are what
-    they would be else."""
+    """Only changed hosts are weighed again, if the scope and the request key allow kept
+    weights. The weights and contributions equal a weighing of all hosts."""
     table = HostTable()
     weigher = kind()
-    _, of_all = weigh(weigher, HOSTS, table)
-    assert of_all == names(HOSTS)
-    table.request = table.request if same_request else object()
-    found, again = weigh(weigher, hosts, table)
-    assert again == (asked if kept else names(hosts))
+    _, weighed_first = weigh(weigher, HOSTS, table)
+    assert weighed_first == names(HOSTS)
+
+    if not same_request:
+        table.request = object()
+    result, weighed_again = weigh(weigher, hosts, table)
+
+    assert weighed_again == (asked if kept else names(hosts))
     anew, _ = weigh(kind(), hosts)
-    assert found.sums.tolist() == anew.sums.tolist()
+    assert result.sums.tolist() == anew.sums.tolist()
     for index, host in enumerate(hosts):
-        assert found.explain(index, host) == anew.explain(index, host)
+        assert result.explain(index, host) == anew.explain(index, host)
 
 
 class ByHost(BatchWeigher):
-    """Weighs memory, and scales each host by itself."""
+    """Weighs memory, with a scale for each host."""
 
     def scale(self, host):
         return Ram().scale(host)
@@ -138,7 +142,8 @@ class ByHost(BatchWeigher):
 def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(
     kind, scaled, monkeypatch
 ):
-    """Unless the weigher scales each host in its own way."""
+    """Hosts in the same aggregates share the lookup of the scale, unless the weigher
+    defines the scale of each host."""
     first = a_host('a', metadata={RAM: '2'})
     second = a_host('b', ram=1024, metadata={RAM: '-1'})
     hosts = [first, second, replace(first, host='c'), replace(second, host='d')]
@@ -146,21 +151,20 @@ def test_a_scale_is_looked_up_once_for_hosts_in_the_same_aggregates(
     scale = kind.scale
     monkeypatch.setattr(kind, 'scale', lambda *x: asked.append(x[1]) or scale(*x))
     enabled = [Enabled(kind(Settings()))]
-    assert weights.weigh(enabled, hosts, a_request()).sums.tolist() == [
-        2.0,
-        0.0,
-        2.0,
-        0.0,
-    ]
+
+    result = weights.weigh(enabled, hosts, a_request())
+
+    assert result.sums.tolist() == [2.0, 0.0, 2.0, 0.0]
     assert len(asked) == scaled
 
 
 def test_an_error_names_its_weigher():
-    """Also when only the changed hosts are weighed; a host alone is not weighed at
-    all."""
+    """The error of a weigher names the weigher, even if only changed hosts are weighed.
+    A single host is not weighed."""
     table = HostTable()
     weigh(Ram(), HOSTS, table)
     with pytest.raises(BadPlugin, match='Ram raised ZeroDivisionError'):
         weigh(Ram(), [replace(HOSTS[0], free_ram_mb=0), *HOSTS[1:]], table)
-    found, asked = weigh(Ram(), HOSTS[:1])
-    assert (found.sums.tolist(), asked) == ([0.0], [])
+
+    result, asked = weigh(Ram(), HOSTS[:1])
+    assert (result.sums.tolist(), asked) == ([0.0], [])
