@@ -98,9 +98,10 @@ class ClaimsLedger:
         self.timeout = timeout
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
-        # The same claims by host and by instance, in the order in which they came.
-        self._of_host: dict[str, ClaimsOfHost] = {}
-        self._of_instance: dict[str | None, ClaimsOfHost] = {}
+        # The same claims by host and by instance, in the order of arrival. Dicts, since
+        # a peer may send thousands of claims on a host, which expire at once.
+        self._of_host: dict[str, dict[PendingClaim, None]] = {}
+        self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
@@ -121,8 +122,8 @@ class ClaimsLedger:
         self._entries[claim] = entry
         host = claim.host.uuid
         instance = claim.request.instance_uuid
-        self._of_host[host] = (*self._of_host.get(host, ()), claim)
-        self._of_instance[instance] = (*self._of_instance.get(instance, ()), claim)
+        self._of_host.setdefault(host, {})[claim] = None
+        self._of_instance.setdefault(instance, {})[claim] = None
         self._expire_at = min(self._expire_at, claim.since + self.timeout)
         self._note(entry, 1)
 
@@ -141,7 +142,7 @@ class ClaimsLedger:
                     entry.stage = Stage.CLAIMED
         instances = {claim.request.instance_uuid for claim in claims} - {None}
         for instance in instances:
-            for claim in self._of_instance.get(instance, ()):
+            for claim in tuple(self._of_instance.get(instance, ())):
                 if claim not in claims:
                     self._remove(claim)
 
@@ -204,7 +205,7 @@ class ClaimsLedger:
 
     def on_host(self, uuid: str) -> ClaimsOfHost:
         """The claims on a host, in the order in which they came."""
-        return self._of_host.get(uuid, ())
+        return tuple(self._of_host.get(uuid, ()))
 
     def hosts(self) -> Collection[str]:
         """The UUIDs of the hosts with claims."""
@@ -283,17 +284,13 @@ class ClaimsLedger:
             return False
 
         host = claim.host.uuid
-        self._of_host[host] = _without(claim, self._of_host[host])
+        del self._of_host[host][claim]
         if not self._of_host[host]:
             del self._of_host[host]
             self._shown_on.discard(host)
         instance = claim.request.instance_uuid
-        self._of_instance[instance] = _without(claim, self._of_instance[instance])
+        del self._of_instance[instance][claim]
         if not self._of_instance[instance]:
             del self._of_instance[instance]
         self._note(entry, -1)
         return True
-
-
-def _without(claim: PendingClaim, claims: ClaimsOfHost) -> ClaimsOfHost:
-    return tuple(other for other in claims if other is not claim)

@@ -9,9 +9,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from novasched.conf.redaction import cut
 from novasched.scheduler.decision import FilterResult
 from novasched.scheduler.model.host import Host, uuid_of
 from novasched.scheduler.model.request import Destination, Request
+
+MAX_LOGGED_CHARACTERS = 2_000
+"""Maximum length of unknown names in the log. Users send names of any length."""
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 REJECTIONS = {
@@ -82,8 +86,8 @@ def _at_destination(hosts: Sequence[Host], destination: Destination) -> Sequence
     else:
         LOG.info(
             'No hosts matched due to not matching requested destination (%s, %s)',
-            name,
-            node,
+            cut(str(name), MAX_LOGGED_CHARACTERS),
+            cut(str(node), MAX_LOGGED_CHARACTERS),
         )
     return remaining
 
@@ -118,5 +122,5 @@ def _log_forced(kind: str, remaining: Sequence[str], forced: Sequence[str]) -> N
             "No %ss matched due to not matching 'force_%ss' value of '%s'",
             kind,
             kind,
-            ', '.join(forced),
+            cut(', '.join(forced), MAX_LOGGED_CHARACTERS),
         )

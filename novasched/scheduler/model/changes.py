@@ -73,7 +73,10 @@ class ChangeLog:
 
     def branch(self, ids: Collection[str]) -> 'ChangeLog':
         """The log of a view for a single request, which differs in these ids."""
-        return replace(self.with_step(ids), is_branch=True)
+        log = self
+        if ids:
+            log = self.with_step(ids)
+        return replace(log, is_branch=True)
 
 
 UNVERSIONED = ChangeLog()
