@@ -198,6 +198,7 @@ def uses_rabbitmq(conf: cfg.ConfigOpts) -> bool:
     broker."""
     try:
         url = oslo_messaging.TransportURL.parse(conf)
-    except oslo_messaging.InvalidTransportURL:
-        return False  # the RPC server refuses the URL
+    except (oslo_messaging.InvalidTransportURL, ValueError):
+        # The RPC server refuses the URL, with an error that hides the password.
+        return False
     return url.transport == 'rabbit' and bool(url.hosts)

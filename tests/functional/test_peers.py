@@ -65,7 +65,7 @@ def wait_for_claims(schedulers, names):
     for claims in schedulers:
 
         def knows_them(claims=claims):
-            known = {claim.request.instance_uuid for claim in claims.all()}
+            known = {claim.request.instance_uuid for claim in claims.ledger.all()}
             return known == expected
 
         wait_until(knows_them, START, 'pending claims')

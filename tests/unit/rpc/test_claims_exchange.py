@@ -48,3 +48,14 @@ def test_a_broker_of_another_kind(tmp_path):
     """Schedulers share claims over RabbitMQ only."""
     transport = a_transport(tmp_path, url='kombu+memory://localhost/')
     assert not uses_rabbitmq(transport.conf)
+
+
+@pytest.mark.parametrize('password', ['a/b', 'a?b', 'a[b', 'a#b'])
+def test_an_invalid_url(tmp_path, password):
+    """A URL that cannot be parsed raises nothing here, so that the password in the URL
+    is not in an error. The RPC server refuses the URL."""
+    path = tmp_path / 'nova.conf'
+    path.write_text(f'[DEFAULT]\ntransport_url = rabbit://nova:{password}@one:5672/\n')
+    conf = cfg.ConfigOpts()
+    conf(['--config-file', str(path)], project='nova')
+    assert not uses_rabbitmq(conf)
