@@ -6,11 +6,12 @@ reports the instance, the databases say that the host has more left than it has.
 request that is decided in between subtracts the pending claims, so that instances
 spread over hosts, cells of NUMA hosts and PCI devices instead of colliding there.
 
-``claims_ledger.py`` has the claims and their stages. The object here adds the lock, the
-clock, and the other schedulers: they announce their claims, and are told of ours. Two
-schedulers that choose at the same moment do not know of each other's choice yet, so
-each checks its choice once the claim is made. Of two claims that do not fit beside each
-other, the claim that was announced first stays.
+``claims_ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the
+lock and the clock. The pending claims here are announced to other schedulers, whose
+claims are in the same ledger. Two schedulers that choose at the same moment do not know
+of each other's choice yet, so that each scheduler checks its choice once the claim is
+made. Of two claims that do not fit beside each other, the claim that was announced
+first stays.
 """
 
 import logging

@@ -11,10 +11,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from novasched.conf.options import parse_address
+from tests.lab.processes import in_threads
 
 PATIENCE = 2.0
 ASKING = 8
@@ -74,14 +74,8 @@ def flood(bind):
             connection.close()
 
     work: list[Callable[[], None]] = [*[ask] * ASKING, trickle, trickle]
-    with ThreadPoolExecutor(len(work)) as pool:
-        threads = [pool.submit(function) for function in work]
-        try:
-            yield requests
-        finally:
-            is_over.set()
-    for thread in threads:
-        thread.result()
+    with in_threads(work, is_over):
+        yield requests
 
 
 if __name__ == '__main__':

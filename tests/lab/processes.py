@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -342,3 +343,20 @@ def _apt_get(*arguments):
         )
     except Failed as error:
         pytest.exit(str(error), 3)
+
+
+@contextlib.contextmanager
+def in_threads(functions, is_over):
+    """Run each function in a thread during a block.
+
+    :param is_over: an event that ends the functions, set at the end of the block.
+    :raises Exception: the error of a function.
+    """
+    with ThreadPoolExecutor(len(functions)) as pool:
+        calls = [pool.submit(function) for function in functions]
+        try:
+            yield
+        finally:
+            is_over.set()
+    for call in calls:
+        call.result()

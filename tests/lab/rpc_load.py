@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from novasched.rpc.server import make_transport
 from tests.lab.broker import EXCHANGE, TOPIC, connect
 from tests.lab.daemon import new_uuids
 from tests.lab.nova_cloud import PROJECT, USER
-from tests.lab.processes import wait_until
+from tests.lab.processes import in_threads, wait_until
 from tests.lab.wire import FLAVOR, a_spec
 
 CONTEXT = {'user_id': USER, 'project_id': PROJECT, 'is_admin': True}
@@ -155,14 +154,8 @@ def load(caller, clients, *, pause=0, **arguments):
         while not is_over.wait(pause):
             requests.answers.append(caller.place(**arguments))
 
-    with ThreadPoolExecutor(clients) as pool:
-        threads = [pool.submit(ask) for _ in range(clients)]
-        try:
-            yield requests
-        finally:
-            is_over.set()
-    for thread in threads:
-        thread.result()
+    with in_threads([ask] * clients, is_over):
+        yield requests
 
 
 LIFETIME = 1800
