@@ -6,7 +6,7 @@ the threads and the pending claims of this process:
 
     decision threads   PeerSchedulers.announce(), catch_up()
     sending thread     PeerSchedulers.announcements()      claims_exchange.py
-    receiving thread   PeerSchedulers.receive()               claims_exchange.py
+    receiving thread   PeerSchedulers.receive()            claims_exchange.py
 """
 
 import itertools

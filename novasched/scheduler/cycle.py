@@ -55,7 +55,7 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 @dataclass(frozen=True, slots=True)
 class CycleDeps:
-    """The deps that every try of a request works with.
+    """The dependencies of every try of a request.
 
     :ivar pipeline: the filters and weighers, made afresh for the request.
     """

@@ -173,7 +173,7 @@ def compose(
     explain = None
     if settings.fault_detail == COUNTS:
         explain = render.explained
-    parts = SchedulerDeps(
+    deps = SchedulerDeps(
         settings,
         prefilters,
         placement,
@@ -190,7 +190,7 @@ def compose(
     if isinstance(group, MemcachedServiceGroup):
         memcached = group
     return Application(
-        driver=make_driver(parts),
+        driver=make_driver(deps),
         placement=placement,
         hosts=hosts,
         cells=cells,

@@ -283,7 +283,7 @@ class Simulator:
         self._diagnoses: dict[str, Diagnosis] = {}
         # Simulated hosts have their instances at once, so no claim is pending.
         pending_claims = PendingClaims(settings, SharedLedger(timeout=0))
-        parts = SchedulerDeps(
+        deps = SchedulerDeps(
             settings,
             real.deps.prefilters,
             placement,
@@ -292,7 +292,7 @@ class Simulator:
             [enabled.plugin for enabled in real.pipeline.weighers],
             pending_claims,
         )
-        self._driver = FilterScheduler(parts)
+        self._driver = FilterScheduler(deps)
 
     @property
     def hosts(self) -> Sequence[Host]:
