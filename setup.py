@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands over to pbr, which reads setup.cfg and takes the version from git."""
+"""Build with pbr, which reads setup.cfg and derives the version from git."""
 
 import setuptools
 

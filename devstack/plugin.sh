@@ -23,17 +23,17 @@ function install_novasched {
         return
     fi
     python3 -m venv "$NOVASCHED_VENV"
-    # No constraints: in an environment of its own novasched may have newer libraries than
-    # the nova of this DevStack has.
+    # Without DevStack's upper constraints, since novasched may need newer libraries than the
+    # nova of this DevStack.
     "$NOVASCHED_VENV/bin/pip" install --editable "$NOVASCHED_DIR"
 }
 
 function configure_novasched {
-    # The last of nova's configuration may still be written, in the background.
+    # A background job of DevStack may still write nova.conf.
     if [[ "$(type -t async_wait)" == function ]]; then
         async_wait configure_neutron_nova
     fi
-    # stack.sh writes [placement] where n-cpu or n-sch is enabled, and n-sch no longer is.
+    # stack.sh writes [placement] only for n-cpu and n-sch, and the plugin disables n-sch.
     if is_service_enabled placement placement-client && ! is_service_enabled n-cpu; then
         configure_placement_nova_compute
     fi
@@ -41,7 +41,7 @@ function configure_novasched {
     if [[ -n "$NOVASCHED_IN_FLIGHT_TIMEOUT" ]]; then
         iniset "$NOVA_CONF" novasched in_flight_timeout "$NOVASCHED_IN_FLIGHT_TIMEOUT"
     fi
-    # Placement starts after this phase, so that it reads what is written here.
+    # Placement starts after this phase, and reads the option then.
     if is_service_enabled placement-api && [[ -n "$NOVASCHED_PLACEMENT_RETRIES" ]]; then
         iniset "$PLACEMENT_CONF" placement \
             allocation_conflict_retry_count "$NOVASCHED_PLACEMENT_RETRIES"
@@ -57,7 +57,7 @@ function stop_novasched {
 }
 
 function cleanup_novasched {
-    # All that novasched leaves on a node. What is in nova.conf goes with nova.conf.
+    # DevStack removes nova.conf with the options of novasched.
     if [[ -n "$NOVASCHED_VENV" ]]; then
         rm -rf "$NOVASCHED_VENV"
     fi
@@ -66,24 +66,24 @@ function cleanup_novasched {
 if is_service_enabled novasched; then
     case "$1,${2:-}" in
         stack,pre-install)
-            # Needs no package that DevStack does not install for nova.
+            # novasched needs no system packages beside those of nova.
             ;;
         stack,install)
             echo_summary "Installing novasched"
             install_novasched
             ;;
         stack,post-config)
-            # The databases and the cell mappings are there, and nova.conf is written.
+            # The databases, the cell mappings and nova.conf exist in this phase.
             echo_summary "Configuring novasched"
             configure_novasched
             ;;
         stack,extra)
-            # nova's other services and Placement run; nothing has booted a server yet.
+            # nova's other services and Placement run, and no server has been booted yet.
             echo_summary "Starting novasched"
             start_novasched
             ;;
         stack,test-config)
-            # Tempest's configuration says nothing that differs from nova-scheduler.
+            # Tempest is configured as for nova-scheduler.
             ;;
         unstack,*)
             stop_novasched
