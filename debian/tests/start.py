@@ -1,8 +1,11 @@
 #!/usr/lib/novasched/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The unit's command, as the unit's user, ends with one clear line without a database.
-It says that it is ready where there are databases and Placement; ``novaschedctl
-health`` then gets an answer from the default ``state_path``."""
+"""Test of the command of the installed unit, run as the user of the unit.
+
+Without a configured database, the daemon exits with one line that names the option.
+With databases and Placement, the daemon notifies systemd that it is ready, and
+``novaschedctl health`` finds the socket below the default ``state_path``.
+"""
 
 import configparser
 import os
@@ -18,11 +21,11 @@ from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
 
 NOVA_CONF = Path('/etc/nova/nova.conf')
-PATIENCE = 100
-"""Seconds for a start; the unit's own TimeoutStartSec is longer."""
+START_TIMEOUT_S = 100
+"""Maximum time for a start or a stop, shorter than the TimeoutStartSec of the unit."""
 
 
-def unit():
+def service_section():
     """The [Service] section of the installed unit."""
     files = subprocess.check_output(['dpkg', '-L', 'novasched'], text=True).split()
     [path] = [file for file in files if file.endswith('/novasched.service')]
@@ -32,7 +35,12 @@ def unit():
     return parser['Service']
 
 
-def started(service, **how):
+def start(service, **options):
+    """Start the command of the unit.
+
+    :param service: the [Service] section.
+    :param options: of :class:`subprocess.Popen`.
+    """
     return subprocess.Popen(
         shlex.split(service['ExecStart']),
         user=service['User'],
@@ -41,58 +49,66 @@ def started(service, **how):
         cwd='/',
         stderr=subprocess.PIPE,
         text=True,
-        **how,
+        **options,
     )
 
 
-def refused(service, name, value):
-    """Start it and see it end with 1 and one line that names what is wrong."""
-    process = started(service)
-    said = process.communicate(timeout=PATIENCE)[1].strip()
-    print(f'refused: {said}')
+def check_refusal(service, name, value):
+    """Check that the daemon exits with status 1 and one line with the name and the
+    value of an option."""
+    process = start(service)
+    errors = process.communicate(timeout=START_TIMEOUT_S)[1].strip()
+    print(f'refused: {errors}')
+
     assert process.returncode == 1, process.returncode
-    assert said.startswith('novasched: '), said
-    assert name in said, said
-    assert value in said, said
-    assert '\n' not in said, said
+    assert errors.startswith('novasched: '), errors
+    assert name in errors, errors
+    assert value in errors, errors
+    assert '\n' not in errors, errors
 
 
 def without_state_path(text):
-    """The text of a nova.conf, with the default of ``state_path``."""
+    """The text of a nova.conf without ``state_path``, so that the default applies."""
     lines = text.splitlines(keepends=True)
     return ''.join(line for line in lines if not line.startswith('state_path'))
 
 
-def ready(service, folder):
-    """Start it, hear that it is ready, ask for its health, stop it and see it end with
-    0."""
+def check_start_and_stop(service, folder):
+    """Check that the daemon becomes ready, answers the health probe, and exits with
+    status 0 after SIGTERM.
+
+    :param folder: a folder for the notification socket.
+    """
     address = folder / 'notify'
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(address))
         address.chmod(0o666)
-        notify.settimeout(PATIENCE)
-        process = started(service, env={**os.environ, 'NOTIFY_SOCKET': str(address)})
+        notify.settimeout(START_TIMEOUT_S)
+        process = start(service, env={**os.environ, 'NOTIFY_SOCKET': str(address)})
         try:
             assert b'READY=1' in notify.recv(4096)
             subprocess.run(['novaschedctl', 'health'], check=True)
             process.terminate()
-            said = process.communicate(timeout=PATIENCE)[1]
+            errors = process.communicate(timeout=START_TIMEOUT_S)[1]
         finally:
             process.kill()
-    assert process.returncode == 0, (process.returncode, said)
-    print('ready, and stopped with 0')
+
+    assert process.returncode == 0, (process.returncode, errors)
+    print('ready, and stopped with status 0')
 
 
 def main():
     if NOVA_CONF.exists():
-        sys.exit(f'{NOVA_CONF} is there: not on a machine that is in use')
-    service = unit()
+        sys.exit(f'{NOVA_CONF} exists: the test would overwrite the file')
+
+    service = service_section()
     assert service['Type'] == 'notify'
     NOVA_CONF.parent.mkdir(exist_ok=True)
     try:
-        refused(service, '--config-file', str(NOVA_CONF))
+        check_refusal(service, '--config-file', str(NOVA_CONF))
         NOVA_CONF.write_text('[DEFAULT]\ntransport_url = fake://\n')
-        refused(service, '[database] connection', 'not set')
+        check_refusal(service, '[database] connection', 'not set')
+
         with Sandbox([SandboxHost('one')]) as cloud:
             nova_conf = Path(cloud.configuration[1])
             for path in (nova_conf.parent, *nova_conf.parent.iterdir()):
@@ -100,7 +116,7 @@ def main():
             NOVA_CONF.write_text(without_state_path(nova_conf.read_text()))
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder).chmod(0o755)
-                ready(service, Path(folder))
+                check_start_and_stop(service, Path(folder))
     finally:
         NOVA_CONF.unlink(missing_ok=True)
 
