@@ -212,7 +212,8 @@ class Decision:
     :ivar selections: for each instance a host with its alternates; none after an error.
     :ivar outdated: the reason why Placement was asked although candidates were
         remembered.
-    :ivar refusal: the reason for the caller if there is no valid host.
+    :ivar refusal: the reason for the caller if there is no valid host, without nova's
+        standard text. Empty if Placement offered no candidates.
     :ivar failure: the failure that an operator must mend. For foreign errors, which may
         quote secrets, only the name of their type.
     """

@@ -88,7 +88,8 @@ class Result:
 
     :ivar hosts: the host of each instance.
     :ivar alternates: number of alternates of the first instance.
-    :ivar refusal: the reason for the caller.
+    :ivar refusal: the reason for the caller, without nova's standard text. Empty if
+        Placement offered no candidates.
     :ivar failure: the fault for the operator to repair.
     """
 

@@ -221,7 +221,7 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
             yield 'nearest', '; '.join(map(_but_for, nearest))
 
     if record.result.refusal is not None:
-        yield 'refused', record.result.refusal or '(no reason given to the caller)'
+        yield 'refused', _refusal(record.result.refusal, offer)
     if record.result.hosts:
         yield 'chosen', first_names(record.result.hosts)
 
@@ -234,6 +234,20 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
         yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
     else:
         yield 'seed', str(record.seed)
+
+
+def _refusal(reason: str, offer: CandidateCounts | None) -> str:
+    """The reason of a refusal, or the event behind a refusal without a reason.
+
+    As in nova, NoValidHost has an empty reason if Placement offers no candidates. The
+    record has no text that ``[novasched] fault_detail`` appends for the caller, since
+    the headline is the same text.
+    """
+    if reason:
+        return reason
+    if offer is not None and offer.asked and not offer.candidates:
+        return 'Placement offered no allocation candidates'
+    return 'No valid host was found'
 
 
 def _offered(offer: CandidateCounts) -> str:

@@ -625,3 +625,25 @@ def test_a_refusal_by_placement(inquiry, line):
     """The headline names the constraint that leaves no host."""
     record = record_of(RecordedScheduler([A], CountingPlacement({})).ask(a_request()))
     assert render.headline(replace(record, diagnosis=inquiry)) == line
+
+
+@pytest.mark.parametrize('fault_detail', ['none', 'counts'])
+def test_the_reason_if_placement_offers_nothing(explain, fault_detail):
+    """The caller gets nova's standard text without a reason, or with the headline. The
+    report says that Placement offered no candidates."""
+    settings = Settings(fault_detail=fault_detail)
+    scheduler = RecordedScheduler([A], CountingPlacement({}), settings=settings)
+    decision = scheduler.ask(a_request())
+    assert decision.refusal == ''
+    assert record_of(decision).result.refusal == ''
+    assert 'refused    Placement offered no allocation candidates\n' in explain(
+        decision
+    )
+
+
+def test_a_refusal_without_a_reason(explain):
+    """A refusal has nova's standard text if Placement did offer candidates and the
+    record has no reason."""
+    decision = RecordedScheduler([A]).ask(a_request(ignore_hosts=('a',)))
+    text = explain(replace(decision, refusal=''))
+    assert 'refused    No valid host was found\n' in text
