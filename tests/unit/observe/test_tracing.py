@@ -43,16 +43,16 @@ class Traced:
             URL, 'control-1', '1.2', lambda _: SimpleSpanProcessor(self.memory)
         )
         self.recorder = DecisionRecorder(settings, observers=(exporting,))
-        self.decided = RecordedScheduler(
+        self.scheduler = RecordedScheduler(
             HOSTS, placement, prefilters=prefilters, settings=settings
         )
-        self.decided.driver.deps = replace(
-            self.decided.driver.deps, recorder=self.recorder
+        self.scheduler.driver.deps = replace(
+            self.scheduler.driver.deps, recorder=self.recorder
         )
 
     def ask(self, **asked):
         with suppress(Exception):
-            self.decided.driver.select_destinations(a_request(**asked))
+            self.scheduler.driver.select_destinations(a_request(**asked))
         self.recorder.close()
         whole, *steps = self.memory.get_finished_spans()
         return whole, steps, self.recorder.newest(1)[0]
@@ -241,7 +241,7 @@ def test_a_request_for_many_servers():
 def test_records_that_nobody_keeps(kept):
     """Decisions are traced whether or not records are kept."""
     traced = Traced(settings=replace(SETTINGS, decisions_kept=kept))
-    traced.decided.driver.select_destinations(a_request())
+    traced.scheduler.driver.select_destinations(a_request())
     traced.recorder.close()
     assert len(traced.memory.get_finished_spans()) == 8
     assert len(traced.recorder.newest()) == min(kept, 1)

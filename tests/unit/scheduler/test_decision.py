@@ -54,12 +54,12 @@ def test_failures(error, result, refusal, failure):
         raise error
 
     settings = Settings(placement_patience=0)
-    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
+    scheduler = RecordedScheduler([A], prefilters=[failing], settings=settings)
 
     with suppress(type(error)):
-        decided.driver.select_destinations(a_request())
+        scheduler.driver.select_destinations(a_request())
 
-    (decision,) = decided.log.decisions
+    (decision,) = scheduler.log.decisions
     assert decision.result == result
     assert decision.refusal == refusal
     assert decision.failure == failure
@@ -78,16 +78,16 @@ def test_an_error_that_two_requests_share():
         raise error
 
     settings = Settings(placement_patience=0)
-    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
+    scheduler = RecordedScheduler([A], prefilters=[failing], settings=settings)
 
     def ask(name):
         with pytest.raises(PlacementUnavailable):
-            decided.driver.select_destinations(a_request(request_id=name))
+            scheduler.driver.select_destinations(a_request(request_id=name))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, ('one', 'other')))
 
-    decisions = decided.log.decisions
+    decisions = scheduler.log.decisions
     request_ids = {decision.request.request_id for decision in decisions}
     assert request_ids == {'one', 'other'}
     assert [len(decision.steps) for decision in decisions] == [1, 1]
@@ -96,9 +96,9 @@ def test_an_error_that_two_requests_share():
 def test_what_was_done():
     """A decision has the hosts, reasons and duration of each filter, and the durations
     of weighers and steps."""
-    decided = RecordedScheduler([A, B, OFF])
+    scheduler = RecordedScheduler([A, B, OFF])
 
-    decision = decided.driver.decide(a_request(), 1)
+    decision = scheduler.driver.decide(a_request(), 1)
 
     assert (decision.result, decision.hosts) == (PLACED, ('a',))
     assert [*decision.seconds] == [*STEPS]
@@ -117,11 +117,11 @@ def test_what_was_done():
 def test_claims_that_are_refused():
     """A refused request has every refused claim in its decision."""
     slots = {A.uuid: 0, B.uuid: 0}
-    decided = RecordedScheduler(
+    scheduler = RecordedScheduler(
         [A, B], CountingPlacement(slots, stale=frozenset(slots))
     )
 
-    decision = decided.ask(a_request())
+    decision = scheduler.ask(a_request())
 
     assert decision.result == REFUSED
     assert decision.attempts[0].refused == (A.key, B.key)
@@ -133,15 +133,15 @@ def test_claims_that_are_refused():
 def test_nothing_is_left_of_a_decision(host):
     """A decision is freed with its hosts after the last reference, without a garbage
     collection, whether the request is placed or refused."""
-    decided = RecordedScheduler(
+    scheduler = RecordedScheduler(
         [host], filters=[ComputeFilter(RecordedScheduler([host]).driver.deps.settings)]
     )
-    decided.driver.deps = replace(decided.driver.deps, recorder=None)
+    scheduler.driver.deps = replace(scheduler.driver.deps, recorder=None)
     gc.collect()
     gc.disable()
     try:
         with suppress(NoValidHost):
-            decided.driver.select_destinations(a_request(request_id='gone'))
+            scheduler.driver.select_destinations(a_request(request_id='gone'))
 
         remaining = []
         for referent in gc.get_objects():
@@ -178,11 +178,11 @@ def test_hosts_of_a_large_multi_create(claims):
     has the number of hosts that fit."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
-    decided = RecordedScheduler([*hosts, OFF], placement if claims else None)
+    scheduler = RecordedScheduler([*hosts, OFF], placement if claims else None)
     number = 20
     unclaimed = {} if claims else {'instance_uuids': None}
 
-    decision = decided.ask(a_request(count=number, **unclaimed))
+    decision = scheduler.ask(a_request(count=number, **unclaimed))
 
     assert (decision.result, len(decision.attempts)) == (PLACED, number)
     assert hosts_held_by(decision) <= 2 * len(hosts) + 1
@@ -197,8 +197,8 @@ def test_memory_while_instances_are_placed():
     """While a multi-create is decided, each further instance takes less memory than a
     reference to each host."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
-    decided = RecordedScheduler(hosts)
-    decided.driver.deps = replace(decided.driver.deps, recorder=None)
+    scheduler = RecordedScheduler(hosts)
+    scheduler.driver.deps = replace(scheduler.driver.deps, recorder=None)
 
     def peak(number):
         uuids = tuple(f'{number}-{i}' for i in range(number))
@@ -206,7 +206,7 @@ def test_memory_while_instances_are_placed():
         gc.collect()
         tracemalloc.start()
         try:
-            decided.driver.select_destinations(request)
+            scheduler.driver.select_destinations(request)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

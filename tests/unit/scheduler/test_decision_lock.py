@@ -236,11 +236,11 @@ class TurnsFilter(Filter):
     def __init__(self, lock):
         super().__init__(None)
         self.lock = lock
-        self.decided = []
+        self.instance_uuids = []
 
     def reject(self, host, request):
-        self.decided.append(request.instance_uuid)
-        if len(self.decided) == 2:
+        self.instance_uuids.append(request.instance_uuid)
+        if len(self.instance_uuids) == 2:
             wait_for_turns(self.lock, 2)
 
 
@@ -258,10 +258,10 @@ def test_a_multi_create_gives_way():
             driver.select_destinations,
             a_request(count=4, instance_uuids=uuids, instance_uuid=uuids[0]),
         )
-        wait_until(lambda: len(turns.decided) == 2, 10, 'the second instance')
+        wait_until(lambda: len(turns.instance_uuids) == 2, 10, 'the second instance')
         alone = a_uuid('alone')
         driver.select_destinations(
             a_request(instance_uuids=(alone,), instance_uuid=alone)
         )
         many.result(10)
-    assert turns.decided == [*uuids[:2], alone, *uuids[2:]]
+    assert turns.instance_uuids == [*uuids[:2], alone, *uuids[2:]]

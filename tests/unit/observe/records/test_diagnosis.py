@@ -54,10 +54,10 @@ class Nobody(Filter):
 def refused(request, offered=(), hosts=HOSTS, settings=None):
     """The refusal of a request for which Placement offered the hosts of some names."""
     slots = {host.uuid: 9 for host in hosts if host.host in offered}
-    decided = RecordedScheduler(
+    scheduler = RecordedScheduler(
         hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings
     )
-    return decided.ask(request)
+    return scheduler.ask(request)
 
 
 def diagnose(

@@ -50,11 +50,11 @@ REFUSING = (
 
 
 def decide(recorder, *requests, placement=None):
-    decided = RecordedScheduler([A], placement, clock=time.perf_counter)
-    decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
+    scheduler = RecordedScheduler([A], placement, clock=time.perf_counter)
+    scheduler.driver.deps = replace(scheduler.driver.deps, recorder=recorder)
     for request in requests:
         with suppress(NoValidHost):
-            decided.driver.select_destinations(request)
+            scheduler.driver.select_destinations(request)
     recorder.close()
     return recorder
 
@@ -559,9 +559,9 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     recorder = DecisionRecorder(
         Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), diagnose
     )
-    decided = RecordedScheduler([A], EMPTY)
-    decided.ask(a_request())
-    (decision,) = decided.log.decisions
+    scheduler = RecordedScheduler([A], EMPTY)
+    scheduler.ask(a_request())
+    (decision,) = scheduler.log.decisions
 
     recorder(decision)
     assert is_diagnosing.wait(30)
@@ -638,12 +638,12 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
 
     store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
     recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
-    decided = RecordedScheduler([A], EMPTY)
-    decided.driver.deps = replace(decided.driver.deps, recorder=recorder)
+    scheduler = RecordedScheduler([A], EMPTY)
+    scheduler.driver.deps = replace(scheduler.driver.deps, recorder=recorder)
 
     for name in 'abc':
         with suppress(NoValidHost):
-            decided.driver.select_destinations(a_request(request_id=name))
+            scheduler.driver.select_destinations(a_request(request_id=name))
     assert paused.wait(30)
     recorder.close()
 

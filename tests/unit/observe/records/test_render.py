@@ -294,9 +294,9 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
     fields = {'host': 'host1', **host}
     only = a_host(fields.pop('host'), **fields)
     placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
-    decided = RecordedScheduler([only, A, B], placement, settings=settings)
+    scheduler = RecordedScheduler([only, A, B], placement, settings=settings)
 
-    decision = decided.ask(a_request(ignore_hosts=('a',), **asked))
+    decision = scheduler.ask(a_request(ignore_hosts=('a',), **asked))
 
     record = record_of(decision)
     assert record.result.refusal == 'There are not enough hosts available.'
@@ -547,9 +547,9 @@ def test_claims_that_are_refused(explain):
 
 def test_what_is_in_flight_is_told():
     """For the second request a host has less by the claim of the first request."""
-    decided = RecordedScheduler([A, B])
-    first = record_of(decided.ask(a_request(instance_uuids=('one',))))
-    second = record_of(decided.ask(a_request(instance_uuids=('two',))))
+    scheduler = RecordedScheduler([A, B])
+    first = record_of(scheduler.ask(a_request(instance_uuids=('one',))))
+    second = record_of(scheduler.ask(a_request(instance_uuids=('two',))))
     assert [each.attempts[0].pending for each in (first, second)] == [0, 1]
     assert set(second.steps) == set(STEPS)
 
@@ -575,10 +575,10 @@ def test_what_cannot_be_decided(explain, error, line, refusal):
         raise error
 
     settings = Settings(placement_patience=0, database_patience=0)
-    decided = RecordedScheduler([A], prefilters=[failing], settings=settings)
+    scheduler = RecordedScheduler([A], prefilters=[failing], settings=settings)
     with suppress(type(error)):
-        decided.ask(a_request())
-    (decision,) = decided.log.decisions
+        scheduler.ask(a_request())
+    (decision,) = scheduler.log.decisions
     assert explain(decision).splitlines()[0] == line
     assert record_of(decision).result.refusal == refusal
 

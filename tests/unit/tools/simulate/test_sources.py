@@ -38,7 +38,7 @@ def recorded(tmp_path):
 @pytest.fixture
 def decisions(tmp_path):
     """A file with decisions on servers of a flavor, with and without a group."""
-    decided = RecordedScheduler(
+    scheduler = RecordedScheduler(
         [a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',))
     )
     flavor = a_flavor(name='m1', memory_mb=600)
@@ -47,7 +47,7 @@ def decisions(tmp_path):
         a_request(instance_uuids=('two',), flavor=flavor, group=GROUP),
         a_request(instance_uuids=('three',), flavor=flavor, group=LARGE_GROUP),
     ]
-    write_records(tmp_path / 'decisions', decided, requests)
+    write_records(tmp_path / 'decisions', scheduler, requests)
     return tmp_path / 'decisions'
 
 
