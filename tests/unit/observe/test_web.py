@@ -26,6 +26,8 @@ from tests.lab.processes import free_port, wait_until
 
 WAIT = 10.0
 LIMITS = Limits(connection_s=1.0)
+MAX_NICENESS = 19
+"""The kernel raises the niceness of a thread no further."""
 
 
 def fail(environ, start):
@@ -269,19 +271,28 @@ def test_stop_waits_for_answers(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='niceness is of a thread on Linux')
-def test_niceness():
+def test_niceness(monkeypatch):
     """The niceness applies to the threads of the address alone."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     of_threads = []
+    increments = []
+    real_nice = os.nice
+
+    def recording_nice(increment):
+        increments.append((threading.current_thread().name, increment))
+        return real_nice(increment)
 
     def nice(environ, start):
         of_threads.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         return hello(environ, start)
 
+    monkeypatch.setattr(module.os, 'nice', recording_nice)
     with contextlib.closing(Served(Limits(1.0, niceness=3), nice=nice)) as served:
         assert served.ask('GET', '/nice').status == 200
 
-    assert of_threads == [before + 3]
+    # A test run with a high niceness reaches the maximum. Then the increment tells.
+    assert increments == [('web', 3)]
+    assert of_threads == [min(before + 3, MAX_NICENESS)]
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
