@@ -13,10 +13,8 @@ from nova.objects import base as objects_base
 from nova.scheduler import rpcapi
 from nova.virt import hardware
 from nova_child import answer, serve
+from nova_values import PROJECT, USER, image_meta
 from oslo_utils import uuidutils
-
-USER = 'functional-user'
-PROJECT = 'functional-project'
 
 
 class Client:
@@ -180,22 +178,6 @@ FILTER_PROPERTIES = (
     'retry',
     'scheduler_hints',
 )
-
-
-def image_meta(properties):
-    """An image with properties."""
-    image = {
-        'id': uuidutils.generate_uuid(),
-        'name': 'functional',
-        'status': 'active',
-        'disk_format': 'qcow2',
-        'container_format': 'bare',
-        'min_ram': 0,
-        'min_disk': 0,
-        'size': 1,
-        'properties': properties,
-    }
-    return objects.ImageMeta.from_dict(image)
 
 
 def instance_group(values):

@@ -3,7 +3,8 @@
 process in the virtualenv of a nova since Ocata.
 
 The process writes through the objects of its nova, and asks through the client of its
-nova. Commands and results are lines as in tests/lab/nova_child.py.
+nova. Commands and results are lines as in tests/lab/nova_child.py. The parent process
+puts tests/lab on the search path.
 """
 
 import inspect
@@ -17,13 +18,14 @@ from nova.scheduler import rpcapi
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query, report
 from nova.virt import hardware
+from nova_child import serve
+from nova_values import PROJECT, USER, image_meta
 from oslo_utils import timeutils
 
-USER = 'functional-user'
-PROJECT = 'functional-project'
 BROUGHT = {'return_objects': '4.5', 'instance_uuids': '4.4'}
 ANSWERS = ('Selection', 'SchedulerLimits')
 ARCHITECTURE = ('x86_64', 'kvm', 'hvm')
+IMAGE = {'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11', 'name': 'releases'}
 
 
 class Nova:
@@ -144,7 +146,7 @@ class Nova:
     def rebuild(self, server, host, version=None):
         """Rebuild a server of :meth:`build` on its host from another image."""
         spec = self.kept_spec(server)
-        spec.image = image_meta()
+        spec.image = image_meta({}, **IMAGE)
         del spec.id
         spec.scheduler_hints = dict(
             spec.scheduler_hints or {}, _nova_check_type=['rebuild']
@@ -199,7 +201,7 @@ class Nova:
         raise LookupError(cell)
 
     def new_spec(self, server, flavor, zone=None):
-        image = image_meta()
+        image = image_meta({}, **IMAGE)
         cells = hardware.numa_get_constraints(flavor, image)
         devices = pci_request.get_pci_requests_from_flavor(flavor)
         groups = objects.SecurityGroupList(objects=[])
@@ -341,23 +343,6 @@ def device_pool(count):
     )  # fmt: skip
 
 
-def image_meta():
-    """An image without properties."""
-    return objects.ImageMeta.from_dict(
-        {
-            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11',
-            'name': 'releases',
-            'status': 'active',
-            'disk_format': 'qcow2',
-            'container_format': 'bare',
-            'min_ram': 0,
-            'min_disk': 0,
-            'size': 1,
-            'properties': {},
-        }
-    )
-
-
 def plain(value):
     """Convert an answer to JSON values: Selections to dicts of their fields, and
     objects within the dicts of older versions to their names.
@@ -377,8 +362,4 @@ def plain(value):
 
 
 if __name__ == '__main__':
-    from nova_child import (
-        serve,
-    )  # of tests/lab, where the parent process lets it be found
-
     serve(Nova)
