@@ -27,8 +27,8 @@ PASSWORD = 'a-word-that-nobody-may-read'
 
 
 class Keystone(HttpStub):
-    """The parts of keystone's v3 API that keystoneauth1 uses. The token is the one that
-    Placement accepts.
+    """The parts of keystone's v3 API that keystoneauth1 uses. Placement accepts the
+    token that this keystone issues.
 
     :ivar tokens_issued: number of times that the token was issued.
     """

@@ -105,8 +105,8 @@ def test_another_scheduler_takes_the_card(cloud, client, between):
 
 
 def test_the_fuller_card_is_filled_up(cloud, client):
-    """Instances fill the partly used card before the empty card, whatever the order of
-    the cards in Placement's answer."""
+    """Instances fill the partly used card before the empty card, in both orders of the
+    cards in Placement's answer."""
     cloud.reset()
     cards = add_cards(cloud, cloud.add_host('host', ram_mb=131072), 4, 4)
     for fuller in cards:

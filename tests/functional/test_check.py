@@ -391,7 +391,7 @@ def test_the_row_of_services_cannot_be_written(check, small_cloud):
 
 
 def test_secrets_everywhere(check):
-    """The report shows no secret, whatever the option and the group of the secret."""
+    """The report shows no secret of any option in any group."""
     names = (
         'password',
         'token',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default values of options are those of nova-scheduler."""
+"""Options have the default values that nova-scheduler gives them."""
 
 import json
 import sys

@@ -62,8 +62,8 @@ class Scheduler:
         return outcome, notifications
 
     def _later_notifications(self, context):
-        """Notifications up to those of a marked request, which comes after the
-        request under test."""
+        """Notifications before the notifications of a marked request, which comes
+        after the request under test."""
         marked = {**context, 'request_id': 'req-mark'}
         uuid = '00000000-0000-4000-8000-00000000ffff'
         arguments = conductor_requests.changed(

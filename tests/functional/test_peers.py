@@ -55,7 +55,7 @@ def add(claims, name):
 
 
 def has_peers(claims, count):
-    """True if the scheduler knows of so many schedulers, the scheduler included."""
+    """True if the scheduler knows of ``count`` schedulers, the scheduler included."""
     return claims.peers.position[1] == count
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever Placement does, every request is answered or refused, and refused requests
+"""While Placement fails, every request is answered or refused, and refused requests
 hold no allocations. The daemons of these tests do not wait for Placement to recover:
 test_patience.py tests the waiting. The unit tests of claims cover concurrent writers
 and failing deletions."""

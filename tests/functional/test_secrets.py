@@ -225,9 +225,9 @@ def change_password(mariadb):
 
 
 def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
-    """Whatever the password is, the log shows it nowhere as a password, and masks
-    nothing in the lines that operators search for. The same holds when databases refuse
-    the password."""
+    """The log shows no password, weak or strong, as a password, and masks nothing in the
+    lines that operators search for. The same holds when databases refuse the
+    password."""
     overrides = {
         'api_database': {
             'connection': as_user(small_cloud.api.url, 'scheduler', own_user)

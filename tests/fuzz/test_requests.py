@@ -82,7 +82,7 @@ def a_request(extra_specs, image, hints, sizes, plain=False):
     plain=st.booleans(),
 )
 def test_any(cloud, **asked):
-    """What is asked is decided on or refused."""
+    """A request with any texts and numbers is decided or refused."""
     with one_input('requests'):
         cloud.scheduler.answer(a_request(**asked))
 
@@ -90,7 +90,7 @@ def test_any(cloud, **asked):
 @EFFORT
 @given(query=query, plain=st.booleans())
 def test_queries(cloud, query, plain):
-    """So is a condition in JSON."""
+    """A request with any condition in JSON is decided or refused."""
     with one_input('requests'):
         hints = {'query': [json.dumps(query)]}
         cloud.scheduler.answer(a_request({}, {}, hints, {}, plain))
@@ -110,12 +110,12 @@ KEPT = {
         {},
     ),
 }
-"""What was found: extra specs, properties of the image, and sizes."""
+"""Inputs that showed a bug: extra specs, properties of the image, and sizes."""
 
 
 @pytest.mark.parametrize('asked', KEPT.values(), ids=KEPT)
 def test_kept(cloud, asked):
-    """What has once gone wrong goes right."""
+    """An input that once showed a bug is refused."""
     extra_specs, image, sizes = asked
     with one_input('requests'):
         assert isinstance(

@@ -3,8 +3,9 @@
 """Lint of words: names and docstrings that a reader from OpenStack would not
 understand.
 
-``python tests/lab/words.py`` reads ``novasched/`` and prints one line for each offence;
-the exit status is 1 if there is one. CONTRIBUTING.rst has the rules.
+``python tests/lab/words.py`` reads ``novasched/``, and the docstrings in ``tests/``, and
+prints one line for each offence; the exit status is 1 if there is one. CONTRIBUTING.rst
+has the rules.
 """
 
 import ast
@@ -12,7 +13,9 @@ import re
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / 'novasched'
+PROJECT = Path(__file__).parents[2]
+PACKAGE = PROJECT / 'novasched'
+TESTS = PROJECT / 'tests'
 
 BEGINNING = re.compile(
     r'(what|whether|whom|who|whoever|nobody|somebody|so many|how|these|those|where|when it|it)\b',
@@ -51,40 +54,54 @@ NAMES = re.compile(
 class or a function the thing in OpenStack's words."""
 
 
-def offences(path):
-    tree = ast.parse(path.read_text())
-    instances_alone = str(path.relative_to(ROOT)).startswith(INSTANCES_ALONE)
+def docstrings(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            docstring = ast.get_docstring(node) or ''
-            line = getattr(node, 'lineno', 1)
-            if BEGINNING.match(docstring):
-                yield (
-                    line,
-                    f'begin with a verb or a noun phrase: {docstring.splitlines()[0]}',
-                )
-            if match := RIDDLE.search(docstring):
-                yield line, f'name the subject in place of {match[0]!r}'
-            if instances_alone and SERVER.search(SERVER_GROUPS.sub('', docstring)):
-                yield line, 'say instance, not server'
+            yield getattr(node, 'lineno', 1), ast.get_docstring(node) or ''
+
+
+def unclear_docstrings(tree):
+    for line, docstring in docstrings(tree):
+        if BEGINNING.match(docstring):
+            first = docstring.splitlines()[0]
+            yield line, f'begin with a verb or a noun phrase: {first}'
+        if match := RIDDLE.search(docstring):
+            yield line, f'name the subject in place of {match[0]!r}'
+
+
+def mentioned_servers(tree):
+    for line, docstring in docstrings(tree):
+        if SERVER.search(SERVER_GROUPS.sub('', docstring)):
+            yield line, 'say instance, not server'
+
+
+def unclear_names(tree):
+    for node in ast.walk(tree):
+        if isinstance(getattr(node, 'ctx', None), ast.Load):
+            continue
+
         name = node.id if isinstance(node, ast.Name) else getattr(node, 'name', None)
-        if (
-            name
-            and NAMES.fullmatch(name)
-            and not isinstance(getattr(node, 'ctx', None), ast.Load)
-        ):
-            yield (
-                getattr(node, 'lineno', 1),
-                f'{name}: say it in words that OpenStack has',
-            )
+        if name and NAMES.fullmatch(name):
+            line = getattr(node, 'lineno', 1)
+            yield line, f'{name}: say it in words that OpenStack has'
+
+
+def offences(path):
+    tree = ast.parse(path.read_text())
+    yield from unclear_docstrings(tree)
+
+    if path.is_relative_to(PACKAGE):
+        yield from unclear_names(tree)
+        if str(path.relative_to(PACKAGE)).startswith(INSTANCES_ALONE):
+            yield from mentioned_servers(tree)
 
 
 def main():
     found = False
-    for path in sorted(ROOT.rglob('*.py')):
-        for line, text in offences(path):
+    for path in sorted([*PACKAGE.rglob('*.py'), *TESTS.rglob('*.py')]):
+        for line, text in sorted(offences(path)):
             found = True
-            print(f'{path.relative_to(ROOT.parent)}:{line}: {text}')
+            print(f'{path.relative_to(PROJECT)}:{line}: {text}')
     return int(found)
 
 

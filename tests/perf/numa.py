@@ -34,8 +34,10 @@ VCPUS = 4
 
 @dataclass(frozen=True)
 class Guest:
-    """Guest cells on host cells, so many of which are full: all of their CPUs are
-    pinned."""
+    """Guest cells on host cells.
+
+    :ivar full: number of full host cells: all CPUs of a full cell are pinned.
+    """
 
     host: int
     cells: int

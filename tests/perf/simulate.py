@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes
-of it: ``python -m tests.perf.simulate``.
+"""The prediction of ``novaschedctl simulate`` for 5,000 hosts, compared with real
+placements: ``python -m tests.perf.simulate``.
 
-A sandbox of so many hosts in two cells, nearly all of them full. ``simulate boot
---until-full`` is asked first; then servers are placed for real, one by one, by the
-daemon's own service, until one is refused. Then ``explain`` is asked about the last of
-them and about the refusal. The exit status is 0 if the numbers are the same, by host,
-which they are not if the simulations claim anything.
+The sandbox has 5,000 hosts in two cells, and nearly all hosts are full. ``simulate boot
+--until-full`` runs first. Then the daemon's own service places real servers, one by
+one, until it refuses a server. Then ``explain`` runs for the last placed server and for
+the refusal. The exit status is 0 if the numbers of servers are the same on each host,
+and they differ if a simulation claims anything.
 """
 
 import argparse

@@ -116,8 +116,8 @@ REQUEST = st.tuples(
 
 @given(st.lists(REQUEST, max_size=8))
 def test_hosts_of_what_is_remembered(requests):
-    """The offered hosts of sufficient size, in the order of the answer, whatever the
-    answers and sizes of earlier requests."""
+    """The offered hosts of sufficient size come in the order of the answer. The answers
+    and sizes of earlier requests change nothing."""
     uuids = [*map(a_uuid, NAMES)]
     known = {}
     offered_hosts = OfferedHosts()

@@ -76,7 +76,7 @@ class Snapshots:
         )
 
     def unversioned(self, hosts, moment):
-        """Hosts of which nobody knows what has changed."""
+        """Hosts in a snapshot without a record of changes."""
         return HostSnapshot(hosts, moment, everywhere=hosts)
 
 

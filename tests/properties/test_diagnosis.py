@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that Placement did not offer counts under its first lack, whatever the
-cloud."""
+"""In any cloud, a host that Placement did not offer counts under its first lack."""
 
 from collections import Counter
 from dataclasses import replace

@@ -71,8 +71,8 @@ PENDING = st.dictionaries(st.sampled_from([*UUIDS, 'p']), _host, max_size=3)
 
 
 class Whole:
-    """A reader of hosts that always reads all instances, whatever the request
-    names."""
+    """A reader of hosts that always reads all instances, also for requests that name
+    instances."""
 
     def __init__(self, reader):
         self._reader = reader

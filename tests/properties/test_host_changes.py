@@ -101,7 +101,7 @@ STEP = st.one_of(
 @settings(max_examples=25, deadline=None)
 def test_hosts_that_differ_are_reported(databases, steps):
     """A host that is another object in the later of two snapshots is reported as
-    changed, whatever happened in between. This holds across all kinds of snapshots."""
+    changed, after any steps in between. This holds across all kinds of snapshots."""
     story = Readings(databases)
     story.read()
     for step in steps:

@@ -417,8 +417,8 @@ class Steps:
 
 @pytest.mark.parametrize('field', FIELDS)
 def test_no_request_waits_for_a_text(field, log, unchecked_scopes):
-    """No step of a request exceeds the time of a switch of threads, whatever text is in
-    the field."""
+    """No step of a request with a long text in the field exceeds the time of a switch
+    of threads."""
     makers = BY_HAND if field in PLAIN_FIELDS else attacks()
     for name, make in makers.items():
         text = make(SIZE)

@@ -57,10 +57,10 @@ def new_simulator(room, policies_of):
 
 @given(clouds(), st.permutations(NAMES))
 def test_each_is_lost_alone(cloud, order):
-    """The loss of a host has the outcomes of a new simulator, whatever the simulator
-    lost before. A loss leaves hosts and free amounts unchanged. A host gets no more
-    instances than fit, no instance goes to a lost host, and the members of a group with
-    anti-affinity stay apart."""
+    """The loss of a host has the outcomes of a new simulator, in any order of losses. A
+    loss leaves hosts and free amounts unchanged. A host gets no more instances than
+    fit, no instance goes to a lost host, and the members of a group with anti-affinity
+    stay apart."""
     room, policies_of = cloud
     evacuees = evacuees_of(policies_of)
     simulator = new_simulator(room, policies_of)

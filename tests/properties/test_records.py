@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of a record add up, whatever the decision."""
+"""The counts in the record of any decision add up."""
 
 from collections import Counter
 from dataclasses import replace

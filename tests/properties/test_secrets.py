@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No text shows a password, whatever the password is, and the lines of novasched stay
+"""No text shows a password, weak or strong, and the lines of novasched stay
 unchanged."""
 
 import ast
@@ -237,8 +237,8 @@ def errors_about(secret):
     st.integers(0, 9),
 )
 def test_errors_of_libraries(secret, number):
-    """Neither the text nor the traceback of an error shows a secret, whichever logger
-    is used."""
+    """Neither the text nor the traceback of an error shows a secret. This holds for the
+    loggers of nova and of libraries."""
     known(secret)
     error = errors_about(secret)[number]
     assert not as_token(secret, redaction.hide(error))

@@ -186,7 +186,7 @@ def test_instances_of_one_request_share_out_the_cards():
     ],
 )
 def test_a_refused_card_means_the_next_one(lost, claims, host):
-    """Where another scheduler was faster, up to three cards of the same host are tried
+    """If another scheduler was faster, up to three cards of the same host are tried
     before the next host."""
     cards = Cards(a=dict.fromkeys(('a1', 'a2', 'a3', 'a4'), 1), b={'b1': 1, 'b2': 1})
     full = {card: {'VGPU': -1} for card in lost.split()}

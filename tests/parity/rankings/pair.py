@@ -281,7 +281,7 @@ def _matters(seen: Seen) -> dict[str, Any]:
 
 
 def _but_for_providers(matters: dict[str, Any]) -> dict[str, Any]:
-    """The parts with the sums of resources, whichever provider of a host has them."""
+    """The parts with resources summed up over the providers of a host."""
     sums = {}
     for uuid, by_provider in matters['claims'].items():
         sums[uuid] = sum(map(Counter, by_provider.values()), Counter())

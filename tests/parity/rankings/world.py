@@ -333,8 +333,8 @@ def _cells(dice: Dice) -> str:
 
 
 def _cards(dice: Dice, number: int, reported: bool) -> tuple[str, list[Child]]:
-    """PCI devices of so many cards: what compute_nodes.pci_stats holds, and their
-    providers where nova-compute reports them."""
+    """PCI devices of ``number`` cards: the value of compute_nodes.pci_stats, and the
+    providers of the devices where nova-compute reports providers."""
     pools = []
     providers = []
     for _ in range(number):

@@ -84,9 +84,9 @@ def said(caplog):
 
 
 def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
-    """A compute with a young key is up, whatever the row says, unless an operator has
-    forced it down. The next request sees a change. A request reads memcached once a
-    cell."""
+    """A compute with a young key is up unless an operator has forced the compute down.
+    The time in the row has no effect. The next request sees a change. A request reads
+    memcached once a cell."""
     reader = cloud.reader()
     assert up(reader) == []
 
@@ -188,8 +188,8 @@ def test_a_cache_that_cannot_be_used(load, text, message):
 
 
 def test_the_region_forgets_after_service_down_time(load, monkeypatch):
-    """As in nova, a key expires after service_down_time, whatever [cache]
-    expiration_time is. Without oslo.cache the error names the missing package."""
+    """As in nova, a key expires after service_down_time. [cache] expiration_time has no
+    effect. Without oslo.cache the error names the missing package."""
     assert cache_region(load(f'{MEMORY}expiration_time = 600'), 7).expiration_time == 7
     monkeypatch.setitem(sys.modules, 'oslo_cache', None)
     why = r'install the package oslo.cache \(pip install novasched\[memcached\]\)$'

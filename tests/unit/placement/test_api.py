@@ -146,7 +146,7 @@ def test_retries_of_nova_conf(options, responses, attempts):
     [(OK, 200), (CONTENDED, 409), (a_response(503), None), (RESET, None)],
 )
 def test_once(response, outcome):
-    """The request is sent once, whatever nova.conf says."""
+    """The request is sent once, even if nova.conf permits retries."""
     api = an_api(response)
     api.http.status_code_retries = api.http.connect_retries = 9
     if outcome is None:

@@ -891,8 +891,8 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_returns):
-    """The claim of the answer stays, whatever Placement carries out late. Without an
-    answer, the instance has the earlier allocations."""
+    """The claim of the answer stays, even if Placement carries out other claims late.
+    Without an answer, the instance has the earlier allocations."""
     site = SeveralSchedulers(kind, faults)
     for scheduler, provider, is_given_back in attempts:
         site.ask(scheduler, provider, is_given_back)

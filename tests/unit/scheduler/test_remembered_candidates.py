@@ -208,8 +208,8 @@ def test_several_at_the_same_time_read_together():
 
 
 def no_candidates_for_old_reads(request, basis):
-    """Refuse a request by what was read before it arrived, as where a tenant has no
-    aggregates."""
+    """Refuse a request by data read before the request arrived, as where a tenant has
+    no aggregates."""
     if basis.read_since < basis.began:
         raise NoValidHost('No valid host by what was read before')
     return request

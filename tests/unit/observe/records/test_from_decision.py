@@ -97,8 +97,8 @@ def test_the_message_is_not_kept():
 
 
 def test_hashed_ids():
-    """The same id has the same hash under the same key. Without the key nobody can tell
-    an id from its hash by trying all ids."""
+    """The same id has the same hash under the same key. The key prevents finding an
+    id from its hash by trying all ids."""
     one, missing_fields = kept_request(a_request(), b'key')
     two, _ = kept_request(a_request(), b'key')
     other, _ = kept_request(a_request(), b'another key')

@@ -390,8 +390,8 @@ ROOT_ALONE = pytest.mark.skipif(
     ],
 )
 def test_who_may_read_the_file(tmp_path, before, after):
-    """The owner may read the file, and the group if the operator permits, whatever the
-    umask is. The journals have the same permissions."""
+    """The owner may read the file, and the group if the operator permits. The umask has
+    no effect. The journals have the same permissions."""
     path = tmp_path / 'decisions'
     if before is not None:
         path.touch()

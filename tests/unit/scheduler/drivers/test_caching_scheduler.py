@@ -55,7 +55,7 @@ def ask(driver, name='server', **fields):
 
 
 def test_hosts_are_read_between_requests_not_for_them():
-    """Requests use the hosts of the last refresh, whatever has changed since."""
+    """Requests use the hosts of the last refresh, and see no later changes."""
     driver, cells = cloud(A, B)
     driver.periodic()
     cells.hosts[A.uuid] = a_host('a', ram=512)
