@@ -22,6 +22,11 @@ def a_uuid(name):
     return str(uuid.uuid5(NAMESPACE, name))
 
 
+def numbered_uuids(prefix, count):
+    """The UUIDs of ``count`` names: the prefix with 0, 1, 2..."""
+    return [a_uuid(f'{prefix}{number}') for number in range(count)]
+
+
 def a_host(
     name='host1',
     *,
@@ -71,6 +76,22 @@ def a_host(
     )
 
 
+def named_hosts(names, **fields):
+    """Hosts that differ in name and UUID only."""
+    return [a_host(name, **fields) for name in names]
+
+
+def numbered_hosts(count, prefix='h', **fields):
+    """Hosts named by the prefix with 0, 1, 2..., that differ in name and UUID only."""
+    names = [f'{prefix}{number}' for number in range(count)]
+    return named_hosts(names, **fields)
+
+
+def by_uuid(hosts):
+    """Host UUID to host."""
+    return {host.uuid: host for host in hosts}
+
+
 def a_flavor(extra_specs=None, **fields):
     """A flavor of 1 vCPU, 512 MiB and 1 GiB."""
     return Flavor(
@@ -99,7 +120,7 @@ def a_request(
     :param count: number of instances.
     :param image: the properties of the image.
     """
-    uuids = tuple(a_uuid(f'server{i}') for i in range(count))
+    uuids = tuple(numbered_uuids('server', count))
     fields.setdefault('instance_uuids', uuids)
     fields.setdefault('instance_uuid', uuids[0] if uuids else None)
     return Request(

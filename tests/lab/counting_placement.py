@@ -9,6 +9,11 @@ from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
 
 
+def slots_on(hosts, number):
+    """Host UUID to the number of slots, the same on all hosts."""
+    return {host.uuid: number for host in hosts}
+
+
 class CountingPlacement(MemoryPlacement):
     """A Placement where a claim takes a slot of the provider.
 

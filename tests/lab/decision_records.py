@@ -16,7 +16,7 @@ from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryHosts
-from tests.lab.counting_placement import CountingPlacement
+from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.prefilter_sources import FunctionPrefilter
 
 
@@ -63,7 +63,7 @@ class RecordedScheduler:
     ):
         values = settings or Settings()
         if placement is None:
-            placement = CountingPlacement({host.uuid: 9 for host in hosts})
+            placement = CountingPlacement(slots_on(hosts, 9))
         if filters is None:
             filters = loading.filters(values)
         explain = None

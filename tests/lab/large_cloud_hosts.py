@@ -11,7 +11,7 @@ from random import Random
 
 import os_traits
 
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_uuid, numbered_uuids
 from tests.lab.compute_rows import Compute
 from tests.lab.reports import a_numa_cell, a_numa_topology, an_object
 
@@ -93,7 +93,7 @@ def aggregates_of(number):
 
 def instances_of(name, count):
     """The UUIDs of the instances on a host."""
-    return [a_uuid(f'{name}/{number}') for number in range(count)]
+    return numbered_uuids(f'{name}/', count)
 
 
 def _host(number, traits, cells):

@@ -18,7 +18,7 @@ from novasched.observe.page.hosts import CellView
 from novasched.observe.page.watch import Watch
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
-from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.decision_records import RecordedScheduler, write_records
 
@@ -110,7 +110,7 @@ def _request(number, random):
         flavor=random.choice(FLAVORS),
         availability_zone=random.choice((None, *ZONES)),
         count=servers,
-        instance_uuids=tuple(a_uuid(f'server-{number}-{i}') for i in range(servers)),
+        instance_uuids=tuple(numbered_uuids(f'server-{number}-', servers)),
         request_id=f'req-{a_uuid(f"request-{number}")}',
     )
 

@@ -18,7 +18,7 @@ from novasched.scheduler.model.numa import (
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume
-from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.builders import a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.descriptions import wire
 from tests.parity.comparison import SEED, Comparison, Difference
 from tests.parity.dice import Dice
@@ -30,7 +30,7 @@ YES = 'yes'
 NO = 'no'
 
 KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
-PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
+PROVIDERS = numbered_uuids('provider', 4)
 ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
 
 OWN = ('vendor_id', 'product_id', 'numa_node', 'count')

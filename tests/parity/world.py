@@ -20,12 +20,12 @@ from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_uuid, numbered_uuids
 from tests.lab.descriptions import NOW, Case, host_rows
 from tests.lab.prefilter_sources import StaticNetwork
 from tests.parity.ours import error_of, request_of, settings_of
 
-AGGREGATES = [a_uuid(f'aggregate{i}') for i in range(10)]
+AGGREGATES = numbered_uuids('aggregate', 10)
 METADATA = [
     {'availability_zone': 'az1'},
     {'availability_zone': 'az1', 'filter_tenant_id': 'project'},

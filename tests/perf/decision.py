@@ -50,7 +50,7 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.host import Aggregate, Service
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import tune_gc
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_uuid, numbered_uuids
 from tests.lab.large_cloud_hosts import (
     LIBVIRT_TRAITS,
     METADATA,
@@ -239,7 +239,7 @@ def _batch(driver, request, is_refused):
 
 def large_request(kind):
     """A request after it was read from the wire."""
-    uuids = [a_uuid(f'server{number}') for number in range(kind.count)]
+    uuids = numbered_uuids('server', kind.count)
     arguments = kind.arguments(uuids)
     arguments['spec_obj'] = Serializer().deserialize_entity(
         CALLER, arguments['spec_obj']

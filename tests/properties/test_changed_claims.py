@@ -16,15 +16,21 @@ from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
-from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    a_candidate,
+    a_request,
+    by_uuid,
+    named_hosts,
+    numbered_uuids,
+)
 from tests.lab.memory_schedulers import ManualClock
 
-HOSTS = [a_host(name, ram=65536) for name in 'abcd']
-EARLIER = {host.uuid: host for host in HOSTS}
+HOSTS = named_hosts('abcd', ram=65536)
+EARLIER = by_uuid(HOSTS)
 CHANGED = replace(HOSTS[0], cpu_allocation_ratio=2.0)
-LATER = {host.uuid: host for host in (CHANGED, *HOSTS[1:3])}
+LATER = by_uuid((CHANGED, *HOSTS[1:3]))
 """The same hosts, but one has changed, and one is gone."""
-INSTANCES = [a_uuid(f'i{number}') for number in range(2)]
+INSTANCES = numbered_uuids('i', 2)
 SHOWN = SimpleNamespace(
     host='x', node='x', vm_state='active', task_state=None, deleted=0
 )

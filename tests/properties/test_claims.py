@@ -9,13 +9,13 @@ from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.batching import Order
 from novasched.placement.claims import Claims
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
-from tests.lab.builders import a_candidate, a_uuid
+from tests.lab.builders import a_candidate, a_uuid, numbered_uuids
 from tests.lab.faulty_placement import FaultyPlacement
 
 OWNER = {'project_id': 'project', 'user_id': 'user'}
 PROVIDERS = [a_uuid(name) for name in 'abc']
 SOURCE = a_uuid('source')
-SERVERS = [a_uuid(f'server {i}') for i in range(8)]
+SERVERS = numbered_uuids('server ', 8)
 
 
 a_claim = st.builds(

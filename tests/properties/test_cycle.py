@@ -11,7 +11,7 @@ from novasched.scheduler.decision import PlacementAttempt, Ranking
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import a_driver
 
@@ -53,7 +53,7 @@ def requests_for(counts, apart):
     """A request for each count of instances, with an anti-affinity group if
     ``apart``."""
     for number, count in enumerate(counts):
-        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
+        uuids = tuple(numbered_uuids(f'{number}-', count))
         group = a_group('anti-affinity', uuids) if apart else None
         yield a_request(
             count=count, instance_uuids=uuids, group=group, return_alternates=True

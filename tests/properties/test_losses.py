@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from novasched.tools.simulate.evacuations import Evacuee
 from novasched.tools.simulate.losses import lose, lose_each, members
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request, numbered_uuids
 from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 NAMES = 'abcd'
@@ -27,7 +27,7 @@ def clouds(draw):
 
 def instances_on(host, policies):
     """The UUIDs of the instances on a host."""
-    return [a_uuid(f'{host}{number}') for number in range(len(policies))]
+    return numbered_uuids(host, len(policies))
 
 
 def evacuees_of(policies_of):

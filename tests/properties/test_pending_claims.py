@@ -16,8 +16,8 @@ from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.counting_placement import CountingPlacement
+from tests.lab.builders import a_group, a_host, a_request, numbered_uuids
+from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.memory_schedulers import a_driver
 from tests.lab.simulated_broker import SimulatedBroker
 from tests.lab.topologies import a_cell, a_guest, a_pinned
@@ -59,7 +59,7 @@ def is_placed(driver, request):
 
 def uuids_of(number, count):
     """The UUIDs of the instances of a request."""
-    return tuple(a_uuid(f'{number}-{i}') for i in range(count))
+    return tuple(numbered_uuids(f'{number}-', count))
 
 
 def instances_placed(counts, verdicts):
@@ -138,7 +138,7 @@ class Racks:
             host = a_host(f'h{number}', metadata={'failure_domain': rack})
             hosts.append(host)
             self.rack_of[host.uuid] = rack
-        self.placement = SharedPlacement({host.uuid: 40 for host in hosts})
+        self.placement = SharedPlacement(slots_on(hosts, 40))
 
         self.drivers = []
         for _ in range(schedulers):

@@ -30,13 +30,20 @@ from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry, ServerGroup
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.requested_hosts import hosts_after_each_field
-from tests.lab.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.builders import (
+    a_flavor,
+    a_host,
+    a_mapped_candidate,
+    a_request,
+    a_uuid,
+    numbered_uuids,
+)
 from tests.lab.logs import logged, rejections
 
 NAMES = sorted(entry_points(group='novasched.filters').names)
 LENIENT = tuple(name for name in NAMES if not name.startswith('Exact'))
 """Filters that do not reject nearly everything."""
-SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
+SERVERS = tuple(numbered_uuids('server', 5))
 OTHERS = ('x', 'y', 'z')
 KEYS = (
     'ram_weight_multiplier',

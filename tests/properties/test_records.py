@@ -35,7 +35,14 @@ from novasched.scheduler.model.request import (
 from novasched.scheduler.requirements import numa
 from novasched.tools.simulate.sources import rebuilt
 from tests.lab import topologies
-from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    a_flavor,
+    a_group,
+    a_host,
+    a_request,
+    a_uuid,
+    numbered_uuids,
+)
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.decision_records import RecordedScheduler, record_of
 
@@ -316,7 +323,7 @@ def test_fields_of_a_record():
 
 
 NAMES = [f'h{i}' for i in range(4)]
-IDS = [a_uuid(f'member{i}') for i in range(4)]
+IDS = numbered_uuids('member', 4)
 some_names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
 some_ids = st.frozensets(st.sampled_from(IDS), max_size=3)
 some_traits = st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B']), max_size=2)

@@ -12,7 +12,7 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import FRESH
-from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.builders import a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.memory_schedulers import a_driver
 
 
@@ -93,7 +93,7 @@ def scheduler(cards, *filters):
 def ask(driver, count=1, name='x', **fields):
     """For each instance, the (host, card) of the destination and of the alternates."""
     names = {a_uuid(host): host for host in driver.deps.placement.hosts}
-    uuids = tuple(a_uuid(f'{name}{i}') for i in range(count))
+    uuids = tuple(numbered_uuids(name, count))
     selections = driver.select_destinations(
         a_request(count=count, instance_uuids=uuids, **fields)
     )

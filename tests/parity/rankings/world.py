@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tests.lab.builders import a_uuid
+from tests.lab.builders import numbered_uuids
 from tests.lab.compute_rows import Compute, Row, now
 from tests.lab.descriptions import Case, wire
 from tests.parity.dice import Dice
@@ -30,7 +30,7 @@ PROJECTS = ('project-a', 'project-b', 'project-c')
 CELLS = ('cell1', 'cell2')
 ZONES = ('az1', 'az2')
 FLAVORS = ('small', 'large', 'gpu')
-IMAGES = [a_uuid(f'image{i}') for i in range(4)]
+IMAGES = numbered_uuids('image', 4)
 DEVICE = 'VGPU'
 BANDWIDTH = 'NET_BW_EGR_KILOBIT_PER_SEC'
 PCI_VENDOR = '8086'

@@ -5,12 +5,12 @@ with a syntax: addresses and JSON queries."""
 import json
 from typing import Any
 
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_uuid, numbered_uuids
 from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, Draft
 from tests.parity.themes.capacity import sizes, workload
 
-SERVERS = [a_uuid(f'server{i}') for i in range(6)]
+SERVERS = numbered_uuids('server', 6)
 TENANTS = ['project', 'other', 'third']
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 

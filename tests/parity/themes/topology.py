@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_uuid, numbered_uuids
 from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, Draft
 from tests.parity.numa_cases import (
@@ -13,8 +13,8 @@ from tests.parity.numa_cases import (
     near_networks,
 )
 
-DEVICES = [a_uuid(f'device provider{i}') for i in range(3)]
-REQUESTS = [a_uuid(f'pci request{i}') for i in range(2)]
+DEVICES = numbered_uuids('device provider', 3)
+REQUESTS = numbered_uuids('pci request', 2)
 KINDS = ('type-PCI', 'type-PF', 'type-VF')
 NUMA_POLICIES = (None, 'legacy', 'preferred', 'required', 'socket')
 

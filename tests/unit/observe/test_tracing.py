@@ -24,7 +24,7 @@ from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.request import Origin
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.counting_placement import CountingPlacement
+from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.decision_records import RecordedScheduler
 
 URL = 'http://collector/v1/traces'
@@ -226,7 +226,7 @@ def test_no_secret_is_told(monkeypatch):
 def test_a_request_for_many_servers():
     """The number of spans is bounded, and the request has the number of steps left
     out."""
-    placement = CountingPlacement({host.uuid: 99 for host in HOSTS})
+    placement = CountingPlacement(slots_on(HOSTS, 99))
     settings = Settings(enabled_filters=())
     whole, steps, _ = Traced(placement, settings=settings).ask(
         count=60, flavor=a_flavor(memory_mb=1)

@@ -14,7 +14,7 @@ from novasched.plugins.nova_compat import import_stubs
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.weighers import Weigher
-from tests.lab.builders import a_host
+from tests.lab.builders import named_hosts
 from tests.lab.memory_schedulers import ManualClock
 from tests.unit.plugins.test_nova_weighers import pipeline, rank
 
@@ -68,7 +68,7 @@ class OwnWeigher(Weigher):
         return 1.0
 
 
-HOSTS = [a_host(name) for name in ('one', 'two')]
+HOSTS = named_hosts(('one', 'two'))
 
 
 @pytest.mark.parametrize('thread_safe', [False, True])

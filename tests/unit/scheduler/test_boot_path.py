@@ -23,8 +23,8 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.ports import Placement
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
-from tests.lab.builders import a_host, a_request
-from tests.lab.counting_placement import CountingPlacement
+from tests.lab.builders import a_request, numbered_hosts
+from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.prefilter_sources import sources
 from tests.lab.stub_adapter import StubAdapter, a_response, an_answer
 
@@ -95,7 +95,7 @@ def depth_of(frame: FrameType | None) -> int:
     return depth
 
 
-HOSTS = [a_host(f'host{number}') for number in range(4)]
+HOSTS = numbered_hosts(4, 'host')
 
 
 def a_client() -> PlacementClient:
@@ -143,7 +143,7 @@ def check(path: BootPath, bounds: Bounds) -> None:
 
 
 def test_a_plain_boot_enters_few_functions(unchecked_scopes):
-    placement = CountingPlacement({host.uuid: 9 for host in HOSTS})
+    placement = CountingPlacement(slots_on(HOSTS, 9))
     check(boot_path(placement), IN_MEMORY)
 
 

@@ -14,7 +14,14 @@ from novasched.scheduler.filters.affinity import (
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    a_group,
+    a_host,
+    a_request,
+    a_uuid,
+    numbered_hosts,
+    numbered_uuids,
+)
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import RecordingNotifier, a_driver, ask
 
@@ -134,7 +141,7 @@ def test_a_rebuild_asks_placement_nothing():
     assert claimed(driver) == {}
 
 
-MEMBERS = [a_uuid(f'server{i}') for i in range(4)]
+MEMBERS = numbered_uuids('server', 4)
 APART = a_group('anti-affinity', MEMBERS)
 
 
@@ -169,7 +176,7 @@ def test_a_candidate_without_its_host_is_passed_over():
 
 def test_the_same_seed_gives_the_same_answer():
     """The seed is an argument, so that a decision can be repeated."""
-    hosts = [a_host(f'h{i}') for i in range(9)]
+    hosts = numbered_hosts(9)
     request = a_request(count=5)
 
     first = cloud(*hosts, host_subset_size=9).decide(request, 1)

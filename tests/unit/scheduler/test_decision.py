@@ -24,8 +24,8 @@ from novasched.scheduler.decision import (
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.model.host import Host
-from tests.lab.builders import a_host, a_request
-from tests.lab.counting_placement import CountingPlacement
+from tests.lab.builders import a_host, a_request, numbered_hosts
+from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.decision_records import RecordedScheduler
 
 A = a_host('a', ram=8192)
@@ -176,8 +176,8 @@ def test_hosts_of_a_large_multi_create(claims):
     """However many instances are placed, the decision refers to the ranked hosts of the
     first instance alone, and to each rejected host. For every instance, the decision
     has the number of hosts that fit."""
-    hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
-    placement = CountingPlacement({host.uuid: 1 for host in hosts})
+    hosts = numbered_hosts(30, ram=8192)
+    placement = CountingPlacement(slots_on(hosts, 1))
     scheduler = RecordedScheduler([*hosts, OFF], placement if claims else None)
     number = 20
     unclaimed = {} if claims else {'instance_uuids': None}
@@ -196,7 +196,7 @@ def test_hosts_of_a_large_multi_create(claims):
 def test_memory_while_instances_are_placed():
     """While a multi-create is decided, each further instance takes less memory than a
     reference to each host."""
-    hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
+    hosts = numbered_hosts(2000, ram=8192)
     scheduler = RecordedScheduler(hosts)
     scheduler.driver.deps = replace(scheduler.driver.deps, recorder=None)
 

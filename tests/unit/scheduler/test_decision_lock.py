@@ -13,7 +13,7 @@ from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_hosts
 from tests.lab.memory_schedulers import ManualClock, a_driver
 from tests.lab.processes import wait_until
 
@@ -153,7 +153,7 @@ class SlowFilter(Filter):
 def test_many_requests_at_once(filters, fields, most_on_a_host):
     """A request counts the choices of all requests before, although the whole queue
     takes longer than a single decision may take."""
-    hosts = [a_host(f'h{number}') for number in range(AT_ONCE)]
+    hosts = numbered_hosts(AT_ONCE)
     driver = a_driver(
         hosts,
         SlowFilter,

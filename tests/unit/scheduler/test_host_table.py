@@ -5,7 +5,7 @@ import pytest
 
 from novasched.scheduler import weights
 from novasched.scheduler.weights import HostTable
-from tests.lab.builders import a_host
+from tests.lab.builders import a_host, numbered_hosts
 
 A = a_host('a')
 B = a_host('b')
@@ -65,7 +65,7 @@ def test_rows_of_hosts_that_are_gone(monkeypatch):
     table = HostTable()
     sizes = []
     for number in range(20):
-        ask(table, [a_host(f'{number}.{i}') for i in range(2)])
+        ask(table, numbered_hosts(2, f'{number}.'))
         sizes.append(len(table.hosts))
     assert sizes[:5] == [2, 4, 6, 2, 4]
     assert max(sizes) == 6

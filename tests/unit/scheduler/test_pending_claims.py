@@ -10,7 +10,7 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
-from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
+from tests.lab.builders import a_candidate, a_host, a_request, a_uuid, by_uuid
 from tests.lab.memory_schedulers import ManualClock
 
 A = a_host('a', ram=4096, num_instances=2)
@@ -29,7 +29,7 @@ def pending_claims(clock):
 
 
 def a_host_snapshot(*hosts, read_at=1000.0):
-    return HostSnapshot({host.uuid: host for host in hosts or (A, B)}, read_at)
+    return HostSnapshot(by_uuid(hosts or (A, B)), read_at)
 
 
 def send(pending_claims, name='server', host=A):

@@ -14,7 +14,7 @@ from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_flavor, a_group, a_host, a_request
+from tests.lab.builders import a_flavor, a_group, a_host, a_request, numbered_hosts
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import a_driver, ask
 
@@ -402,7 +402,7 @@ def test_equal_reasons_are_one_text():
     """Hosts that are rejected for the same reason share the text."""
     line = pipeline(TooSmall)
     request = a_request(flavor=a_flavor(memory_mb=1000))
-    hosts = [a_host(f'h{i}', ram=500) for i in range(10)]
+    hosts = numbered_hosts(10, ram=500)
 
     (result,) = line.filter(hosts, request, 0).filters
 

@@ -14,7 +14,7 @@ from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from novasched.tools import explain
-from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid, named_hosts
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.decision_records import RecordedScheduler, record_of
 from tests.lab.memory_schedulers import ManualClock
@@ -25,7 +25,7 @@ WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
 SSD = Aggregate(2, a_uuid('ssd'), 'ssd', {})
 OURS = Aggregate(3, a_uuid('ours'), 'ours', {'filter_tenant_id': 'project'})
 KNOWN = StaticAggregates([WEST, SSD, OURS])
-HOSTS = [a_host(name, ram=2048) for name in ('a', 'b', 'c')]
+HOSTS = named_hosts('abc', ram=2048)
 DISABLED = 'COMPUTE_STATUS_DISABLED'
 MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}
 

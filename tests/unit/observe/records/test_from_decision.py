@@ -13,11 +13,11 @@ from novasched.observe.records.from_decision import (
 )
 from novasched.observe.records.record import Record, from_json, to_json
 from novasched.scheduler.model.request import Destination, Origin, Retry
-from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+from tests.lab.builders import a_flavor, a_group, a_request, a_uuid, numbered_uuids
 
 LONG = 'y' * 20_000
 RANDOM = 'kG7bQz2mXw9RtLp4'
-MEMBERS = frozenset(a_uuid(f'member{number}') for number in range(1000))
+MEMBERS = frozenset(numbered_uuids('member', 1000))
 
 
 @pytest.mark.parametrize(

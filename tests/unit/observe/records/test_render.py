@@ -27,7 +27,7 @@ from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.counting_placement import CountingPlacement, TraitsPlacement
+from tests.lab.counting_placement import CountingPlacement, TraitsPlacement, slots_on
 from tests.lab.decision_records import DecisionList, RecordedScheduler, record_of
 
 A = a_host('a', ram=8192)
@@ -448,7 +448,7 @@ def test_a_weigher_that_prefers(
         own_fields.pop('traits', None)
         hosts.append(replace(a_host(host_name, **own_fields), instances=instances))
     traits = {a_uuid('better'): better.get('traits', ())}
-    placement = TraitsPlacement({host.uuid: 9 for host in hosts}, traits)
+    placement = TraitsPlacement(slots_on(hosts, 9), traits)
     decision = RecordedScheduler(hosts, placement, settings=settings).ask(
         a_request(**asked)
     )
@@ -527,7 +527,7 @@ def test_claims_that_are_refused(explain):
     """The record names the hosts of refused claims, and the duration of the claims. If
     the second server finds its host taken, the record has only that host."""
     off = a_host('off', disabled=True)
-    slots = {host.uuid: 0 for host in (A, B, off)}
+    slots = slots_on((A, B, off), 0)
     placement = CountingPlacement(slots, stale=frozenset(slots))
     decision = RecordedScheduler([A, B, off], placement).ask(a_request())
     assert record_of(decision).attempts[0].refused == ('a', 'b')
@@ -588,7 +588,7 @@ def test_hosts_drawn_by_chance():
     weights."""
     hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
     notebook = DecisionList()
-    placement = CountingPlacement({host.uuid: 1 for host in hosts})
+    placement = CountingPlacement(slots_on(hosts, 1))
     parts = SchedulerDeps(
         Settings(), [], placement, MemoryHosts(hosts), recorder=notebook
     )

@@ -12,10 +12,10 @@ from novasched.plugins import loading
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts, judge
 from novasched.scheduler.model.request import Destination, Retry
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_uuids
 
 LONG = 110_000
-UUIDS = [a_uuid(f'server{i}') for i in range(2_900)]
+UUIDS = numbered_uuids('server', 2_900)
 HOSTS = [
     a_host(f'h{i}', instances=[a_uuid(f'on {i}')], host_ip=f'10.0.0.{i}')
     for i in range(20)

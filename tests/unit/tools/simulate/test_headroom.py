@@ -10,7 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from novasched.tools.simulate import headroom
 from novasched.tools.simulate.evacuations import Evacuee
 from novasched.tools.simulate.headroom import Headroom
-from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    a_flavor,
+    a_group,
+    a_host,
+    a_request,
+    numbered_uuids,
+)
 from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 TOTAL = 4096
@@ -19,7 +25,7 @@ TOTAL = 4096
 def a_zone_host(name, free, servers):
     """A host of 4 GiB with a number of servers of 512 MiB; the zone is the first letter
     of its name."""
-    uuids = [a_uuid(f'{name}{i}') for i in range(servers)]
+    uuids = numbered_uuids(name, servers)
     return a_host(name, ram=free, total_usable_ram_mb=TOTAL, instances=uuids)
 
 

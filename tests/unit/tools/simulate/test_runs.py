@@ -19,7 +19,14 @@ from novasched.tools.simulate.runs import (
     without_the_past,
 )
 from novasched.tools.simulate.sources import Entries
-from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.builders import (
+    a_flavor,
+    a_host,
+    a_request,
+    a_uuid,
+    named_hosts,
+    numbered_hosts,
+)
 from tests.lab.memory_simulators import MemoryCandidates, a_simulator
 
 A = a_host('a', ram=2048, num_io_ops=3)
@@ -64,7 +71,7 @@ def test_servers_have_settled():
 def test_the_same_seed_gives_the_same():
     """A seed gives the same hosts, UUIDs and reasons; another seed draws
     differently."""
-    hosts = [a_host(f'host{i}', ram=4096) for i in range(9)]
+    hosts = numbered_hosts(9, 'host', ram=4096)
 
     def told(seed):
         simulator = a_simulator(hosts, host_subset_size=9, seed=seed)
@@ -112,7 +119,7 @@ def recorded(uuid):
     return Recorded(1, a_request(instance_uuids=(uuid,), instance_uuid=uuid), None)
 
 
-HOSTS = [a_host(name, ram=2048) for name in 'abc']
+HOSTS = named_hosts('abc', ram=2048)
 ENTRIES = [*map(recorded, map(a_uuid, '0123'))]
 PROBE = a_request(flavor=a_flavor(memory_mb=512, name='probe'))
 
