@@ -202,9 +202,10 @@ class SmallCloud:
 
         allocations = {}
         for consumer, by_provider in self.placement.all_allocations().items():
-            allocations[consumer] = {
-                names[provider]: amounts for provider, amounts in by_provider.items()
-            }
+            by_host = {}
+            for provider, amounts in by_provider.items():
+                by_host[names[provider]] = amounts
+            allocations[consumer] = by_host
         return allocations
 
 

@@ -182,9 +182,9 @@ def test_questions_at_the_same_time(client, http, hosts):
     """Every request gets the answer to its question. Requests that come during a query
     do not use the answer, which is older than the requests, but share the next query.
     The client keeps no query."""
-    too_large = [
-        replace(request, flavor=a_flavor(vcpus=ROOM + 1)) for request in requests_for(2)
-    ]
+    too_large = []
+    for request in requests_for(2):
+        too_large.append(replace(request, flavor=a_flavor(vcpus=ROOM + 1)))
     requests = [*requests_for(8), too_large[1]]
     http.hold_up('/allocation_candidates')
     assert http.gate

@@ -21,11 +21,12 @@ def racks(cloud):
     """Racks of hosts in two cells, and a host without a rack."""
     cloud.reset()
     cells = {'A': 'cell1', 'B': 'cell2', 'C': 'cell1', 'D': 'cell2'}
-    hosts = {rack: [f'{rack}{i}' for i in range(PER_RACK)] for rack in RACKS}
-
+    hosts = {}
     computes = []
-    for rack, names in hosts.items():
-        computes += [Compute(name, cells[rack]) for name in names]
+    for rack in RACKS:
+        hosts[rack] = [f'{rack}{i}' for i in range(PER_RACK)]
+        for name in hosts[rack]:
+            computes.append(Compute(name, cells[rack]))
     cloud.add_hosts(computes)
     cloud.add_host('nowhere', ram_mb=1_000_000)
 

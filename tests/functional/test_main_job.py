@@ -227,10 +227,9 @@ def boot(cloud, client, group=None, zone=None):
 def two_zones(cloud):
     """A small cloud of two availability zones. A host has room for one LARGE server."""
     cloud.reset()
-    computes = [
-        Compute(name, 'cell1', vcpus=8, ram_mb=12288, disk_gb=200)
-        for name in ALL_IN_ZONES
-    ]
+    computes = []
+    for name in ALL_IN_ZONES:
+        computes.append(Compute(name, 'cell1', vcpus=8, ram_mb=12288, disk_gb=200))
     cloud.add_hosts(computes)
     for zone, hosts in ZONES.items():
         cloud.add_aggregate(f'zone-{zone}', hosts, zone=zone)

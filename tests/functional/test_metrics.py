@@ -239,9 +239,9 @@ class TestServed:
 
         [worker] = children(daemon, 'worker')
         [web] = children(daemon, 'http')
-        priorities = [
-            os.getpriority(os.PRIO_PROCESS, thread.id) for thread in web.threads()
-        ]
+        priorities = []
+        for thread in web.threads():
+            priorities.append(os.getpriority(os.PRIO_PROCESS, thread.id))
         assert web.nice() == worker.nice() < max(priorities)
 
         wait_until(lambda: ('novasched_workers',) in samples(bind), WAIT, 'metrics')

@@ -80,10 +80,11 @@ def held_by(hosts, servers):
     """
     if not hosts:
         return {}
-    return {
-        server: {host: SMALL.resources()}
-        for server, host in zip(servers, hosts, strict=True)
-    }
+
+    allocations = {}
+    for server, host in zip(servers, hosts, strict=True):
+        allocations[server] = {host: SMALL.resources()}
+    return allocations
 
 
 def count_puts(proxy):

@@ -160,10 +160,14 @@ def wait_until_remembered(placement_client, request):
 
 def comparable(candidates):
     """Host to resources and providers of the host's candidates."""
-    return {
-        uuid: [(c.resources(), c.providers_by_group()) for c in candidates[uuid]]
-        for uuid in candidates
-    }
+    by_host = {}
+    for uuid in candidates:
+        by_host[uuid] = []
+        for candidate in candidates[uuid]:
+            by_host[uuid].append(
+                (candidate.resources(), candidate.providers_by_group())
+            )
+    return by_host
 
 
 def test_a_provider_that_is_gone(cloud, placement_client):

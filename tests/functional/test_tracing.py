@@ -152,11 +152,10 @@ def trace_of(server, collector):
 
     def has_arrived():
         received = [*collector.spans]
-        trace[:] = [
-            span
-            for span in received
-            if span.values.get('openstack.server_ids') == [server]
-        ]
+        trace.clear()
+        for span in received:
+            if span.values.get('openstack.server_ids') == [server]:
+                trace.append(span)
         if not trace:
             return False
         trace.extend(span for span in received if span.parent == trace[0].id)

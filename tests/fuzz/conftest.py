@@ -59,10 +59,9 @@ def pytest_runtest_logreport(report):
 def pytest_terminal_summary(terminalreporter):
     """The table: inputs that were tried, properties that failed, cases kept of earlier
     ones."""
-    rows = [
-        [target, *(f'{n:,}' for n in (TRIED[target], CRASHES[target], kept))]
-        for target, kept in KEPT.items()
-    ]
+    rows = []
+    for target, kept in KEPT.items():
+        rows.append([target, f'{TRIED[target]:,}', f'{CRASHES[target]:,}', f'{kept:,}'])
     if rows:
         terminalreporter.ensure_newline()
         show(

@@ -63,7 +63,9 @@ COLUMNS = {
     ),
     'instance_system_metadata': ('key', 'value'),
 }
-PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+PLACES = []
+for table, columns in COLUMNS.items():
+    PLACES += [(table, column) for column in columns]
 OF_AGGREGATES = (
     ('aggregates', 'uuid'),
     ('aggregates', 'name'),

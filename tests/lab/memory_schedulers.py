@@ -59,7 +59,10 @@ def _instantiated(plugins, settings):
 def ask(driver, **fields):
     """The host of each instance of a request, followed by the alternates."""
     selections = driver.select_destinations(a_request(**fields))
-    return [[selection.service_host for selection in row] for row in selections]
+    hosts = []
+    for row in selections:
+        hosts.append([selection.service_host for selection in row])
+    return hosts
 
 
 class ManualClock:

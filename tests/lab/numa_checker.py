@@ -65,14 +65,25 @@ def network_violations(host, near, limits):
         return
 
     for physnet in limits.physnets:
-        is_near_host = any(physnet in cell.physnets for cell in host.cells)
-        is_near_guest = any(physnet in cell.physnets for cell in near)
-        if is_near_host and not is_near_guest:
+        is_near_host = physnet in physnets_of(host.cells)
+        if is_near_host and physnet not in physnets_of(near):
             yield f'far from {physnet}'
 
-    tunnels = [cell for cell in host.cells if cell.tunneled]
-    if limits.tunneled and tunnels and not any(cell in tunnels for cell in near):
+    if limits.tunneled and has_tunnels(host.cells) and not has_tunnels(near):
         yield 'far from tunnels'
+
+
+def physnets_of(cells):
+    """The physical networks near to host cells."""
+    physnets = set()
+    for cell in cells:
+        physnets |= cell.physnets
+    return physnets
+
+
+def has_tunnels(cells):
+    """True if tunnelled networks are near to a host cell."""
+    return any(cell.tunneled for cell in cells)
 
 
 def cell_violations(host, guest, emulator_cpus, limits, place):
@@ -152,10 +163,14 @@ def _pages(pages, guest, place):
 def _pins(host, guest, emulator_cpus, place):
     free = host.pcpuset - host.pinned_cpus
     cores = host.siblings or tuple(frozenset((cpu,)) for cpu in host.pcpuset)
-    cpus = [cpu for _, cpu in place.pins]
+    vcpus = []
+    cpus = []
+    for vcpu, cpu in place.pins:
+        vcpus.append(vcpu)
+        cpus.append(cpu)
     taken = place.emulator_cpus | set(cpus)
 
-    if sorted(vcpu for vcpu, _ in place.pins) != sorted(guest.pcpuset):
+    if sorted(vcpus) != sorted(guest.pcpuset):
         yield 'does not pin each dedicated vCPU'
     if len(set(cpus)) < len(cpus) or place.emulator_cpus & set(cpus):
         yield 'a CPU for two'
@@ -174,9 +189,10 @@ def _pins(host, guest, emulator_cpus, place):
 
 def _isolation(host, cores, free, cpus, taken):
     threads = _threads_of(cores)
-    if any(len(core & free) < threads for core in cores if core & taken):
+    used = [core for core in cores if core & taken]
+    if min(_sizes_within(used, free), default=threads) < threads:
         yield 'a core that is not all free'
-    if any(len(core & taken) > 1 for core in cores):
+    if max(_sizes_within(used, taken), default=0) > 1:
         yield 'a core for two'
     if threads > 1 and host.pcpuset != host.cpuset:
         yield 'threads that are counted'
@@ -190,20 +206,25 @@ def _thread_sharing(cores, free, cpus):
         counts = range(2, _threads_of(cores) + 1)
         is_possible = any(_fills_cores(used, cpus, free, n) for n in counts)
     else:
-        is_possible = any(len(core & free) > 1 for core in cores)
+        is_possible = max(_sizes_within(cores, free), default=0) > 1
     if not is_possible:
         yield 'threads that share no core'
 
 
 def _threads_of(cores):
     """The number of threads of a core, at least 1."""
-    return max((len(core) for core in cores), default=1) or 1
+    return max(map(len, cores), default=1) or 1
+
+
+def _sizes_within(cores, cpus):
+    """The number of CPUs that each core shares with a set of CPUs."""
+    return [len(core & cpus) for core in cores]
 
 
 def _fills_cores(used, cpus, free, n):
     """True if a guest takes n CPUs of each used core, or fewer CPUs of a single core,
     and each used core has n free CPUs."""
-    if not used or any(len(core & free) < n for core in used):
+    if not used or min(_sizes_within(used, free)) < n:
         return False
-    counts = sorted(len(core & set(cpus)) for core in used)
-    return counts[-1] <= n and all(count == n for count in counts[1:])
+    counts = sorted(_sizes_within(used, set(cpus)))
+    return counts[-1] <= n and counts[1:] == [n] * (len(counts) - 1)

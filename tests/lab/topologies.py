@@ -17,11 +17,11 @@ def a_cell(number=0, cores=4, threads=2, **fields):
     first = number * cores * threads
     end = first + cores * threads
     cpus = frozenset(range(first, end))
-    siblings = tuple(
-        frozenset(range(cpu, cpu + threads)) for cpu in range(first, end, threads)
-    )
+    siblings = []
+    for cpu in range(first, end, threads):
+        siblings.append(frozenset(range(cpu, cpu + threads)))
     pcpuset = cpus - fields.get('cpuset', frozenset())
-    ordinary = HostCell(number, cpus, 4096, pcpuset, siblings=siblings)
+    ordinary = HostCell(number, cpus, 4096, pcpuset, siblings=tuple(siblings))
     return replace(ordinary, **fields)
 
 

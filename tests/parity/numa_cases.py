@@ -71,9 +71,9 @@ def host_topology(
     cells = []
     for cell in range(count):
         starts = range(cell * first, (cell + 1) * first, stride)
-        siblings = [
-            [cpu + step * thread for thread in range(threads)] for cpu in starts
-        ]
+        siblings = []
+        for cpu in starts:
+            siblings.append([cpu + step * thread for thread in range(threads)])
         if shared is None:
             cpuset = _flat(siblings)
             pcpuset = cpuset

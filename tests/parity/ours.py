@@ -104,11 +104,10 @@ def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
     needs = line.needed_instances(request)
     if needs.instances or needs.flavors:
         return host
-    instances = {
-        uuid: instance
-        for uuid, instance in host.instances.items()
-        if uuid in needs.named
-    }
+    instances = {}
+    for uuid, instance in host.instances.items():
+        if uuid in needs.named:
+            instances[uuid] = instance
     return replace(host, instances=instances)
 
 

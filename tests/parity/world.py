@@ -116,9 +116,9 @@ class World:
         hosts = set()
         for cell, nodes in enumerate(NODES.values(), 2):
             hosts.update((cell, host) for host, _ in nodes)
-        host_mappings = [
-            {'cell_id': cell, 'host': host} for cell, host in sorted(hosts)
-        ]
+        host_mappings = []
+        for cell, host in sorted(hosts):
+            host_mappings.append({'cell_id': cell, 'host': host})
 
         aggregates = []
         metadata = []

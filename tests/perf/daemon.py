@@ -270,7 +270,7 @@ class Bench:
         self.tell(f'{size} requests at once')
         if nova is None:
             alone = [ours.burst(size) for _ in range(ROUNDS)]
-            yield Row(hosts, title, 'requests/s', median(each.pace for each in alone))
+            yield Row(hosts, title, 'requests/s', _median_of('pace', alone))
             yield Row(hosts, title, 'claims refused', _refused_share(alone))
             return
         fast = []
@@ -279,10 +279,10 @@ class Bench:
             fast.append(ours.burst(size))
             if number < max(1, BURSTS // size):
                 slow.append(nova.burst(size))
-        pace = median(burst.pace for burst in fast)
-        slow_pace = median(burst.pace for burst in slow)
-        spread = median(burst.hosts for burst in fast)
-        slow_spread = median(burst.hosts for burst in slow)
+        pace = _median_of('pace', fast)
+        slow_pace = _median_of('pace', slow)
+        spread = _median_of('hosts', fast)
+        slow_spread = _median_of('hosts', slow)
         refused = _refused_share(fast)
         slow_refused = _refused_share(slow)
         yield Row.of_times(hosts, title, _all_times(fast), _all_times(slow))
@@ -295,8 +295,8 @@ class Bench:
         ):
             row = Row(hosts, title, what, figure, slow_figure)
             yield row.bounded(bound) if is_bounded else row
-        asked = median(burst.queries for burst in fast)
-        slow_asked = median(burst.queries for burst in slow)
+        asked = _median_of('queries', fast)
+        slow_asked = _median_of('queries', slow)
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 
     def _queries(self, hosts, ours, nova, plan):
@@ -423,9 +423,11 @@ class Bench:
         sharing = []
         with ExitStack() as stack:
             alone, _ = self._started([], options, 1, stack)
-            one, *_ = [
-                self._started([], config(plan.fallback), 1, stack)[0] for _ in range(3)
-            ]
+            peers = []
+            for _ in range(3):
+                peer, _ = self._started([], config(plan.fallback), 1, stack)
+                peers.append(peer)
+            one = peers[0]
             for _ in range(PEER_ROUNDS):
                 silent.append(alone.place('plain'))
                 sharing.append(one.place('plain'))
@@ -467,11 +469,15 @@ class Bench:
             for _ in range(ROUNDS):
                 for how, (scheduler, flooded) in ways.items():
                     with flooding(flooded, self.tell) if flooded else nullcontext():
-                        taken[how] += [
-                            scheduler.place('plain') for _ in range(FLOODED_REQUESTS)
-                        ]
+                        for _ in range(FLOODED_REQUESTS):
+                            taken[how].append(scheduler.place('plain'))
         for how, times in taken.items():
             yield Row.of_times(hosts, how, times, ())
+
+
+def _median_of(figure, bursts):
+    """The median of a figure of bursts, such as ``pace``."""
+    return median(getattr(burst, figure) for burst in bursts)
 
 
 def _chosen(plan):

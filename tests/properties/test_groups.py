@@ -4,6 +4,7 @@
 import logging
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import sqlalchemy as sa
@@ -24,7 +25,7 @@ from tests.lab.logs import logged, rejections
 from tests.lab.nova_databases import NovaDatabases
 
 CELLS = {'cell1': ('h0', 'h1', 'h2'), 'cell2': ('h3', 'h4')}
-HOSTS = sorted(host for hosts in CELLS.values() for host in hosts)
+HOSTS = sorted(chain.from_iterable(CELLS.values()))
 UUIDS = [f'i{number}' for number in range(8)]
 NEW = ('n0', 'n1', 'n2')
 FILTERS = (

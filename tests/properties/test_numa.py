@@ -194,8 +194,9 @@ def fits(host, guest, limits, pci_fits=None):
         return verdicts[number, cell.id]
 
     def is_right(chosen):
-        if not all(cell_fits(number, cell) for number, cell in enumerate(chosen)):
-            return False
+        for number, cell in enumerate(chosen):
+            if not cell_fits(number, cell):
+                return False
         if list(network_violations(host, list(chosen), limits)):
             return False
         return pci_fits is None or pci_fits([cell.id for cell in chosen])
@@ -287,24 +288,40 @@ def test_who_fits_plainly_fits(hosts_and_ratios, cells, emulator, is_simple):
     fits."""
     if is_simple:
         emulator = None
-        cells = [replace(cell, pagesize=None, cpu_thread_policy=None) for cell in cells]
+        cells = list(map(without_constraints, cells))
     guest = GuestTopology(tuple(cells), emulator)
 
     if not is_plain(guest):
         assert not cells or emulator or any(map(has_constraint, cells))
         return
 
-    topologies = [host for host, _, _ in hosts_and_ratios]
-    cpu_ratios = np.array([ratio for _, ratio, _ in hosts_and_ratios], float)
-    ram_ratios = np.array([ratio for _, _, ratio in hosts_and_ratios], float)
-    verdicts = fits_plainly(topologies, guest, cpu_ratios, ram_ratios).tolist()
+    topologies = []
+    cpu_ratios = []
+    ram_ratios = []
+    for host, cpu_ratio, ram_ratio in hosts_and_ratios:
+        topologies.append(host)
+        cpu_ratios.append(cpu_ratio)
+        ram_ratios.append(ram_ratio)
+    verdicts = fits_plainly(
+        topologies, guest, np.array(cpu_ratios, float), np.array(ram_ratios, float)
+    ).tolist()
 
     for (host, *ratios), fits_here in zip(hosts_and_ratios, verdicts, strict=True):
         fits = host is not None and misfit(host, guest, TopologyLimits(*ratios)) is None
         if fits_here:
             assert fits
         else:
-            assert not fits or len({replace(cell, id=0) for cell in cells}) > 1
+            assert not fits or has_unequal_cells(cells)
+
+
+def without_constraints(cell):
+    """The guest cell without a page size and a thread policy."""
+    return replace(cell, pagesize=None, cpu_thread_policy=None)
+
+
+def has_unequal_cells(cells):
+    """True if guest cells differ in more than the number."""
+    return len({replace(cell, id=0) for cell in cells}) > 1
 
 
 def has_constraint(cell):
@@ -327,15 +344,18 @@ def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
     consumed = consume_cells(host, result, guest)
 
     assert host == before
-    free = frozenset().union(*(cell.free_pcpus for cell in consumed.cells))
+    free = set()
+    for cell in consumed.cells:
+        free |= cell.free_pcpus
     cores = []
     for cell in host.cells:
         cores += cell.siblings
     for guest_cell, cell_fit in zip(guest.cells, result.cells, strict=True):
         assert not free & cell_fit.cpus
         if guest_cell.cpu_thread_policy == 'isolate':
-            isolated_cores = [core for core in cores if core & cell_fit.cpus]
-            assert not any(free & core for core in isolated_cores)
+            for core in cores:
+                if core & cell_fit.cpus:
+                    assert not free & core
 
     second = fit(consumed, guest, limits)
     assert isinstance(second, str) or not violations(consumed, guest, limits, second)
@@ -393,14 +413,22 @@ def test_the_search_finds_the_first_of_all_permutations(
     cells with the same worth and in the same masks are interchangeable."""
 
     def accepts(mask):
-        return sum(value for i, value in enumerate(worth) if mask >> i & 1) >= least
+        total = 0
+        for i, value in enumerate(worth):
+            if mask >> i & 1:
+                total += value
+        return total >= least
 
     def is_right(choice):
+        chosen = 0
         for mask, i in zip(masks, choice, strict=True):
             if not mask >> i & 1:
                 return False
-        chosen = sum(1 << i for i in choice)
-        return all(need & chosen for need in constraints) and accepts(chosen)
+            chosen |= 1 << i
+        for constraint in constraints:
+            if not constraint & chosen:
+                return False
+        return accepts(chosen)
 
     all_masks = (*masks, *constraints)
     kinds = []

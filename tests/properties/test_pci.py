@@ -156,10 +156,10 @@ def has_values(device, spec):
 
 def unrelated(pools):
     """The pools, each with another address."""
-    return tuple(
-        replace(pool, tags={**pool.tags, 'address': f'{i}'})
-        for i, pool in enumerate(pools)
-    )
+    different = []
+    for i, pool in enumerate(pools):
+        different.append(replace(pool, tags={**pool.tags, 'address': f'{i}'}))
+    return tuple(different)
 
 
 UNRELATED = POOLS.map(unrelated)

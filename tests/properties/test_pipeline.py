@@ -60,10 +60,12 @@ KEYS = (
 )
 VALUES = ('0', '1', '2.5', '-1.5', 'many', 'a', 'a,b', 'linux', '4')
 CPUS = frozenset(range(4))
-CELLS = [
-    HostTopology((HostCell(0, CPUS, 2048, CPUS, pinned_cpus=frozenset(range(pinned))),))
-    for pinned in (0, 2, 4)
-]
+CELLS = []
+for pinned in (0, 2, 4):
+    pinned_cpus = frozenset(range(pinned))
+    CELLS.append(
+        HostTopology((HostCell(0, CPUS, 2048, CPUS, pinned_cpus=pinned_cpus),))
+    )
 GUESTS = [
     GuestTopology((GuestCell(0, frozenset(range(4)), 512),)),
     GuestTopology(

@@ -169,7 +169,12 @@ def test_our_own_lines(sentence, secret, logger):
     word is a password."""
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
     places = re.findall(r'%[.\d]*[a-z]', sentence)
-    args = [7 if place[-1] in 'df' else f'{secret}-1' for place in places]
+    args = []
+    for place in places:
+        if place[-1] in 'df':
+            args.append(7)
+        else:
+            args.append(f'{secret}-1')
     assert (
         line_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
     )

@@ -99,9 +99,10 @@ def longest_prefix(name, prefixes):
     return None
 
 
-MODULES = {
-    name_of(path): path for path in sorted(ROOT.rglob('*.py')) if path.parent != ROOT
-}
+MODULES = {}
+for path in sorted(ROOT.rglob('*.py')):
+    if path.parent != ROOT:
+        MODULES[name_of(path)] = path
 MODULES['neutron'] = ROOT / 'neutron.py'
 DEPTH = {}
 for depth, storey in enumerate(STOREYS):

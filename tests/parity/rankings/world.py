@@ -100,9 +100,11 @@ class Machine(Compute):
 
     def inventories(self) -> dict[str, dict[str, Any]]:
         """The inventories in Placement; an inventory of None is missing."""
-        return {
-            k: v for k, v in {**super().inventories(), **self.inventory}.items() if v
-        }
+        inventories = {}
+        for name, inventory in {**super().inventories(), **self.inventory}.items():
+            if inventory:
+                inventories[name] = inventory
+        return inventories
 
     def service_row(self, version: int) -> Row:
         """The services row of the host's nova-compute."""
@@ -299,12 +301,14 @@ def _supported(dice: Dice) -> list[list[str]]:
 
 def _metrics(dice: Dice) -> list[Row]:
     names = [name for name in METRICS if dice.maybe(0.97)]
-    return [
-        a_metric(
-            name, dice.random() if name.endswith('percent') else dice.randint(1, 999)
-        )
-        for name in names
-    ]
+    metrics = []
+    for name in names:
+        if name.endswith('percent'):
+            value = dice.random()
+        else:
+            value = dice.randint(1, 999)
+        metrics.append(a_metric(name, value))
+    return metrics
 
 
 def _devices(dice: Dice) -> list[Child]:

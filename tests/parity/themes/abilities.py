@@ -216,7 +216,9 @@ def image_kind(dice: Dice, draft: Draft) -> None:
     """Images for a kind of hypervisor, and hosts with hypervisors."""
     for host in draft.hosts:
         usual = dice.one(0, 1, 1, 2, 3)
-        kinds = [[dice.one(*each[:3]) for each in KINDS.values()] for _ in range(usual)]
+        kinds = []
+        for _ in range(usual):
+            kinds.append([dice.one(*each[:3]) for each in KINDS.values()])
         if dice.maybe(0.1):
             kinds.append([dice.one(*each) for each in KINDS.values()])
         bits = dice.one(
@@ -235,11 +237,14 @@ def image_kind(dice: Dice, draft: Draft) -> None:
                 ),
             }
         )
-    properties = {
-        name: dice.one(*values[:3]) if dice.maybe(0.7) else dice.one(*values)
-        for name, values in KINDS.items()
-        if dice.maybe(0.6)
-    }
+    properties = {}
+    for name, values in KINDS.items():
+        if not dice.maybe(0.6):
+            continue
+        if dice.maybe(0.7):
+            properties[name] = dice.one(*values[:3])
+        else:
+            properties[name] = dice.one(*values)
     properties |= dice.each(
         {
             'img_hv_requested_version': (
@@ -278,10 +283,11 @@ def metrics(dice: Dice, draft: Draft) -> None:
         found = [_metric(dice, name) for name in dice.some(METRICS, 4)]
         host['row']['metrics'] = dice.one(*[found] * 4, None, [], '')
     ratios = ('1.0', '-1.0', '0', '2.5', '0.5', 'x', '', '1=2', ' 3')
-    setting = [
-        f'{dice.one(*METRICS)}{dice.one("=", "=", "=", "")}{dice.one(*ratios)}'
-        for _ in range(dice.randint(0, 3))
-    ]
+    setting = []
+    for _ in range(dice.randint(0, 3)):
+        metric = dice.one(*METRICS)
+        sign = dice.one('=', '=', '=', '')
+        setting.append(f'{metric}{sign}{dice.one(*ratios)}')
     if dice.maybe(0.2):
         setting += dice.some(['=1.0', 'x', ''], 1)
     required = dice.maybe(0.3)

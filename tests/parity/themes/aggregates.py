@@ -41,9 +41,10 @@ def metadata(
     """Put hosts into aggregates with a few of the keys in the metadata."""
     for host in draft.hosts:
         for _ in range(dice.one(0, 1, 1, 2, 3)):
-            chosen = {
-                key: value() for key, value in values.items() if dice.maybe(chance)
-            }
+            chosen = {}
+            for key, value in values.items():
+                if dice.maybe(chance):
+                    chosen[key] = value()
             host['aggregates'].append(chosen)
 
 

@@ -79,9 +79,10 @@ def images_of_servers(dice: Dice, draft: Draft) -> None:
     if dice.maybe(0.95):
         draft.ask(image={'properties': dice.few(like, 5)})
     ratios = ('1.0', '-1.0', '0', '2.5', 'x', '')
-    setting = [
-        f'{dice.one(*like)}={dice.one(*ratios)}' for _ in range(dice.one(0, 0, 2, 4))
-    ]
+    setting = []
+    for _ in range(dice.one(0, 0, 2, 4)):
+        name = dice.one(*like)
+        setting.append(f'{name}={dice.one(*ratios)}')
     multiplier = {'image_props_weight_multiplier': dice.one(0.0, 1.0, 1.0, -1.0, 2.5)}
     draft.set('filter_scheduler', image_props_weight_setting=setting, **multiplier)
 

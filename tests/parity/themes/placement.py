@@ -361,12 +361,10 @@ def networks(dice: Dice, draft: Draft) -> None:
     """Routed networks, and remote-managed ports."""
     if dice.maybe(0.5):
         lost = a_uuid('no port')
-        wanted = [
-            dice.each(
-                {'network_id': (None, *NETWORKS), 'port_id': (None, *PORTS, lost)}
-            )
-            for _ in range(dice.one(1, 1, 2))
-        ]
+        choices = {'network_id': (None, *NETWORKS), 'port_id': (None, *PORTS, lost)}
+        wanted = []
+        for _ in range(dice.one(1, 1, 2)):
+            wanted.append(dice.each(choices))
         for each in wanted:
             if each['port_id'] == lost and dice.maybe(0.8):
                 each['port_id'] = None

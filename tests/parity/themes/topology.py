@@ -35,14 +35,12 @@ def devices(dice: Dice, draft: Draft) -> None:
     draft.ask(pci_requests={'requests': wanted})
     in_placement = dice.maybe(0.4)
     for host in draft.hosts:
-        host['candidates'] = [
-            {
-                'mappings': _mappings(dice, wanted)
-                if in_placement
-                else {'': [a_uuid('root')]}
-            }
-            for _ in range(dice.one(1, 1, 1, 2, 3))
-        ]
+        host['candidates'] = []
+        for _ in range(dice.one(1, 1, 1, 2, 3)):
+            mappings = {'': [a_uuid('root')]}
+            if in_placement:
+                mappings = _mappings(dice, wanted)
+            host['candidates'].append({'mappings': mappings})
 
 
 def _two_providers(draft: Draft) -> None:
@@ -65,8 +63,10 @@ def _two_providers(draft: Draft) -> None:
     draft.ask(pci_requests={'requests': [wanted]})
     for host in draft.hosts:
         host['row']['pci_stats'] = [pool]
-        mappings = {f'{REQUESTS[0]}-{i}': [DEVICES[i]] for i in range(2)}
-        host['candidates'] = [{'mappings': {'': [a_uuid('root')], **mappings}}]
+        mappings = {'': [a_uuid('root')]}
+        for i in range(2):
+            mappings[f'{REQUESTS[0]}-{i}'] = [DEVICES[i]]
+        host['candidates'] = [{'mappings': mappings}]
 
 
 def _pool(dice: Dice) -> dict[str, Any]:
@@ -95,13 +95,11 @@ def _device_request(dice: Dice, number: int) -> Case:
 
 
 def _mappings(dice: Dice, wanted: list[Case]) -> dict[str, list[str]]:
-    suffixes = [
-        f'{each["request_id"]}-{i}' for each in wanted for i in range(each['count'])
-    ]
-    return {
-        '': [a_uuid('root')],
-        **{suffix: [dice.one(*DEVICES)] for suffix in suffixes},
-    }
+    mappings = {'': [a_uuid('root')]}
+    for request in wanted:
+        for i in range(request['count']):
+            mappings[f'{request["request_id"]}-{i}'] = [dice.one(*DEVICES)]
+    return mappings
 
 
 def cells(dice: Dice, draft: Draft) -> None:
@@ -144,20 +142,21 @@ def hard_guests(dice: Dice, draft: Draft) -> None:
     of_any_size = dice.maybe()
     sizes = dice.one((2048, 4), (1048576, 2048), (4, 2048)) if of_any_size else (4, 4)
     pinned = dice.one((3, 0), (0, 3), (0, 0)) if of_any_size else (dice.one(0, 1, 2), 1)
-    cells = [
-        {
-            'id': i,
-            'cpuset': [4 * i + n for n in range(4)],
-            'pcpuset': [4 * i + n for n in range(4)],
-            'siblings': [[4 * i, 4 * i + 1], [4 * i + 2, 4 * i + 3]],
-            'memory': 2048,
-            'pinned_cpus': [4 * i + n for n in range(pinned[i])],
-            'mempages': [
-                {'size_kb': size, 'total': 2**21 // size, 'used': 0, 'reserved': 0}
-            ],
-        }
-        for i, size in enumerate(sizes)
-    ]
+    cells = []
+    for i, size in enumerate(sizes):
+        cpus = list(range(4 * i, 4 * i + 4))
+        pages = {'size_kb': size, 'total': 2**21 // size, 'used': 0, 'reserved': 0}
+        cells.append(
+            {
+                'id': i,
+                'cpuset': cpus,
+                'pcpuset': cpus,
+                'siblings': [cpus[:2], cpus[2:]],
+                'memory': 2048,
+                'pinned_cpus': cpus[: pinned[i]],
+                'mempages': [pages],
+            }
+        )
     for host in draft.hosts:
         host['row']['numa_topology'] = {'cells': cells}
     guest = {

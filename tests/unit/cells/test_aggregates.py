@@ -25,9 +25,10 @@ def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
     for _ in range(2):
         aggregates.all()
 
-    assert caplog.messages == [
-        f'Could not decode {each} of aggregate 1' for each in told
-    ]
+    expected = []
+    for each in told:
+        expected.append(f'Could not decode {each} of aggregate 1')
+    assert caplog.messages == expected
 
 
 def ids(aggregates):

@@ -131,9 +131,10 @@ def test_nothing_is_left_of_a_failure():
     try:
         with pytest.raises(sa_exc.OperationalError):
             asked.connect()
-        left = [
-            each for each in gc.get_objects() if isinstance(each, pymysql.Connection)
-        ]
+        left = []
+        for each in gc.get_objects():
+            if isinstance(each, pymysql.Connection):
+                left.append(each)
     finally:
         gc.enable()
     assert left == []

@@ -22,6 +22,10 @@ URL_OF_CELL2 = "(SELECT database_connection FROM cell_mappings WHERE name = 'cel
 MOVE = update(f'database_connection = {URL_OF_CELL2}')
 
 
+def databases_of(cells):
+    return [cell.database for cell in cells]
+
+
 def disposals(cells):
     """A list that gets the name of a cell whenever the connections of the cell are
     closed."""
@@ -91,9 +95,7 @@ def test_mappings_that_are_not_used(cloud):
     cloud.cells.refresh()
     closed = disposals(cloud.cells)
     mapped = cloud.cells.read()
-    assert [cell.database for cell in mapped.values()] == [
-        cell.database for cell in cloud.cells.all()
-    ]
+    assert databases_of(mapped.values()) == databases_of(cloud.cells.all())
     cloud.cells.release(mapped)
     assert closed == []
 

@@ -117,7 +117,13 @@ task_state, host and perhaps node; - is null."""
 
 def row_of(step):
     """The columns of the instance's row at a step."""
-    vm_state, task_state, host, *gone = (None if x == '-' else x for x in step.split())
+    words = []
+    for word in step.split():
+        if word == '-':
+            words.append(None)
+        else:
+            words.append(word)
+    vm_state, task_state, host, *gone = words
     host, _, node = (host or '').partition('/')
     return {
         'vm_state': vm_state, 'task_state': task_state, 'host': host or None,
@@ -130,11 +136,17 @@ def test_an_instance_counts_until_its_host_shows_it(pending, shown):
     """A pending claim counts from the choice of the host to the step at which nova-
     compute has written the resources of the instance, or at which the instance can no
     longer go to the host."""
-    steps = [step for step in (*pending, *shown) if step != 'no row']
-    counted = [
-        x for x in steps if is_pending(SimpleNamespace(**row_of(x)), ('dest', 'dest'))
-    ]
-    assert counted == [step for step in pending if step != 'no row']
+    counted = []
+    for step in with_row((*pending, *shown)):
+        row = SimpleNamespace(**row_of(step))
+        if is_pending(row, ('dest', 'dest')):
+            counted.append(step)
+    assert counted == with_row(pending)
+
+
+def with_row(steps):
+    """The steps at which the instance has a row."""
+    return [step for step in steps if step != 'no row']
 
 
 @pytest.mark.parametrize('step', ['building deleting dest', 'deleted - dest deleted'])

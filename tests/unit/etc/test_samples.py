@@ -50,11 +50,11 @@ def test_the_sample_configuration_is_what_the_generator_gives(generated):
     sample = blocks((ETC / 'novasched.conf.sample').read_text())
 
     def ours(text):
-        return {
-            key: each
-            for key, each in text.items()
-            if key[1] == 'novasched' and key[0] not in LIBRARIES
-        }
+        blocks_of_novasched = {}
+        for key, block in text.items():
+            if key[1] == 'novasched' and key[0] not in LIBRARIES:
+                blocks_of_novasched[key] = block
+        return blocks_of_novasched
 
     assert ours(sample) == ours(generated)
     assert len(ours(sample)) > 5

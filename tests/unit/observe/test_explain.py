@@ -14,17 +14,15 @@ from novasched.conf.settings import Settings
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.decision_records import RecordedScheduler, write_records
 
-HOSTS = [
-    *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
-    *(
-        a_host(f'off-{i}', disabled=True, why='rack 4', nodename=f'off-{i}.example.org')
-        for i in range(3)
-    ),
-    *(
-        a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'node-{i}'), ram=4096)
-        for i in range(2)
-    ),
-]
+HOSTS = []
+for i in range(30):
+    HOSTS.append(a_host(f'small-{i}', ram=512 + i))
+for i in range(3):
+    node = f'off-{i}.example.org'
+    HOSTS.append(a_host(f'off-{i}', disabled=True, why='rack 4', nodename=node))
+for i in range(2):
+    node = f'node-{i}'
+    HOSTS.append(a_host('metal', nodename=node, uuid=a_uuid(node), ram=4096))
 SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'))
 NAMES = {'placed': 512, 'refused': 9000}
 

@@ -14,9 +14,10 @@ TARGET = {'target': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
 def amounts_of(body):
     """The amounts in a body, by provider."""
     plain = msgspec.json.decode(msgspec.json.encode(body))
-    return {
-        provider: each['resources'] for provider, each in plain['allocations'].items()
-    }
+    amounts = {}
+    for provider, allocation in plain['allocations'].items():
+        amounts[provider] = allocation['resources']
+    return amounts
 
 
 def allocations(resources, generation):

@@ -21,9 +21,18 @@ PLAIN = {'limit': '7', 'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1'}
 
 
 def asked(request, pinned=True):
-    """The parameters of a query. A repeated parameter has all values in order."""
+    """The parameters of the query for a request."""
     query = build(request, Settings(max_placement_results=7), pinned)
-    return {name: ' '.join(values) for name, values in parse_qs(query.string).items()}
+    return parameters_of(query.string)
+
+
+def parameters_of(string):
+    """The parameters of a query string. A repeated parameter has all values in
+    order."""
+    parameters = {}
+    for name, values in parse_qs(string).items():
+        parameters[name] = ' '.join(values)
+    return parameters
 
 
 @pytest.mark.parametrize(
@@ -495,9 +504,7 @@ def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forb
     """The base query has the parts that an answer about all hosts does not show.
     Amounts and traits are compared with the answer."""
     flat = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
-    assert {
-        name: ' '.join(values) for name, values in parse_qs(flat.base).items()
-    } == base
+    assert parameters_of(flat.base) == base
     assert flat.amounts == amounts
     assert ' '.join(sorted(flat.required)) == required
     assert ' '.join(sorted(flat.forbidden)) == forbidden

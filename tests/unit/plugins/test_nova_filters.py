@@ -170,9 +170,11 @@ class WidePlacement(CountingPlacement):
 
     def candidates(self, request, basis=FRESH):
         alone = super().candidates(request, basis)
-        return CandidateIndex(
-            a_candidate(rp, *shared) for rp in alone for shared in ((), (SHARED,))
-        )
+        candidates = []
+        for provider in alone:
+            candidates.append(a_candidate(provider))
+            candidates.append(a_candidate(provider, SHARED))
+        return CandidateIndex(candidates)
 
 
 def test_dropped_candidates():

@@ -3,6 +3,7 @@
 
 import copy
 from dataclasses import replace
+from operator import attrgetter
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,17 @@ def spec():
     return RequestViews().spec(REQUEST)
 
 
+def values(items, names):
+    """The values of the named attributes of each item."""
+    get = attrgetter(*names.split())
+    return [get(item) for item in items]
+
+
+def supports(host, request, cells=None):
+    """The answer of the host's devices to a PCI request with some more fields."""
+    return host.pci_stats.support_requests([SimpleNamespace(**request)], None, cells)
+
+
 @pytest.mark.parametrize(
     ('seen', 'value'),
     [
@@ -122,20 +134,20 @@ def spec():
             ('{"arch": "x86_64"}', [['x86_64', 'kvm', 'hvm']], {'io_workload': '3'}),
         ),
         (
-            lambda h: [(m.name, m.value) for m in h.metrics],
+            lambda h: values(h.metrics, 'name value'),
             [('cpu.percent', 25), ('cpu.frequency', 1600)],
         ),
         (
-            lambda h: [(a.name, a.availability_zone) for a in h.aggregates],
+            lambda h: values(h.aggregates, 'name availability_zone'),
             [('aggregate1', 'z1'), ('aggregate2', None)],
         ),
         (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
         (
-            lambda h: {
-                uuid: (i.uuid, i.project_id, i.instance_type_id, i.host)
-                for uuid, i in h.instances.items()
-            },
-            {INSTANCE: (INSTANCE, 'p1', 7, 'h1')},
+            lambda h: (
+                [*h.instances],
+                values(h.instances.values(), 'uuid project_id instance_type_id host'),
+            ),
+            ([INSTANCE], [(INSTANCE, 'p1', 7, 'h1')]),
         ),
         (
             lambda h: (
@@ -152,31 +164,29 @@ def spec():
         (lambda h: (h.limits, h.updated), ({}, None)),
         (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
         (
-            lambda h: [
-                (c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
-                for c in h.numa_topology.cells
-            ],
+            lambda h: values(
+                h.numa_topology.cells, 'id cpuset pcpuset pinned_cpus siblings socket'
+            ),
             [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)],
         ),
         (
-            lambda h: [
-                (c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus)
-                for c in h.numa_topology.cells
-            ],
+            lambda h: values(
+                h.numa_topology.cells,
+                'memory memory_usage avail_memory cpu_usage avail_pcpus',
+            ),
             [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)],
         ),
         (
-            lambda h: [
-                (c.free_pcpus, c.free_siblings, c.has_threads)
-                for c in h.numa_topology.cells
-            ],
+            lambda h: values(
+                h.numa_topology.cells, 'free_pcpus free_siblings has_threads'
+            ),
             [({1}, [{1}], True), ({2}, [{2}], False)],
         ),
         (
-            lambda h: [
-                (p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb)
-                for p in h.numa_topology.cells[0].mempages
-            ],
+            lambda h: values(
+                h.numa_topology.cells[0].mempages,
+                'size_kb total used reserved free free_kb total_kb',
+            ),
             [(4, 9, 3, 1, 5, 20, 36)],
         ),
         (
@@ -200,24 +210,26 @@ def spec():
         ),
         (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
         (
-            lambda h: [
-                h.pci_stats.support_requests(
-                    [SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None
-                )
-                for n in (1, 2)
-            ],
-            [True, False],
+            lambda h: (
+                supports(h, {'count': 1, 'spec': [{'product_id': 'p'}]}),
+                supports(h, {'count': 2, 'spec': [{'product_id': 'p'}]}),
+            ),
+            (True, False),
         ),
         (
-            lambda h: [
-                h.pci_stats.support_requests(
-                    [SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
-                    None,
+            lambda h: (
+                supports(
+                    h,
+                    {'count': 1, 'spec': [{}], 'numa_policy': 'required'},
                     [h.numa_topology.cells[1]],
-                )
-                for policy in ('required', 'preferred')
-            ],
-            [False, True],
+                ),
+                supports(
+                    h,
+                    {'count': 1, 'spec': [{}], 'numa_policy': 'preferred'},
+                    [h.numa_topology.cells[1]],
+                ),
+            ),
+            (False, True),
         ),
         (
             lambda h: (
@@ -313,18 +325,16 @@ def test_candidates():
         (
             lambda s: (
                 s.retry.num_attempts,
-                [(n.host, n.hypervisor_hostname) for n in s.retry.hosts],
+                values(s.retry.hosts, 'host hypervisor_hostname'),
             ),
             (2, [('h3', 'n3')]),
         ),
         (
-            lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells],
+            lambda s: values(s.numa_topology.cells, 'id cpuset memory'),
             [(0, {0, 1}, 512)],
         ),
         (
-            lambda s: [
-                (r.count, r.spec, r.alias_name) for r in s.pci_requests.requests
-            ],
+            lambda s: values(s.pci_requests.requests, 'count spec alias_name'),
             [(1, [{'vendor_id': '8086'}], 'gpu')],
         ),
         (
@@ -336,10 +346,9 @@ def test_candidates():
             ({'physnet0'}, False),
         ),
         (
-            lambda s: [
-                (g.requester_id, g.resources, g.required_traits)
-                for g in s.requested_resources
-            ],
+            lambda s: values(
+                s.requested_resources, 'requester_id resources required_traits'
+            ),
             [('port', {'NET_BW': 1}, {'T'})],
         ),
         (

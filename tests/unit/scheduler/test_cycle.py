@@ -284,9 +284,9 @@ def test_a_decision_says_that_another_was_faster():
     assert (attempt.unfit, decision.hosts) == (('a',), ('b',))
 
 
-RACKS = [
-    a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b1', 'c2', 'd3')
-]
+RACKS = []
+for name, rack in ('a1', 'b1', 'c2', 'd3'):
+    RACKS.append(a_host(name, metadata={'failure_domain': rack}))
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,9 @@ from tests.lab.decision_records import DecisionList
 from tests.lab.memory_schedulers import a_driver
 from tests.lab.prefilter_sources import FunctionPrefilter
 
-A, B, C = (
-    a_host(name, ram=1024 * ram, vcpus=4)
-    for name, ram in zip('abc', (3, 2, 1), strict=True)
-)
+A = a_host('a', ram=3072, vcpus=4)
+B = a_host('b', ram=2048, vcpus=4)
+C = a_host('c', ram=1024, vcpus=4)
 SENT = 100.0
 
 

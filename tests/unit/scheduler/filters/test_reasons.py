@@ -16,10 +16,10 @@ from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_uuid
 
 LONG = 110_000
 UUIDS = numbered_uuids('server', 2_900)
-HOSTS = [
-    a_host(f'h{i}', instances=[a_uuid(f'on {i}')], host_ip=f'10.0.0.{i}')
-    for i in range(20)
-]
+HOSTS = []
+for i in range(20):
+    uuid = a_uuid(f'on {i}')
+    HOSTS.append(a_host(f'h{i}', instances=[uuid], host_ip=f'10.0.0.{i}'))
 NAMES = tuple(sorted(entry_points(group='novasched.filters').names))
 SETTINGS = Settings(
     enabled_filters=NAMES,

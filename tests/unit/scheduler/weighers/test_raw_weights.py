@@ -258,6 +258,5 @@ def test_shared_properties(setting, multiplier, image, instances, weight):
 
 @pytest.mark.parametrize('name', sorted(entry_points(group='novasched.weighers').names))
 def test_multiplier_is_an_option(name):
-    assert made(name).multiplier in {
-        field.name for field in dataclasses.fields(Settings)
-    }
+    names = [field.name for field in dataclasses.fields(Settings)]
+    assert made(name).multiplier in names
