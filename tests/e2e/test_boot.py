@@ -12,6 +12,10 @@ NO_VALID_HOST = 'No valid host was found. '
 NOT_ENOUGH = 'No valid host was found. There are not enough hosts available.'
 
 
+def hosts_of(servers):
+    return {server.host for server in servers}
+
+
 def test_boot(cloud):
     """A server runs on a compute and holds the resources of its flavor there."""
     server = cloud.boot()
@@ -24,7 +28,7 @@ def test_boot(cloud):
 def test_multi_create(cloud):
     """All servers of one request run, spread over the computes."""
     servers = cloud.boot_many(8)
-    assert {server.host for server in servers} == set(COMPUTES)
+    assert hosts_of(servers) == set(COMPUTES)
 
 
 def test_build_on_an_alternate(cloud):
@@ -101,7 +105,7 @@ def test_flavor_of_an_aggregate(cloud):
     assert cloud.fault(flavorRef='fast') == NOT_ENOUGH
     with cloud.aggregate('compute-2', 'compute-3', fast='true'):
         servers = cloud.boot_many(4, flavorRef='fast')
-        assert {server.host for server in servers} == {'compute-2', 'compute-3'}
+        assert hosts_of(servers) == {'compute-2', 'compute-3'}
 
 
 @pytest.mark.parametrize('policy', ['affinity', 'soft-affinity'])
@@ -111,7 +115,7 @@ def test_affinity(cloud, policy):
     a further server of an affinity group is refused."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), cloud.boot(hint), *cloud.boot_many(2, hint)]
-        [host] = {server.host for server in servers}
+        [host] = hosts_of(servers)
 
         with cloud.disabled(str(host)):
             if policy == 'affinity':
@@ -127,7 +131,7 @@ def test_anti_affinity(cloud, policy):
     soft-anti-affinity group runs on any host."""
     with cloud.group(policy) as hint:
         servers = [cloud.boot(hint), *cloud.boot_many(2, hint), cloud.boot(hint)]
-        assert {server.host for server in servers} == set(COMPUTES)
+        assert hosts_of(servers) == set(COMPUTES)
 
         if policy == 'anti-affinity':
             assert cloud.fault(hint) == NOT_ENOUGH
@@ -166,7 +170,7 @@ def test_disabled_computes(cloud):
     """Disabled computes get no new servers until they are enabled again. A server ends
     in ERROR while all computes are disabled."""
     with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
-        assert {server.host for server in cloud.boot_many(3)} == {'compute-4'}
+        assert hosts_of(cloud.boot_many(3)) == {'compute-4'}
 
     assert cloud.boot_many(1)[0].host in COMPUTES[:3]
 
@@ -177,7 +181,7 @@ def test_disabled_computes(cloud):
 def test_dead_compute(cloud):
     """A compute that is forced down gets no new servers."""
     with cloud.dead('compute-2'):
-        hosts = {server.host for server in cloud.boot_many(6)}
+        hosts = hosts_of(cloud.boot_many(6))
 
     assert hosts == set(COMPUTES) - {'compute-2'}
 

@@ -267,8 +267,7 @@ def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
         second.close()
     assert held(cloud) == allocations
 
-    messages = [record.getMessage() for record in caplog.records]
-    [warning] = [message for message in messages if 'is left' in message]
+    [warning] = [message for message in caplog.messages if 'is left' in message]
     assert f'instance {server} is left' in warning
     assert 'it is on the host two' in warning
 

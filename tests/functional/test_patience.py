@@ -183,7 +183,7 @@ def test_one_slow_query(proxy, client, caller, scheduler):
         proxy.wait_for_hanging()
 
         def is_repeated():
-            large_queries = sum(WANTED in line for line in [*proxy.asked])
+            large_queries = proxy.count(WANTED)
             return slow.done() or large_queries > 1
 
         with load(caller, 4) as quick:

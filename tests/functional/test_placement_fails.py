@@ -94,7 +94,7 @@ def count_puts(proxy):
 
 def count_queries(proxy):
     """Number of queries for allocation candidates that the proxy has seen."""
-    return sum(CANDIDATES in line for line in proxy.asked)
+    return proxy.count(CANDIDATES)
 
 
 def first(method, path, *faults):

@@ -280,7 +280,7 @@ def asks(cloud, client, proxy):
     def ask():
         proxy.asked.clear()
         hosts = placed(client)
-        queries = sum('limit=' in line for line in proxy.asked)
+        queries = proxy.count('limit=')
         return hosts, queries
 
     with Daemon(cloud, config):

@@ -219,8 +219,7 @@ def ask_for(site, name, before):
         site.proxy.asked.clear()
         wait_until(lambda: len(site.load.answers) >= count + ENOUGH, WAIT, 'answers')
         hosts = {answer.host for answer in site.load.answers[count:]}
-        has_asked = any('limit=' in line for line in site.proxy.asked)
-        return hosts == {before} and not has_asked
+        return hosts == {before} and not site.proxy.count('limit=')
 
     specs = {f'trait:{trait_of(name)}': 'required', **SPECS.get(name, {})}
     flavor = {**FLAVOR['nova_object.data'], 'extra_specs': specs}

@@ -120,10 +120,10 @@ KINDS = {
     'group': Kind(SMALL, group=GROUP),
     'ten': Kind(SMALL, count=10),
 }
-STREAMED = [
-    Kind({'vcpus': size, 'memory_mb': 2048 * size, 'root_gb': 10 * size})
-    for size in (1, 2, 4, 8)
-]
+STREAMED = []
+for size in (1, 2, 4, 8):
+    flavor = {'vcpus': size, 'memory_mb': 2048 * size, 'root_gb': 10 * size}
+    STREAMED.append(Kind(flavor))
 """Four flavors of the same resource classes."""
 REFUSALS = {
     'capability': Kind(

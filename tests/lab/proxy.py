@@ -262,6 +262,10 @@ class Proxy(HttpStub):
         self.release()
         super().__exit__(*exception)
 
+    def count(self, text):
+        """The number of requests with a text in method and path."""
+        return sum(text in request for request in [*self.asked])
+
     @contextmanager
     def down(self):
         """Close the listener and all connections in a block."""

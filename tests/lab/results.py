@@ -91,8 +91,13 @@ def missed(rows):
     """The number of bounds that are missed."""
     number = 0
     for row in rows:
-        number += sum(not bound.met for bound in row.bounds)
+        number += missed_of(row.bounds)
     return number
+
+
+def missed_of(bounds):
+    """The number of these bounds that are missed."""
+    return sum(not bound.met for bound in bounds)
 
 
 def sheet(rows, hosts='hosts'):

@@ -131,8 +131,10 @@ def test_soft_groups(hosts, counts, policy):
             assert count > sum(cloud.room.values())
             continue
         for uuid, name in chosen.items():
-            hosts_with_room = [host for host, room in cloud.room.items() if room]
-            near = {host: cloud.members_near(host) for host in hosts_with_room}
+            near = {}
+            for host, room in cloud.room.items():
+                if room:
+                    near[host] = cloud.members_near(host)
             assert near[name] == best(near.values())
             cloud.take(uuid, name)
 

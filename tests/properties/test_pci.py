@@ -135,11 +135,15 @@ def devices_for(request, devices, cells):
             chosen = choice
             break
 
-    if not any(spec.get('dev_type') == 'type-PF' for spec in request.spec):
+    if not asks_for_physical_function(request):
         chosen = [device for device in chosen if device.tags['dev_type'] != 'type-PF']
     if cells and request.numa_policy == 'preferred':
         chosen = sorted(chosen, key=lambda device: device not in maybe_near)
     return chosen
+
+
+def asks_for_physical_function(request):
+    return any(spec.get('dev_type') == 'type-PF' for spec in request.spec)
 
 
 def matches(device, request):

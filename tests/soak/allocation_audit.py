@@ -115,7 +115,9 @@ class AllocationAudit:
         """The counts so far, in one line."""
         counts = self.world.counts
         names = ['requests', 'placed', 'refused', 'deleted', 'moved', REPEATED]
-        names += [name for name in counts if name in ZEROS or name.endswith(BY_NOVA)]
+        for name in counts:
+            if name in ZEROS or name.endswith(BY_NOVA):
+                names.append(name)
 
         parts = [f'{len(self.world.expected)} instances']
         parts += [f'{counts[name]} {name}' for name in names]

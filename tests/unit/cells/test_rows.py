@@ -153,7 +153,7 @@ def test_one_warning_for_a_text(caplog):
     column = LazyColumn('column', Parser(), None)
     hosts = [column.of(row(node, 'broken')) for node in 'aba']
     assert [host() for host in hosts] == [None, None, None]
-    (line,) = [record.getMessage() for record in caplog.records]
+    (line,) = caplog.messages
     assert line == 'Column column of compute node a cannot be read: it is broken'
 
 

@@ -41,6 +41,11 @@ def results(flights):
     return {flight.result(10) for flight in flights}
 
 
+def callers(pool, count, flight, moment):
+    """The futures of ``count`` callers of a flight at least as late as the moment."""
+    return [pool.submit(flight.at_least, moment) for _ in range(count)]
+
+
 def begun(pool, work, **how):
     """A flight in progress, and the future of the first caller."""
     flight = SingleFlight(work, **how)
@@ -53,7 +58,7 @@ def test_callers_during_a_flight_share_the_next(pool):
     """Callers arriving during a flight share the next flight."""
     flight, first = begun(pool, work := Work())
     moment = time.monotonic()
-    others = [pool.submit(flight.at_least, moment) for _ in range(8)]
+    others = callers(pool, 8, flight, moment)
     work.may_end.release(2)
     assert first.result(10) == 1
     assert results(others) == {2}
@@ -87,7 +92,7 @@ def test_a_failure_is_shared_and_then_forgotten(pool):
     """Callers of a flight share its failure. A later caller starts a new flight."""
     flight, first = begun(pool, work := Work(2))
     moment = time.monotonic()
-    others = [pool.submit(flight.at_least, moment) for _ in range(3)]
+    others = callers(pool, 3, flight, moment)
     work.may_end.release()
     assert first.result(10) == 1
 
@@ -156,6 +161,6 @@ def test_callers_while_a_flight_gathers_share_it(pool):
     flight = SingleFlight(lambda: next(numbers), gather=gather)
     first = pool.submit(flight.at_least)
     assert gathering.wait(10)
-    others = [pool.submit(flight.at_least, time.monotonic()) for _ in range(4)]
+    others = callers(pool, 4, flight, time.monotonic())
     come.set()
     assert results([first, *others]) == {1}

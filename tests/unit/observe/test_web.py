@@ -163,10 +163,14 @@ def test_garbage(served, sent, caplog, capfd):
     assert served.ask('GET', '/text').status == 200
 
 
+def connections_to(served, count):
+    return [served.connect() for _ in range(count)]
+
+
 def test_slow_requests(served):
     """Endless requests do not delay other requests. The server closes a connection
     after its time, or when there are too many connections."""
-    connections = [served.connect() for _ in range(2 * LIMITS.waiting)]
+    connections = connections_to(served, 2 * LIMITS.waiting)
     gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)
     for connection in connections:
         with gone:
@@ -200,7 +204,7 @@ def test_answers_that_are_not_taken(capfd):
     """Clients that do not read their answers delay no other client, and are
     disconnected."""
     with contextlib.closing(Served(large=large)) as served:
-        clients = [served.connect() for _ in range(5)]
+        clients = connections_to(served, 5)
         for client in clients:
             client.sendall(b'GET /large HTTP/1.1\r\n\r\n')
         assert served.ask('GET', '/text').status == 200
@@ -225,7 +229,7 @@ def test_limit_of_answers():
 
     limits = Limits(connection_s=WAIT, waiting=5, answers=2)
     with contextlib.closing(Served(limits, slow=slow)) as served:
-        clients = [served.connect() for _ in range(5)]
+        clients = connections_to(served, 5)
         for client in clients:
             client.sendall(b'GET /slow HTTP/1.1\r\n\r\n')
         for _ in range(limits.answers):
@@ -309,7 +313,7 @@ def test_a_busy_page_leaves_health_alone():
     page = Served(Limits(WAIT, niceness=10), compute=compute)
     health = Served(Limits(WAIT))
     with contextlib.closing(page), contextlib.closing(health):
-        clients = [page.connect() for _ in range(10)]
+        clients = connections_to(page, 10)
         for client in clients:
             client.sendall(b'GET /compute HTTP/1.1\r\n\r\n')
         wait_until(lambda: page.server._answers._value == 0, WAIT, 'busy page')

@@ -130,10 +130,14 @@ def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, 
     clock.now += seconds
     ended(cleanup)
     assert seconds or not script.tried.acquire(blocking=False)
-    lines = [(each.levelno, each.getMessage()) for each in caplog.records]
-    lines = [(level, line) for level, line in lines if level >= logging.WARNING]
+    lines = []
+    for record in caplog.records:
+        if record.levelno >= logging.WARNING:
+            lines.append((record.levelno, record.getMessage()))
     assert len(lines) == bool(logged)
-    assert all(level == lines[0][0] and part in lines[0][1] for level, part in logged)
+    for level, part in logged:
+        assert level == lines[0][0]
+        assert part in lines[0][1]
 
 
 def test_one_that_fails(cleanup):

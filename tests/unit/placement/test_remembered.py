@@ -333,7 +333,8 @@ def test_those_who_need_what_is_being_asked_for_wait():
         assert (
             site.answers.offer(query.build_all(asking(disk_gb=1), Settings())) is None
         )
-        assert not any(each.done() for each in waiting)
+        for future in waiting:
+            assert not future.done()
         may_end.set()
         assert [each.result(10) for each in waiting] == ['abc'] * 4
     assert len(site.asked) == 1

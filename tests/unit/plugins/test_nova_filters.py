@@ -41,8 +41,9 @@ class Cells(MemoryHosts):
 
         hosts = {}
         for host in snapshot.hosts.values():
-            present = host.instances.keys() & needs.named
-            shown = {uuid: host.instances[uuid] for uuid in present}
+            shown = {}
+            for uuid in host.instances.keys() & needs.named:
+                shown[uuid] = host.instances[uuid]
             hosts[host.uuid] = replace(host, instances=shown)
         return HostSnapshot(hosts)
 

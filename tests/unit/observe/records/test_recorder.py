@@ -211,7 +211,12 @@ def test_the_file_is_bounded_in_size(tmp_path):
 def ids_in(path):
     """The IDs of the records in a file, the newest first."""
     with closing(RecordReader(str(path))) as reader:
-        return [record.id for record in reader.newest()]
+        return newest_ids(reader)
+
+
+def newest_ids(reader):
+    """The IDs of the records of a reader, the newest first."""
+    return [record.id for record in reader.newest()]
 
 
 @pytest.mark.parametrize('leaves_journals', [False, True])
@@ -357,7 +362,7 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
 
         def read():
             with closing(RecordReader(path)) as reader:
-                ids = [record.id for record in reader.newest()]
+                ids = newest_ids(reader)
                 assert owners_of_files(folder) == {NOBODY}
             assert owners_of_files(folder) == {NOBODY}
             return ids
@@ -369,7 +374,7 @@ def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
         as_nobody(lambda: write(2))
         with closing(RecordReader(path)) as reader:
             as_nobody(lambda: write(3))
-            assert [record.id for record in reader.newest()] == ['3', '2', '1']
+            assert newest_ids(reader) == ['3', '2', '1']
         assert read() == ['3', '2', '1']
 
 
