@@ -225,8 +225,8 @@ def change_password(mariadb):
 
 
 def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
-    """The log shows no password, weak or strong, as a password, and masks nothing in the
-    lines that operators search for. The same holds when databases refuse the
+    """The log shows no password, weak or strong, as a password, and masks nothing in
+    the lines that operators search for. The same holds when databases refuse the
     password."""
     overrides = {
         'api_database': {

@@ -3,9 +3,9 @@
 """Lint of words: names and docstrings that a reader from OpenStack would not
 understand.
 
-``python tests/lab/words.py`` reads ``novasched/``, and the docstrings in ``tests/``, and
-prints one line for each offence; the exit status is 1 if there is one. CONTRIBUTING.rst
-has the rules.
+``python tests/lab/words.py`` reads ``novasched/``, and the docstrings in ``tests/``,
+and prints one line for each offence; the exit status is 1 if there is one.
+CONTRIBUTING.rst has the rules.
 """
 
 import ast

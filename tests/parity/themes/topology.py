@@ -150,7 +150,7 @@ def hard_guests(dice: Dice, draft: Draft) -> None:
             {
                 'id': i,
                 'cpuset': cpus,
-                'pcpuset': cpus,
+                'pcpuset': [*cpus],
                 'siblings': [cpus[:2], cpus[2:]],
                 'memory': 2048,
                 'pinned_cpus': cpus[: pinned[i]],

@@ -23,8 +23,8 @@ def scheduler(*hosts, **options):
 
 
 def test_every_live_host_is_as_likely():
-    """Hosts that are up and not ignored are drawn equally often, small hosts as often as
-    large hosts."""
+    """Hosts that are up and not ignored are drawn equally often, small hosts as often
+    as large hosts."""
     pipeline = RandomPipeline(Settings(), [], [])
     request = a_request(ignore_hosts=('B',))
     hosts = [DOWN, a_host('small', ram=1), B, DISABLED, a_host('large', ram=9999)]
