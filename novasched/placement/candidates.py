@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers from answers of Placement: the answer to the request itself, and remembered
-answers about all hosts."""
+"""Offers from answers of Placement: the answer to the request itself, and answers about
+all hosts."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from copy import copy
-from dataclasses import dataclass
-from itertools import compress
+from dataclasses import dataclass, replace
+from itertools import compress, islice
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from novasched.placement.base_answer import (
+    CUSTOM,
+    BaseAnswer,
+    Column,
+    SearchResults,
+    fits,
+    is_flat,
+)
+from novasched.placement.trees import Assignment, SearchTooLong, TreeQuery, TreeSearch
 from novasched.placement.wire import (
     ProviderSummaries,
     ProviderSummary,
@@ -21,6 +37,15 @@ from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candi
 _decode_summaries = msgspec.json.Decoder(ProviderSummaries).decode
 _decode_summary = msgspec.json.Decoder(ProviderSummary).decode
 _decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
+
+MAX_CANDIDATES_PER_HOST = 64
+"""Candidates of a host that are worked out, one of each kind. A guest with devices on
+two NUMA cells has about as many kinds as devices."""
+
+
+def no_cells(host: str) -> Mapping[str, int | None]:
+    """The NUMA cells of the PCI devices of a host, if unknown."""
+    return {}
 
 
 class AskedCandidates(CandidateIndex):
@@ -67,10 +92,26 @@ class AskedCandidates(CandidateIndex):
 
 
 @dataclass(frozen=True, slots=True)
-class MatchedHosts:
-    """The hosts of a remembered answer, matched with a flat query.
+class Surroundings:
+    """The influence of other requests and of the hosts on candidates.
 
-    :ivar amounts: the amounts of the query by resource class.
+    :ivar pending: amounts of pending claims, by provider and resource class.
+    :ivar cells: the NUMA cell of each PCI device of a host, by provider.
+    """
+
+    pending: Mapping[str, Mapping[str, int]]
+    cells: Callable[[str], Mapping[str, int | None]]
+
+
+NO_SURROUNDINGS = Surroundings({}, no_cells)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedHosts:
+    """The hosts of an answer, matched with a query that the compute node serves.
+
+    :ivar amounts: the amounts of the query that the compute node serves, by resource
+        class.
     :ivar uuids: the hosts of the answer, in Placement's order.
     :ivar row_of: the row of a host: the index in ``uuids``.
     :ivar fits: by row, True if the host serves the query.
@@ -84,33 +125,161 @@ class MatchedHosts:
     kinds: NDArray[np.intp]
     traits: Sequence[Collection[str]]
 
+    @property
+    def is_nested(self) -> bool:
+        """True if candidates have several providers, or one of several."""
+        return False
+
     def has(self, provider: object) -> bool:
         """True if a provider is a host and serves the query."""
         row = self.row_of.get(provider)  # type: ignore[call-overload]
         return row is not None and bool(self.fits[row])
 
+    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+        """The candidates of a host that serves the query."""
+        text = msgspec.Raw(msgspec.json.encode({'resources': dict(self.amounts)}))
+        mappings = msgspec.Raw(msgspec.json.encode({'': [host]}))
+        return [Candidate({host: text}, mappings)]
 
-class RememberedCandidates(Candidates):
-    """Candidates from remembered answers. A candidate is made at the first look at the
-    host: most hosts of an answer are never looked at."""
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        """The unused capacity of a provider, without pending claims; empty for a
+        provider whose capacity does not matter to the choice of a candidate."""
+        return {}
 
-    is_remembered = True
+    def has_pending(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        """True if pending claims may change the candidates of a host."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedTrees(MatchedHosts):
+    """The hosts of an answer, matched with a query for several providers.
+
+    :ivar query: the query.
+    :ivar answer: the answer; its capacity has no pending claims.
+    """
+
+    query: TreeQuery
+    answer: BaseAnswer
+
+    @property
+    def is_nested(self) -> bool:
+        return True
+
+    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+        """The candidates of a host, one of each kind, at most
+        :data:`MAX_CANDIDATES_PER_HOST`."""
+        trees = self.answer.trees
+        rows = trees.rows(self.row_of[host])
+        uuids = [trees.uuids[row] for row in rows]
+        free = []
+        for uuid in uuids:
+            left = dict(self.capacity_left(uuid))
+            for name, amount in around.pending.get(uuid, {}).items():
+                if name in left:
+                    left[name] -= amount
+            free.append(left)
+
+        cell_of = around.cells(host)
+        places = [cell_of.get(uuid) for uuid in uuids]
+        search = TreeSearch(self.query, trees.shape(self.row_of[host]), free, places)
+        candidates = []
+        try:
+            for assignment in islice(search.assignments(), MAX_CANDIDATES_PER_HOST):
+                candidates.append(_candidate_of(assignment, uuids))
+        except SearchTooLong:
+            # The candidates so far have the fewest providers.
+            pass
+        return candidates
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        row = self.answer.trees.row_of.get(provider)
+        if row is None:
+            return {}
+        left = {}
+        for name in self.query.demand:
+            if name in self.answer.capacity_left:
+                left[name] = int(self.answer.capacity_left[name][row])
+        return left
+
+    def has_pending(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        if not pending:
+            return False
+        trees = self.answer.trees
+        rows = trees.rows(self.row_of[host])
+        return any(trees.uuids[row] in pending for row in rows)
+
+
+def match(
+    answer: BaseAnswer,
+    query: TreeQuery,
+    left: Mapping[str, Column],
+    known: SearchResults,
+    allowed: NDArray[np.bool_] | None = None,
+) -> MatchedHosts | None:
+    """Find the hosts of an answer for a query. None if Placement may not know a
+    forbidden trait.
+
+    :param left: by resource class, the unused capacity of each row of the answer.
+    :param allowed: by host, False if the host is excluded.
+    :raises SearchTooLong: a tree has too many possibilities.
+    """
+    trees = answer.trees
+    unknown_traits = query.forbidden_traits - trees.known_traits
+    if any(name.startswith(CUSTOM) for name in unknown_traits):
+        return None
+
+    fitting = fits(query, answer, left, known)
+    if allowed is not None:
+        fitting &= allowed
+    demand = query.demand
+    amounts = {}
+    for name in demand.keys() & answer.root_classes:
+        amounts[name] = demand[name]
+    hosts = trees.host_uuids, trees.host_of, fitting
+    traits = trees.kinds[trees.first_rows], trees.traits
+    if is_flat(query, answer.root_classes):
+        return MatchedHosts(amounts, *hosts, *traits)
+    return MatchedTrees(amounts, *hosts, *traits, query, answer)
+
+
+def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:
+    """The candidate of an assignment.
+
+    :param uuids: the providers of the tree.
+    """
+    allocations = {}
+    for provider, amounts in assignment.amounts.items():
+        text = msgspec.json.encode({'resources': amounts})
+        allocations[uuids[provider]] = msgspec.Raw(text)
+    providers_of_group = {}
+    for suffix, providers in assignment.providers.items():
+        providers_of_group[suffix] = [uuids[provider] for provider in providers]
+    return Candidate(allocations, msgspec.Raw(msgspec.json.encode(providers_of_group)))
+
+
+class LocalCandidates(Candidates):
+    """Candidates from answers to base queries. The candidates of a host are worked out
+    at the first look at the host: most hosts of an answer are never looked at."""
 
     def __init__(
-        self, matches: Sequence[MatchedHosts], asked_at: float, age: float
+        self,
+        matches: Sequence[MatchedHosts],
+        asked_at: float,
+        age: float | None = None,
     ) -> None:
         """:param matches: the hosts of an answer for each query of the request; the
-        fallback query is the last.
+            fallback query is the last.
+        :param age: seconds since ``asked_at`` if the answer is remembered.
         """
         self.asked_at = asked_at
         self.age = age
+        self.is_remembered = age is not None
         self.count = sum(int(np.count_nonzero(match.fits)) for match in matches)
         self._matches = matches
+        self._around = NO_SURROUNDINGS
         self._narrowed: Mapping[str, Sequence[Candidate]] = {}
-        self._texts = [
-            msgspec.Raw(msgspec.json.encode({'resources': dict(match.amounts)}))
-            for match in matches
-        ]
+        self._worked_out: dict[str, Sequence[Candidate]] = {}
 
     @property
     def unchecked_amounts(self) -> Mapping[str, int]:
@@ -126,6 +295,12 @@ class RememberedCandidates(Candidates):
                 return match.traits[int(match.kinds[match.row_of[provider]])]
         return ()
 
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        left: dict[str, int] = {}
+        for match in self._matches:
+            left |= match.capacity_left(provider)
+        return left
+
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         if len(self._matches) > 1:
             # The answers may have different hosts, and so no rows in common.
@@ -133,31 +308,67 @@ class RememberedCandidates(Candidates):
         [match] = self._matches
         return match.uuids, match.fits
 
-    def narrowed(
-        self, left: Mapping[str, Sequence[Candidate]]
-    ) -> 'RememberedCandidates':
+    def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'LocalCandidates':
         if not left:
             return self
-        remembered = copy(self)
-        remembered._narrowed = {**self._narrowed, **left}
-        return remembered
+        candidates = copy(self)
+        candidates._narrowed = {**self._narrowed, **left}
+        return candidates
+
+    def beside(
+        self,
+        get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
+        cells: Callable[[str], Mapping[str, int | None]],
+        changed: Collection[str],
+    ) -> 'LocalCandidates':
+        if not any(match.is_nested for match in self._matches):
+            return self
+        candidates = copy(self)
+        candidates._around = Surroundings(get_pending(), cells)
+        candidates._worked_out = {}
+        candidates._narrowed = dict(self._narrowed)
+        for host in changed:
+            candidates._narrowed.pop(host, None)
+        return candidates
+
+    def without(self, host: str, refused: Sequence[Candidate]) -> 'LocalCandidates':
+        full: dict[str, Mapping[str, int]] = {}
+        for candidate in refused:
+            for provider in candidate.allocations.keys() - {host}:
+                full[provider] = self.capacity_left(provider)
+        if not full:
+            return self
+        around = replace(self._around, pending={**self._around.pending, **full})
+        candidates = copy(self)
+        candidates._around = around
+        candidates._worked_out = {}
+        if candidates[host]:
+            return candidates
+        return self
 
     def __getitem__(self, provider: str) -> Sequence[Candidate]:
         if provider in self._narrowed:
             return self._narrowed[provider]
+        if provider in self._worked_out:
+            return self._worked_out[provider]
 
-        # The texts of Placement for a candidate of a single provider.
-        mappings = msgspec.Raw(msgspec.json.encode({'': [provider]}))
-        candidates = []
-        for match, text in zip(self._matches, self._texts, strict=True):
-            if match.has(provider):
-                candidates.append(Candidate({provider: text}, mappings))
-        if not candidates:
+        matches = [match for match in self._matches if match.has(provider)]
+        if not matches:
             raise KeyError(provider)
+        candidates: list[Candidate] = []
+        for match in matches:
+            candidates += match.candidates(provider, self._around)
+        self._worked_out[provider] = candidates
         return candidates
 
     def __contains__(self, provider: object) -> bool:
         return any(match.has(provider) for match in self._matches)
+
+    def has_candidate(self, host: str) -> bool:
+        for match in self._matches:
+            if match.has(host) and match.has_pending(host, self._around.pending):
+                return bool(self[host])
+        return host in self
 
     def __iter__(self) -> Iterator[str]:
         uuids: dict[str, None] = {}

@@ -4,8 +4,10 @@ answer."""
 
 import functools
 import logging
+import math
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -23,16 +25,19 @@ from novasched.placement.api import (
     RETRY_LIMIT_S,
     PlacementApi,
 )
+from novasched.placement.base_answer import SHARES, BaseAnswer, SearchResults
 from novasched.placement.batching import BatchWindow
-from novasched.placement.candidates import AskedCandidates
+from novasched.placement.candidates import AskedCandidates, LocalCandidates, match
 from novasched.placement.claims import Claims
 from novasched.placement.cleanup import Instances
 from novasched.placement.remembered import RememberedAnswers, Taken
+from novasched.placement.trees import SearchTooLong
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequests,
     ProviderAggregates,
     ProviderSummary,
+    ResourceProviders,
 )
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
@@ -47,6 +52,8 @@ UTILS = logging.getLogger('nova.scheduler.utils')
 
 Kind = TypeVar('Kind')
 NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
+SHARED_CLASSES_S = 60.0
+"""Seconds for which the knowledge about sharing providers counts."""
 
 
 CandidatesWithSummaries = AllocationCandidates[Candidate, ProviderSummary]
@@ -90,6 +97,11 @@ class PlacementClient:
         # Queries for which Placement is asked, by query string. The lock guards them
         # against the threads of requests.
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
+        self._bases: dict[str, SingleFlight[BaseAnswer]] = {}
+        self._search_results = SearchResults()
+        # By resource class: whether providers share the class, and until when the
+        # answer counts (monotonic seconds).
+        self._shared_classes: dict[str, tuple[bool, float]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
 
@@ -166,12 +178,17 @@ class PlacementClient:
         :raises PlacementUnavailable: no answer, or an answer in another format.
         """
         queries = query.build_all(request, self.settings)
-        if basis.from_memory:
+        may_be_local = not any(self._is_shared(built) for built in queries)
+        if basis.from_memory and may_be_local:
             # This request may wait for an answer that other requests do not need.
             self._window.arrived(basis.began)
             remembered = self._remembered.offer(queries)
             if remembered is not None:
                 return remembered
+        if may_be_local:
+            worked_out = self._worked_out(queries, basis)
+            if worked_out is not None:
+                return worked_out
 
         answers: list[CandidatesText] = []
         for built in queries:
@@ -191,30 +208,103 @@ class PlacementClient:
         """
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
+    def _worked_out(
+        self, queries: Sequence[query.Query], basis: Basis
+    ) -> LocalCandidates | None:
+        """Candidates worked out from answers to base queries that are asked now. None
+        if Placement is to be asked the queries themselves.
+
+        Placement lists all permutations of devices, which takes minutes for a few
+        devices of each host.
+        """
+        local = [built.local for built in queries if built.local is not None]
+        if len(local) < len(queries) or not any(built.is_nested for built in local):
+            return None
+
+        matches = []
+        asked_at = math.inf
+        for built in local:
+            base = query.Query(built.base)
+            try:
+                answer = self._share(
+                    self._bases, base, basis, functools.partial(self._get_base, base)
+                )
+                matched = match(
+                    answer, built.trees, answer.capacity_left, self._search_results
+                )
+            except (ValueError, KeyError, RecursionError, SearchTooLong) as error:
+                LOG.debug('Placement is asked for devices: %s', error)
+                return None
+            if matched is None:
+                return None
+            self._remembered.keep(built.base, answer)
+            matches.append(matched)
+            asked_at = min(asked_at, answer.asked_at)
+        return LocalCandidates(matches, asked_at)
+
+    def _is_shared(self, built: query.Query) -> bool:
+        """True if providers share a resource class that the base query does not ask
+        for: the answer to the base query would not have the sharing providers.
+
+        :raises PlacementUnavailable: no answer.
+        """
+        if built.local is None:
+            return False
+        for name in built.local.further_classes:
+            is_shared, until = self._shared_classes.get(name, (False, -math.inf))
+            if time.monotonic() > until:
+                path = f'/resource_providers?required={SHARES}&resources={name}:1'
+                answer = self._api.send('GET', path, retry_s=0)
+                # 400 for an unknown resource class.
+                is_shared = answer.status_code == 200 and bool(
+                    answer.decode(ResourceProviders).resource_providers
+                )
+                until = time.monotonic() + SHARED_CLASSES_S
+                self._shared_classes[name] = is_shared, until
+            if is_shared:
+                return True
+        return False
+
+    def _get_base(self, built: query.Query) -> BaseAnswer:
+        began = time.monotonic()
+        return BaseAnswer(self._answer(built, None), began)
+
     def _ask(
         self, built: query.Query, request: Request, basis: Basis
     ) -> CandidatesText:
-        """The answer to a query, shared by all requests that arrived before the query
-        was sent."""
+        """The answer to a query."""
         for warning in built.warnings:
             UTILS.warning(warning)
-        self._window.arrived(basis.began)
+        get = functools.partial(self._get, built, request.trace_id)
+        return self._share(self._queries, built, basis, get)
 
+    def _share(
+        self,
+        flights: dict[str, SingleFlight[Kind]],
+        built: query.Query,
+        basis: Basis,
+        get: Callable[[], Kind],
+    ) -> Kind:
+        """The answer to a query, shared by all requests that arrived before the query
+        was sent.
+
+        :param flights: queries for which Placement is asked, by query string.
+        """
+        self._window.arrived(basis.began)
         with self._lock:
-            flight = self._queries.get(built.string)
+            flight = flights.get(built.string)
             if flight is None:
-                get = functools.partial(self._get, built, request.trace_id)
                 flight = SingleFlight(
                     get, gather=self._window.wait, stuck_after=STUCK_AFTER_S
                 )
-                self._queries[built.string] = flight
+                flights[built.string] = flight
 
         try:
             return flight.at_least(basis.began)
         finally:
             with self._lock:
-                if flight.idle and self._queries.get(built.string) is flight:
-                    del self._queries[built.string]
+                if flight.idle and flights.get(built.string) is flight:
+                    del flights[built.string]
 
     def _get(self, built: query.Query, trace_id: str | None) -> CandidatesText:
         text = self._answer(built, trace_id)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, urlencode
 
 from novasched.conf.settings import Settings
+from novasched.placement.trees import Group, TraitRule, TreeQuery
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.numa import DEDICATED
 from novasched.scheduler.model.request import Request
@@ -24,25 +25,30 @@ NO_GROUP_POLICY = (
     'but the flavor did not specify any group policy.'
 )
 """The text of nova's warning."""
+HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
+"""The resource classes of every compute node."""
 MAX_NAME_LENGTH = 255
 """Characters of the longest name of a trait or a resource class in Placement."""
 
 
 @dataclass(frozen=True, slots=True)
-class FlatQuery:
-    """A query for resources of the host itself, in two parts.
+class LocalQuery:
+    """A query that is answered here, from Placement's answer to a base query.
 
     :ivar base: the query string for all hosts of the aggregates, with amounts of 1 and
-        without traits. Remembered answers are answers to base queries.
-    :ivar amounts: amounts by resource class, to be compared with such an answer.
-    :ivar required: required traits.
-    :ivar forbidden: forbidden traits.
+        without traits.
+    :ivar trees: the request groups, to be served by the tree of each host.
+    :ivar further_classes: the resource classes that the base query does not ask for.
     """
 
     base: str
-    amounts: Mapping[str, int]
-    required: frozenset[str]
-    forbidden: frozenset[str]
+    trees: TreeQuery
+    further_classes: frozenset[str] = frozenset()
+
+    @property
+    def is_nested(self) -> bool:
+        """True if several providers may serve the query."""
+        return bool(self.further_classes) or len(self.trees.groups) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,12 @@ class Query:
     """A query for allocation candidates.
 
     :ivar warnings: for the operator.
-    :ivar flat: the same query in two parts; None for a query with several groups, a
-        tree of providers, or no limit.
+    :ivar local: the same query in two parts; None if only Placement can answer.
     """
 
     string: str
     warnings: tuple[str, ...] = ()
-    flat: FlatQuery | None = None
+    local: LocalQuery | None = None
 
 
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
@@ -90,7 +95,7 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
         if len(flavor_groups.groups) <= 2:
             policy = 'none'
     string = _encode(request, settings, groups, policy)
-    return Query(string, warnings, _flat(request, groups))
+    return Query(string, warnings, _local(request, groups, policy))
 
 
 def _numbered(groups: Mapping[str, RequestGroup]) -> list[RequestGroup]:
@@ -98,27 +103,57 @@ def _numbered(groups: Mapping[str, RequestGroup]) -> list[RequestGroup]:
     return [group for suffix, group in groups.items() if suffix and not group.is_empty]
 
 
-def _flat(request: Request, groups: Mapping[str, RequestGroup]) -> FlatQuery | None:
-    """The query in two parts; None if impossible."""
-    unsuffixed = groups['']
-    amounts = _amounts(unsuffixed)
-    if request.unlimited or request.same_subtree or unsuffixed.in_tree:
-        return None
-    if not amounts or _numbered(groups):
-        return None
+def _local(
+    request: Request, groups: Mapping[str, RequestGroup], policy: str | None
+) -> LocalQuery | None:
+    """The query in two parts; None if only Placement can answer.
 
+    An answer about all hosts does not tell the aggregates of nested providers.
+    """
+    unsuffixed = groups['']
+    numbered = _numbered(groups)
+    if request.unlimited or unsuffixed.in_tree or not _amounts(unsuffixed):
+        return None
+    if len(numbered) > 1 and policy is None:
+        return None
+    for group in numbered:
+        if group.aggregates or group.forbidden_aggregates or group.in_tree:
+            return None
+
+    tree_groups = []
+    amounts: dict[str, int] = {}
+    for suffix, group in groups.items():
+        if not suffix or not group.is_empty:
+            of_group = _amounts(group)
+            traits = _rule(group.required_traits, group.forbidden_traits)
+            tree_groups.append(Group(suffix, tuple(sorted(of_group.items())), traits))
+            amounts |= of_group
+    trees = TreeQuery(
+        tuple(tree_groups),
+        isolate=policy == 'isolate',
+        same_subtrees=request.same_subtree,
+        root=_rule(request.root_required, request.root_forbidden),
+    )
+
+    # Every host has these classes, and few hosts have devices. A query for devices
+    # has the base query of other queries, and a candidate for each host.
+    base_classes = amounts.keys() & HOST_CLASSES or _amounts(unsuffixed).keys()
     base = replace(
         unsuffixed,
-        resources=dict.fromkeys(amounts, 1),
+        resources=dict.fromkeys(base_classes, 1),
         required_traits=frozenset(),
         forbidden_traits=frozenset(),
     )
-    # The host is the root of its tree: traits of the root are traits of the host.
-    return FlatQuery(
+    return LocalQuery(
         urlencode(sorted(_group_parameters('', base))),
-        amounts,
-        unsuffixed.required_traits | request.root_required,
-        unsuffixed.forbidden_traits | request.root_forbidden,
+        trees,
+        frozenset(amounts.keys() - base_classes),
+    )
+
+
+def _rule(required: AbstractSet[str], forbidden: AbstractSet[str]) -> TraitRule:
+    return TraitRule(
+        frozenset(frozenset((trait,)) for trait in required), frozenset(forbidden)
     )
 
 

@@ -18,22 +18,18 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from operator import attrgetter
 
-import msgspec
 import numpy as np
 
 from novasched.placement.api import OutcomeUnknown
-from novasched.placement.candidates import MatchedHosts, RememberedCandidates
-from novasched.placement.query import FlatQuery, Query
-from novasched.placement.wire import (
-    AllocationCandidates,
-    AllocationRequest,
-    HostSummary,
-)
+from novasched.placement.base_answer import BaseAnswer, Column, SearchResults
+from novasched.placement.candidates import LocalCandidates, MatchedHosts, match
+from novasched.placement.query import Query
+from novasched.placement.trees import SearchTooLong, TreeQuery
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
@@ -55,112 +51,63 @@ UNFIT_S = 60.0
 """Seconds after an unusable answer in which a base query is not repeated."""
 MAX_FAILURES = 2
 """Consecutive failures after which the answer to a base query counts as unusable."""
-CUSTOM = 'CUSTOM_'
-"""Prefix of traits that Placement may not know. It refuses a query with such a
-trait."""
-
 Taken = Callable[[float, int | None], TakenAmounts]
 """Returns the amounts of claims that Placement may not have counted at a moment
 (monotonic seconds), as changes since a change number, or in full for None. See
 :meth:`novasched.scheduler.pending_claims.PendingClaims.taken`."""
 
-_decode_answer = msgspec.json.Decoder(
-    AllocationCandidates[AllocationRequest, HostSummary]
-).decode
-
 
 class RememberedAnswer:
-    """The answer to a base query, in columns with one row for each host.
+    """An answer to a base query, less the amounts of pending claims.
 
-    :ivar asked_at: when Placement was asked (monotonic seconds).
-    :ivar uuids: the hosts, in Placement's order.
-    :ivar row_of: the row of each host.
+    :ivar answer: the answer.
     """
 
-    def __init__(self, text: bytes, asked_at: float) -> None:
-        """Parse an answer of Placement.
-
-        :raises ValueError: the text has another format, or a host depends on nested or
-            shared providers.
-        :raises KeyError: the answer lacks the summary of a host.
-        """
-        answer = _decode_answer(text)
-        summaries = answer.provider_summaries
-        uuids: list[str] = []
-        for request in answer.allocation_requests:
-            uuids += request.allocations
-        self.asked_at = asked_at
-        self.uuids = uuids
-        self.row_of = {uuid: row for row, uuid in enumerate(uuids)}
-
-        if not len(self.row_of) == len(uuids) == len(answer.allocation_requests):
-            raise ValueError('hosts share providers, or offer several')
-        if any(summaries[uuid].root_provider_uuid != uuid for uuid in uuids):
-            raise ValueError('hosts offer what nested providers have')
-
-        hosts = [summaries[uuid] for uuid in uuids]
-        self._answered = {}
-        names = hosts[0].resources.keys() if hosts else ()
-        for name in names:
-            if all(name in host.resources for host in hosts):
-                capacity = [host.resources[name].capacity_left for host in hosts]
-                self._answered[name] = np.array(capacity)
-        # The same capacity, less claims up to a change number.
-        self._left = self._answered
+    def __init__(self, answer: BaseAnswer) -> None:
+        self.answer = answer
+        # The capacity of the answer, less claims up to a change number.
+        self._left: Mapping[str, Column] = answer.capacity_left
         self._change: int | None = None
+        self._refused = np.zeros(len(answer.trees.host_uuids), bool)
 
-        # Many hosts have the same traits, in a few orders. Texts of traits are numbered
-        # and decoded once.
-        numbers: dict[bytes, int] = {}
-        kinds = []
-        for host in hosts:
-            kinds.append(numbers.setdefault(bytes(host.traits), len(numbers)))
-        self._kinds = np.array(kinds, np.intp)
-        self._traits = []
-        for traits in numbers:
-            self._traits.append(frozenset(msgspec.json.decode(traits, type=list[str])))
-        self._known_traits = frozenset[str]().union(*self._traits)
-        self._refused = np.zeros(len(uuids), bool)
+    @property
+    def asked_at(self) -> float:
+        """When Placement was asked (monotonic seconds)."""
+        return self.answer.asked_at
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts."""
+        return len(self._refused)
 
     def subtract(self, taken: Taken) -> None:
         """Subtract the amounts of claims that Placement had not counted. The caller
         holds the lock of :class:`RememberedAnswers`."""
         self._change, is_all, amounts = taken(self.asked_at, self._change)
         if is_all:
-            self._left = {}
-            for name, column in self._answered.items():
-                self._left[name] = column.copy()
+            left = {}
+            for name, column in self.answer.capacity_left.items():
+                left[name] = column.copy()
+            self._left = left
 
-        for uuid in amounts.keys() & self.row_of.keys():
-            row = self.row_of[uuid]
+        row_of = self.answer.trees.row_of
+        for uuid in amounts.keys() & row_of.keys():
             for name in amounts[uuid].keys() & self._left.keys():
-                self._left[name][row] -= amounts[uuid][name]
+                self._left[name][row_of[uuid]] -= amounts[uuid][name]
 
     def refuse(self, providers: Sequence[str]) -> None:
         """Exclude the hosts of a refused claim."""
-        rows = [self.row_of[uuid] for uuid in providers if uuid in self.row_of]
-        self._refused[rows] = True
+        host_of = self.answer.trees.host_of
+        hosts = [host_of[uuid] for uuid in providers if uuid in host_of]
+        self._refused[hosts] = True
 
-    def match(self, query: FlatQuery) -> MatchedHosts | None:
-        """Find the hosts for a query. None if the answer lacks a resource class, or if
-        Placement may not know a forbidden trait."""
-        unknown_traits = query.forbidden - self._known_traits
-        if any(name.startswith(CUSTOM) for name in unknown_traits):
-            return None
-        if query.amounts.keys() - self._left.keys():
-            return None
+    def match(self, query: TreeQuery, known: SearchResults) -> MatchedHosts | None:
+        """Find the hosts for a query. None if Placement may not know a forbidden
+        trait.
 
-        # Hosts with the same traits share the verdict.
-        has_traits = []
-        for traits in self._traits:
-            is_required = query.required <= traits
-            has_traits.append(is_required and traits.isdisjoint(query.forbidden))
-        fits = np.array(has_traits, bool)[self._kinds] & ~self._refused
-        for name, amount in query.amounts.items():
-            fits &= self._left[name] >= amount
-        return MatchedHosts(
-            query.amounts, self.uuids, self.row_of, fits, self._kinds, self._traits
-        )
+        :raises SearchTooLong: a tree has too many possibilities.
+        """
+        return match(self.answer, query, self._left, known, ~self._refused)
 
 
 @dataclass(eq=False, slots=True)
@@ -210,7 +157,7 @@ class _BaseQueries:
             return self.max_age
         if answer is None:
             return SOON_S
-        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * len(answer.uuids))
+        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * answer.hosts)
 
     def need(self, string: str, now: float) -> _BaseQuery:
         """Note the need of a request for the answer to a base query."""
@@ -275,6 +222,7 @@ class RememberedAnswers:
         # Guards the fields below against the threads of requests and of the pool.
         self._lock = threading.Lock()
         self._queries = _BaseQueries(max_age)
+        self._search_results = SearchResults()
         self._refresh: _Refresh | None = None
         self._pause_until = 0.0
         self._forgotten_at = -math.inf
@@ -294,7 +242,7 @@ class RememberedAnswers:
         """Stop to refresh answers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
+    def offer(self, queries: Sequence[Query]) -> LocalCandidates | None:
         """Candidates for the queries of a request; None if Placement is to be asked.
 
         If the request lacks a single answer, and a refresh is asking for the answer,
@@ -302,13 +250,13 @@ class RememberedAnswers:
         sooner, and all waiting requests share the answer. Do not wait for a query with
         an earlier failure.
         """
-        flat = [query.flat for query in queries if query.flat is not None]
-        if self._queries.max_age == 0 or len(flat) < len(queries):
+        local = [query.local for query in queries if query.local is not None]
+        if self._queries.max_age == 0 or len(local) < len(queries):
             return None
 
         now = self._clock()
         with self._lock:
-            bases = [self._queries.need(query.base, now) for query in flat]
+            bases = [self._queries.need(query.base, now) for query in local]
             self._begin_refresh(now)
             stale = {base for base in bases if self._queries.is_stale(base, now)}
             refresh = self._refresh
@@ -326,16 +274,26 @@ class RememberedAnswers:
                 answer.subtract(self._taken)
 
         matches = []
-        for answer, query in zip(answers, flat, strict=True):
-            match = answer.match(query)
-            if match is None:
+        for answer, query in zip(answers, local, strict=True):
+            try:
+                matched = answer.match(query.trees, self._search_results)
+            except SearchTooLong:
                 return None
-            matches.append(match)
+            if matched is None:
+                return None
+            matches.append(matched)
         asked_at = min(answer.asked_at for answer in answers)
-        candidates = RememberedCandidates(matches, asked_at, now - asked_at)
+        candidates = LocalCandidates(matches, asked_at, now - asked_at)
         if candidates.count == 0:
             return None
         return candidates
+
+    def keep(self, string: str, answer: BaseAnswer) -> None:
+        """Remember the answer to a base query that a request has asked."""
+        with self._lock:
+            query = self._queries.need(string, self._clock())
+            if answer.asked_at > max(query.asked_at, self._forgotten_at):
+                query.answer = RememberedAnswer(answer)
 
     def refuse(self, providers: Sequence[str]) -> None:
         """Exclude the providers of a refused claim until the next refresh."""
@@ -372,7 +330,7 @@ class RememberedAnswers:
         is_usable = False
         failures = 0
         try:
-            answer = RememberedAnswer(self._get(Query(query.string)), began)
+            answer = RememberedAnswer(BaseAnswer(self._get(Query(query.string)), began))
             is_usable = True
         except OutcomeUnknown as error:
             LOG.debug('No answer about all hosts: %s', error)

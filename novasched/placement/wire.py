@@ -67,6 +67,7 @@ class HostSummary(msgspec.Struct, frozen=True):
     resources: dict[str, ProviderSummaryResource]
     traits: msgspec.Raw
     root_provider_uuid: str
+    parent_provider_uuid: str | None = None
 
 
 class AllocationCandidates(msgspec.Struct, Generic[Request, Summary]):

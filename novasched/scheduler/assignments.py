@@ -3,7 +3,7 @@
 instances are placed one after the other."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NoValidHost, StaleData
-from novasched.scheduler.fitting import far_devices
+from novasched.scheduler.fitting import device_cells, far_devices
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
@@ -120,8 +120,9 @@ class OfferedHosts:
         """
         if candidates is None:
             hosts = [*snapshot.hosts.values()]
-        elif candidates.is_remembered:
-            check_up_to_date(candidates, snapshot, basis.is_alone)
+        elif candidates.asked_at is not None:
+            if candidates.is_remembered:
+                check_up_to_date(candidates, snapshot, basis.is_alone)
             hosts = self._large_enough(candidates, snapshot)
         else:
             by_uuid = snapshot.hosts
@@ -136,8 +137,8 @@ class OfferedHosts:
     def _large_enough(
         self, candidates: Candidates, snapshot: HostSnapshot
     ) -> list[Host]:
-        """The hosts of remembered candidates that are as large as the requested
-        amounts.
+        """The hosts of candidates from an answer about all hosts that are as large as
+        the requested amounts.
 
         Placement has not compared these amounts. nova gives an instance no more than a
         host has before overcommit (``max_unit`` of its inventories).
@@ -207,7 +208,8 @@ class SchedulingState:
         before = self.pending
         pending = self.pending_claims.of(self.snapshot, own_instances, self.placed)
         if pending == before:
-            return replace(self, pending=pending)
+            state = replace(self, pending=pending)
+            return state._with_candidates_beside(())
 
         less_claims = self.pending_claims.left(self.snapshot, pending)
         changed = less_claims
@@ -218,7 +220,39 @@ class SchedulingState:
             for uuid in changed_hosts(before, pending) & whole.keys():
                 changed[uuid] = less_claims.get(uuid, whole[uuid])
         hosts = [*map(changed.get, map(uuid_of, self.hosts), self.hosts)]
-        return replace(self, hosts=hosts, pending=pending)
+        state = replace(self, hosts=hosts, pending=pending)
+        return state._with_candidates_beside({*changed})
+
+    def _with_candidates_beside(self, changed: Collection[str]) -> 'SchedulingState':
+        """The state with the candidates that the pending claims leave, without hosts
+        that have no candidate left.
+
+        :param changed: the hosts whose claims have changed.
+        """
+        if self.candidates is None or not self.request.claims:
+            return self
+
+        candidates = self.candidates.beside(self._unclaimed, self._cells_of, changed)
+        full = {
+            uuid
+            for uuid in changed
+            if uuid in candidates and not candidates.has_candidate(uuid)
+        }
+        hosts = self.hosts
+        if full:
+            hosts = [host for host in hosts if host.uuid not in full]
+        return replace(self, hosts=hosts, candidates=candidates)
+
+    def _unclaimed(self) -> Mapping[str, Mapping[str, int]]:
+        """The amounts of claims that Placement had not counted when it was asked."""
+        asked_at = self.basis.began
+        if self.candidates is not None and self.candidates.asked_at is not None:
+            asked_at = self.candidates.asked_at
+        return self.pending_claims.unclaimed(asked_at)
+
+    def _cells_of(self, uuid: str) -> Mapping[str, int | None]:
+        """The NUMA cells of the PCI devices of a host, by provider UUID."""
+        return device_cells(self.snapshot.hosts[uuid])
 
     def with_pending_members(self, request: Request) -> Request:
         """Add the members with pending claims to the group of the request.
@@ -376,9 +410,8 @@ class SchedulingState:
         if self.candidates is None or not self.request.claims:
             return None
 
-        pending = partial(self.pending_claims.unclaimed, self.basis.began)
         far = partial(far_devices, host, self.request, self.pending_claims.settings)
-        candidate = choose(self.candidates, host.uuid, pending, far, refused)
+        candidate = choose(self.candidates, host.uuid, self._unclaimed, far, refused)
         return candidate and candidate.detach()
 
     def assign(

@@ -360,12 +360,11 @@ class Cycle:
         have chosen it meanwhile.
         """
         yield best, turn
-        offered = state.candidates
-        if offered is None:
+        if state.candidates is None:
             return
         refused = [best.candidate] if best.candidate else []
         for host in state.hosts:
-            while len(refused) < min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid])):
+            while len(refused) < MAX_CLAIMS_PER_HOST:
                 with state.pending_claims.decision_lock.turn() as turn:
                     choice = self._choice_on(host, state, request, refused, undo)
                 if choice is None:

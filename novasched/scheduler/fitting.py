@@ -170,6 +170,15 @@ def claimed_fit(
     return None
 
 
+def device_cells(host: Host) -> Mapping[str, int | None]:
+    """Return the host cells of the PCI devices in Placement, by resource provider."""
+    cells = {}
+    for pool in host.pci_stats:
+        if provider := pool.tags.get('rp_uuid'):
+            cells[provider] = pool.numa_node
+    return cells
+
+
 def far_devices(
     host: Host, request: Request, settings: Settings, candidate: Candidate
 ) -> int:
@@ -187,7 +196,7 @@ def far_devices(
 
     # None: a device of an unknown cell is not far.
     near = {None, *(cell.host_cell for cell in place.cells)}
-    node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
+    node_of = device_cells(host)
     count = 0
     for pci_request in request.pci_requests:
         for provider in providers_of(pci_request, mappings):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from novasched.placement.candidates import (
     AskedCandidates,
+    LocalCandidates,
     MatchedHosts,
-    RememberedCandidates,
 )
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.model.basis import FRESH
@@ -152,4 +152,4 @@ def remembered(uuids, fits, amounts):
     rows = {uuid: row for row, uuid in enumerate(uuids)}
     kinds = np.zeros(len(uuids), int)
     hosts = MatchedHosts(amounts, uuids, rows, np.array(fits), kinds, [()])
-    return RememberedCandidates([hosts], 0.0, 0.0)
+    return LocalCandidates([hosts], 0.0, 0.0)

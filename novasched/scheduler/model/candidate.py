@@ -87,8 +87,8 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
     :ivar count: number of candidates before filters. A candidate with several providers
         counts once.
     :ivar is_remembered: True if Placement was asked earlier, for another request.
-    :ivar asked_at: when Placement was asked for the oldest remembered answer (monotonic
-        seconds); None if the offer is not remembered.
+    :ivar asked_at: when Placement was asked for the oldest answer about all hosts
+        (monotonic seconds); None for an answer to the request itself.
     :ivar age: seconds since ``asked_at`` when the offer was made; None if the offer is
         not remembered.
     """
@@ -127,6 +127,32 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
     def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'Candidates':
         """The offer with only the candidates ``left`` on the providers in ``left``.
         Other providers keep their candidates."""
+
+    def beside(
+        self,
+        get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
+        cells: Callable[[str], Mapping[str, int | None]],
+        changed: Collection[str],
+    ) -> 'Candidates':
+        """The offer beside pending claims. The candidates of Placement's answer to the
+        request stay: :func:`choose` compares the candidates with pending claims.
+
+        :param get_pending: returns amounts by provider UUID and resource class.
+        :param cells: returns the NUMA cells of the PCI devices of a host, by provider
+            UUID.
+        :param changed: hosts whose claims have changed since filters narrowed the
+            offer.
+        """
+        return self
+
+    def without(self, host: str, refused: Sequence[Candidate]) -> 'Candidates':
+        """The offer with candidates of a host that avoid the devices of refused
+        candidates, if there are such candidates."""
+        return self
+
+    def has_candidate(self, host: str) -> bool:
+        """True if a host has a candidate beside pending claims."""
+        return host in self
 
 
 class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):
@@ -215,6 +241,8 @@ def choose(
         NUMA cells of the guest.
     :param refused: candidates of the host with claims that Placement has refused.
     """
+    if refused:
+        offer = offer.without(host, refused)
     candidates = offer[host]
     if len(candidates) == 1 and not refused:
         return candidates[0]

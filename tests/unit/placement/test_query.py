@@ -11,6 +11,7 @@ from novasched.placement.query import (
     constraints,
     unlimited,
 )
+from novasched.placement.trees import Group, TraitRule, TreeQuery
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.request import Destination
@@ -503,27 +504,125 @@ ROOT = {
 def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forbidden):
     """The base query has the parts that an answer about all hosts does not show.
     Amounts and traits are compared with the answer."""
-    flat = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
-    assert parameters_of(flat.base) == base
-    assert flat.amounts == amounts
-    assert ' '.join(sorted(flat.required)) == required
-    assert ' '.join(sorted(flat.forbidden)) == forbidden
+    local = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).local
+    assert parameters_of(local.base) == base
+
+    [group] = local.trees.groups
+    rules = [group.traits, local.trees.root]
+    required_traits = [trait for rule in rules for [trait] in rule.required]
+    assert not group.suffix
+    assert not local.is_nested
+    assert dict(group.amounts) == amounts
+    assert ' '.join(sorted(required_traits)) == required
+    assert ' '.join(sorted(local.trees.forbidden_traits)) == forbidden
+
+
+GPU = {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'}
+PORT_GROUP = RequestGroup(
+    PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 7}, frozenset({'CUSTOM_PHYSNET'})
+)
+HOST = Group('', (('MEMORY_MB', 512), ('VCPU', 1)))
+
+
+def with_traits(*traits):
+    return TraitRule(frozenset(frozenset((trait,)) for trait in traits))
+
+
+@pytest.mark.parametrize(
+    ('fields', 'extra_specs', 'trees', 'further_classes'),
+    [
+        pytest.param(
+            {},
+            GPU,
+            TreeQuery((HOST, Group('1', (('VGPU', 1),), with_traits('CUSTOM_A')))),
+            {'VGPU'},
+            id='a group',
+        ),
+        pytest.param(
+            {},
+            GPU | {'resources2:VGPU': '2', 'group_policy': 'isolate'},
+            TreeQuery(
+                (
+                    HOST,
+                    Group('1', (('VGPU', 1),), with_traits('CUSTOM_A')),
+                    Group('2', (('VGPU', 2),)),
+                ),
+                isolate=True,
+            ),
+            {'VGPU'},
+            id='isolated groups',
+        ),
+        pytest.param(
+            {},
+            {'resources:VGPU': '1'},
+            TreeQuery((Group('', (*HOST.amounts, ('VGPU', 1))),)),
+            {'VGPU'},
+            id='a device of the unsuffixed group',
+        ),
+        pytest.param(
+            {'requested_resources': (PORT_GROUP,)},
+            {},
+            TreeQuery(
+                (
+                    HOST,
+                    Group(
+                        PORT,
+                        (('NET_BW_EGR_KILOBIT_PER_SEC', 7),),
+                        with_traits('CUSTOM_PHYSNET'),
+                    ),
+                )
+            ),
+            {'NET_BW_EGR_KILOBIT_PER_SEC'},
+            id='a port with bandwidth',
+        ),
+        pytest.param(
+            {'same_subtree': (frozenset({'_b', '_a'}),)},
+            {'resources_a:VGPU': '1', 'trait_b:CUSTOM_B': 'required'},
+            TreeQuery(
+                (
+                    HOST,
+                    Group('_a', (('VGPU', 1),)),
+                    Group('_b', (), with_traits('CUSTOM_B')),
+                ),
+                isolate=True,
+                same_subtrees=(frozenset({'_b', '_a'}),),
+            ),
+            {'VGPU'},
+            id='a group without resources',
+        ),
+    ],
+)
+def test_queries_for_devices(fields, extra_specs, trees, further_classes):
+    """The base query has the resource classes of every compute node."""
+    if 'same_subtree' in fields:
+        extra_specs = extra_specs | {'group_policy': 'isolate'}
+    flavor = a_flavor(extra_specs)
+    local = build(a_request(flavor=flavor, is_bfv=True, **fields), Settings()).local
+    assert parse_qs(local.base) == {'resources': ['MEMORY_MB:1,VCPU:1']}
+    assert local.is_nested
+    assert local.further_classes == further_classes
+    assert local.trees == trees
 
 
 @pytest.mark.parametrize(
     ('fields', 'extra_specs'),
     [
-        ({}, {'resources1:VGPU': '1'}),
-        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}),)}, {}),
+        ({}, {'resources1:VGPU': '1', 'resources2:VGPU': '1', 'resources3:VGPU': '1'}),
+        (
+            {
+                'requested_resources': (
+                    RequestGroup(PORT, {'X': 1}, aggregates=(frozenset({'a'}),)),
+                )
+            },
+            {},
+        ),
         ({'in_tree': 'uuid'}, {}),
         ({'unlimited': True}, {}),
-        ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}),
         ({'is_bfv': True}, {'resources:VCPU': '0', 'resources:MEMORY_MB': '0'}),
     ],
 )
 def test_queries_that_are_asked_whole(fields, extra_specs):
-    """Queries with groups, named hosts, or without resources."""
-    assert (
-        build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
-        is None
-    )
+    """Several groups without a policy, aggregates of a group, named hosts, and a query
+    without resources."""
+    built = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings())
+    assert built.local is None

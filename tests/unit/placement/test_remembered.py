@@ -357,8 +357,8 @@ def test_several_questions_are_asked_in_turn():
         for each in kinds:
             site.offer(each)
         site.clock.now += MAX_AGE_S / 2
-    flat = [query.build(each, Settings()).flat.base for each in kinds]
-    assert site.asked[2:] == [flat[1], flat[0]] * 2
+    bases = [query.build(each, Settings()).local.base for each in kinds]
+    assert site.asked[2:] == [bases[1], bases[0]] * 2
 
 
 def test_an_answer_about_many_hosts():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from novasched.placement.candidates import MatchedHosts, RememberedCandidates
+from novasched.placement.candidates import LocalCandidates, MatchedHosts
 from novasched.scheduler.assignments import NOT_ENOUGH
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
@@ -43,7 +43,7 @@ class Forgetful(CountingPlacement):
             rows = {uuid: row for row, uuid in enumerate(uuids)}
             each = np.ones(len(uuids), bool), np.zeros(len(uuids), int)
             hosts = MatchedHosts({'VCPU': self.vcpus}, uuids, rows, *each, [()])
-            return RememberedCandidates([hosts], SENT, 2.5)
+            return LocalCandidates([hosts], SENT, 2.5)
         self.asked += 1
         return super().candidates(request, basis)
 

@@ -10,8 +10,8 @@ from novasched.conf.settings import Settings
 from novasched.placement import query
 from novasched.placement.candidates import (
     AskedCandidates,
+    LocalCandidates,
     MatchedHosts,
-    RememberedCandidates,
 )
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.weighers.traits import TraitsWeigher
@@ -40,7 +40,7 @@ def remembered():
     kinds = np.array([*rows.values()]), [*map(frozenset, TRAITS.values())]
     fits = np.ones(len(TRAITS), bool)
     hosts = MatchedHosts({'VCPU': 1}, [*TRAITS], rows, fits, *kinds)
-    return RememberedCandidates([hosts], 100.0, 2.5)
+    return LocalCandidates([hosts], 100.0, 2.5)
 
 
 FAST = 'trait:CUSTOM_FAST'

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of Placement to a base query, in columns.
+
+An answer has the provider tree of each host: unused capacity, traits and parent of each
+provider. The query of a request is matched with all trees at once. Trees are compared
+in columns as far as their amounts decide, and searched
+(:mod:`novasched.placement.trees`) once for each different pattern of free amounts.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from novasched.placement.trees import (
+    Amounts,
+    SearchTooLong,
+    TreeQuery,
+    TreeSearch,
+    TreeShape,
+)
+from novasched.placement.wire import (
+    AllocationCandidates,
+    AllocationRequest,
+    HostSummary,
+)
+
+SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+"""The trait of providers that share their inventory with hosts of an aggregate."""
+CUSTOM = 'CUSTOM_'
+"""Prefix of traits that Placement may not know. It refuses a query with such a
+trait."""
+MAX_QUERIES = 64
+"""Queries with shapes whose verdicts are kept."""
+MAX_PATTERNS = 10_000
+"""Patterns whose verdicts are kept, of each query and shape."""
+
+Column = NDArray[np.int64]
+
+_decode_answer = msgspec.json.Decoder(
+    AllocationCandidates[AllocationRequest, HostSummary]
+).decode
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The providers of the hosts of an answer. The rows of a tree are adjacent, and
+    begin with the compute node.
+
+    :ivar uuids: the UUIDs of all providers.
+    :ivar first_rows: by host, the row of the compute node.
+    :ivar shapes: the different shapes of trees.
+    :ivar shape_of: by host, the index of the shape.
+    :ivar traits: the different sets of traits.
+    :ivar kinds: by row, the index of the traits.
+    """
+
+    uuids: Sequence[str]
+    first_rows: NDArray[np.intp]
+    shapes: Sequence[TreeShape]
+    shape_of: NDArray[np.intp]
+    traits: Sequence[frozenset[str]]
+    kinds: NDArray[np.intp]
+
+    @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """The row of each provider."""
+        return {uuid: row for row, uuid in enumerate(self.uuids)}
+
+    @cached_property
+    def host_uuids(self) -> Sequence[str]:
+        """The UUIDs of the hosts, in Placement's order."""
+        return [self.uuids[row] for row in self.first_rows.tolist()]
+
+    @cached_property
+    def host_of(self) -> Mapping[str, int]:
+        """The number of each host."""
+        return {uuid: number for number, uuid in enumerate(self.host_uuids)}
+
+    @cached_property
+    def known_traits(self) -> frozenset[str]:
+        return frozenset[str]().union(*self.traits)
+
+    def shape(self, host: int) -> TreeShape:
+        """The shape of the tree of a host."""
+        return self.shapes[int(self.shape_of[host])]
+
+    def rows(self, host: int) -> range:
+        """The rows of the tree of a host."""
+        first = int(self.first_rows[host])
+        return range(first, first + len(self.shape(host).parents))
+
+
+class BaseAnswer:
+    """The answer to a base query.
+
+    :ivar asked_at: when Placement was asked (monotonic seconds).
+    :ivar trees: the providers.
+    :ivar capacity_left: by resource class, the unused capacity of each row.
+    :ivar root_classes: the resource classes that only compute nodes have.
+    """
+
+    def __init__(self, text: bytes, asked_at: float) -> None:
+        """Parse an answer of Placement.
+
+        :raises ValueError: the text has another format, or providers share their
+            inventories.
+        :raises KeyError: the answer lacks the summary of a host.
+        """
+        answer = _decode_answer(text)
+        self.asked_at = asked_at
+        self.trees, summaries = _trees_of(answer)
+
+        self.capacity_left: dict[str, Column] = {}
+        self.root_classes: set[str] = set()
+        is_root = np.zeros(len(summaries), bool)
+        is_root[self.trees.first_rows] = True
+        nested_classes = set()
+        for row, summary in enumerate(summaries):
+            for name, resource in summary.resources.items():
+                if name not in self.capacity_left:
+                    self.capacity_left[name] = np.zeros(len(summaries), np.int64)
+                self.capacity_left[name][row] = resource.capacity_left
+                if not is_root[row]:
+                    nested_classes.add(name)
+        self.root_classes = self.capacity_left.keys() - nested_classes
+
+
+def _trees_of(
+    answer: AllocationCandidates[AllocationRequest, HostSummary],
+) -> tuple[Trees, list[HostSummary]]:
+    """The trees of an answer, and the summary of each row."""
+    summaries = answer.provider_summaries
+    roots: dict[str, list[str]] = {}
+    for request in answer.allocation_requests:
+        roots_of_request = set()
+        for uuid in request.allocations:
+            roots_of_request.add(summaries[uuid].root_provider_uuid)
+        if len(roots_of_request) != 1:
+            raise ValueError('hosts share providers')
+        roots.setdefault(roots_of_request.pop(), [])
+    for uuid, summary in summaries.items():
+        root = summary.root_provider_uuid
+        if root in roots and uuid != root:
+            roots[root].append(uuid)
+
+    # Many providers have the same traits, in a few orders. Texts of traits are numbered
+    # and decoded once.
+    numbers: dict[bytes, int] = {}
+    shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    uuids: list[str] = []
+    rows: list[HostSummary] = []
+    kinds: list[int] = []
+    first_rows: list[int] = []
+    shape_of: list[int] = []
+    for root, nested in roots.items():
+        first_rows.append(len(uuids))
+        members = [root, *nested]
+        position_of = {uuid: position for position, uuid in enumerate(members)}
+        parents = []
+        of_tree = []
+        for uuid in members:
+            summary = summaries[uuid]
+            rows.append(summary)
+            of_tree.append(numbers.setdefault(bytes(summary.traits), len(numbers)))
+            parents.append(position_of.get(summary.parent_provider_uuid or '', -1))
+        uuids += members
+        kinds += of_tree
+        shape = (tuple(parents), tuple(of_tree))
+        shape_of.append(shapes.setdefault(shape, len(shapes)))
+
+    traits = []
+    for text in numbers:
+        traits.append(frozenset(msgspec.json.decode(text, type=list[str])))
+    if any(SHARES in of_kind for of_kind in traits):
+        raise ValueError('hosts share providers')
+    tree_shapes = []
+    for parents_of_shape, kinds_of_shape in shapes:
+        of_shape = tuple(traits[kind] for kind in kinds_of_shape)
+        tree_shapes.append(TreeShape(parents_of_shape, of_shape))
+    trees = Trees(
+        uuids,
+        np.array(first_rows, np.intp),
+        tree_shapes,
+        np.array(shape_of, np.intp),
+        traits,
+        np.array(kinds, np.intp),
+    )
+    return trees, rows
+
+
+class SearchResults:
+    """Verdicts of searches, by query, shape and pattern of free amounts. The trees of a
+    cloud have few patterns, which come again from one request to the next."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[tuple[TreeQuery, TreeShape], dict[bytes, bool]] = {}
+
+    def of(self, query: TreeQuery, shape: TreeShape) -> dict[bytes, bool]:
+        """The verdicts for a query on trees of a shape, by pattern; may be changed."""
+        if len(self._verdicts) >= MAX_QUERIES:
+            self._verdicts.pop(next(iter(self._verdicts)), None)
+        verdicts = self._verdicts.setdefault((query, shape), {})
+        if len(verdicts) >= MAX_PATTERNS:
+            verdicts.clear()
+        return verdicts
+
+
+def is_flat(query: TreeQuery, root_classes: AbstractSet[str]) -> bool:
+    """True if only the compute node itself can serve a query."""
+    [first, *others] = query.groups
+    names = {name for name, _ in first.amounts}
+    return not first.suffix and not others and names <= root_classes
+
+
+def fits(
+    query: TreeQuery,
+    answer: BaseAnswer,
+    left: Mapping[str, Column],
+    known: SearchResults,
+) -> NDArray[np.bool_]:
+    """By host, True if the tree of the host serves a query.
+
+    :param left: by resource class, the unused capacity of each row.
+    :raises SearchTooLong: a tree has too many possibilities.
+    """
+    trees = answer.trees
+    if is_flat(query, answer.root_classes):
+        return _fits_flat(query, trees, left)
+
+    fitting = np.zeros(len(trees.first_rows), bool)
+    for number, shape in enumerate(trees.shapes):
+        hosts = np.flatnonzero(trees.shape_of == number)
+        patterns = _Patterns.of(query, shape, trees.first_rows[hosts], left)
+        fitting[hosts] = patterns.verdicts(known.of(query, shape))
+    return fitting
+
+
+def _fits_flat(
+    query: TreeQuery, trees: Trees, left: Mapping[str, Column]
+) -> NDArray[np.bool_]:
+    """By host, True if the compute node itself serves a query."""
+    # Hosts with the same traits share the verdict.
+    [group] = query.groups
+    has_traits = []
+    for traits in trees.traits:
+        has_traits.append(group.traits.accepts(traits) and query.root.accepts(traits))
+    fitting = np.array(has_traits, bool)[trees.kinds[trees.first_rows]]
+    for name, amount in group.amounts:
+        fitting &= left[name][trees.first_rows] >= amount
+    return fitting
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """The free amounts of trees of one shape, as far as they matter to a query.
+
+    An amount that exceeds the sum of all demands counts as this sum, so that large
+    hosts have equal patterns. Interchangeable providers are sorted.
+
+    :ivar names: the resource classes of the query.
+    :ivar sums: the demand of all groups, by class.
+    :ivar codes: a row for each tree, a column for each provider: the amounts of all
+        classes as one number.
+    """
+
+    query: TreeQuery
+    shape: TreeShape
+    names: Sequence[str]
+    sums: Sequence[int]
+    codes: Column
+
+    @classmethod
+    def of(
+        cls,
+        query: TreeQuery,
+        shape: TreeShape,
+        first_rows: NDArray[np.intp],
+        left: Mapping[str, Column],
+    ) -> '_Patterns':
+        """:raises SearchTooLong: the amounts do not fit in one number."""
+        demand = query.demand
+        if math.prod(amount + 1 for amount in demand.values()) >= 2**62:
+            raise SearchTooLong()
+
+        rows = first_rows[:, None] + np.arange(len(shape.parents))
+        codes = np.zeros(rows.shape, np.int64)
+        for name, amount in demand.items():
+            codes *= amount + 1
+            if name in left:
+                codes += left[name][rows].clip(0, amount)
+        for block in shape.interchangeable:
+            codes[:, block] = np.sort(codes[:, block], axis=1)
+        return cls(query, shape, [*demand], [*demand.values()], codes)
+
+    def verdicts(self, known: dict[bytes, bool]) -> list[bool]:
+        """True for each tree that serves the query.
+
+        :param known: verdicts by pattern; further verdicts are added.
+        """
+        data = self.codes.tobytes()
+        width = self.codes.itemsize * self.codes.shape[1]
+        verdicts = []
+        for number in range(len(self.codes)):
+            pattern = data[number * width : (number + 1) * width]
+            verdict = known.get(pattern)
+            if verdict is None:
+                free = [self._amounts(code) for code in self.codes[number].tolist()]
+                verdict = TreeSearch(self.query, self.shape, free).fits()
+                known[pattern] = verdict
+            verdicts.append(verdict)
+        return verdicts
+
+    def _amounts(self, code: int) -> Amounts:
+        """The amounts by class that a code stands for."""
+        amounts = {}
+        for name, amount in zip(reversed(self.names), reversed(self.sums), strict=True):
+            code, amounts[name] = divmod(code, amount + 1)
+        return amounts

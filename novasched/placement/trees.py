@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocation candidates worked out from trees of resource providers.
+
+A query of GET /allocation_candidates has request groups. The search assigns providers
+of a tree to the groups by the rules of Placement (microversion 1.36):
+
+- Resources of a suffixed group come from a single provider. The provider has all
+  required traits, one of each ``in:`` list (1.39), and no forbidden trait.
+- Each resource class of the unsuffixed group may come from another provider of the
+  tree. Together, the providers have the required traits. No provider has a forbidden
+  trait.
+- With ``group_policy=isolate``, suffixed groups have different providers.
+- The providers of the groups in a ``same_subtree`` set (1.36) descend from one of
+  these providers. A group without resources takes part with its traits.
+- The traits of ``root_required`` (1.35) count for the root of the tree.
+
+A tree with equal devices has thousands of candidates that differ in nothing but the
+choice among these devices. The search finds one candidate of each kind: providers are
+interchangeable if parent, traits, free amounts and place are equal.
+
+Sharing providers, aggregates of nested providers, and ``min_unit``, ``max_unit`` and
+``step_size`` of inventories are not part of a tree.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+Amounts = Mapping[str, int]
+"""Amounts by resource class."""
+
+MAX_STEPS = 20_000
+"""Assignments of a provider to a part of a query before a search is given up."""
+
+
+class SearchTooLong(Exception):
+    """A search has taken :data:`MAX_STEPS` steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraitRule:
+    """A rule on the traits of a provider, or of several providers together.
+
+    :ivar required: sets of traits; one trait of each set is required.
+    :ivar forbidden: traits that no provider may have.
+    """
+
+    required: frozenset[frozenset[str]] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+    def has_required(self, traits: frozenset[str]) -> bool:
+        """True if traits have one of each required set."""
+        return all(not options.isdisjoint(traits) for options in self.required)
+
+    def accepts(self, traits: frozenset[str]) -> bool:
+        """True if a single provider with the traits meets the rule."""
+        return self.forbidden.isdisjoint(traits) and self.has_required(traits)
+
+
+ANY_TRAITS = TraitRule()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A request group.
+
+    :ivar suffix: '' for the unsuffixed group.
+    :ivar amounts: pairs of resource class and amount; none for a group without
+        resources.
+    """
+
+    suffix: str
+    amounts: tuple[tuple[str, int], ...]
+    traits: TraitRule = ANY_TRAITS
+
+
+@dataclass(frozen=True, slots=True)
+class TreeQuery:
+    """A query, as far as trees are concerned.
+
+    :ivar groups: the request groups; suffixes are unique.
+    :ivar isolate: True for ``group_policy=isolate``.
+    :ivar same_subtrees: sets of suffixes.
+    :ivar root: the rule of ``root_required``.
+    """
+
+    groups: tuple[Group, ...]
+    isolate: bool = False
+    same_subtrees: tuple[frozenset[str], ...] = ()
+    root: TraitRule = ANY_TRAITS
+
+    @property
+    def demand(self) -> dict[str, int]:
+        """The amounts of all groups together, by resource class."""
+        demand: dict[str, int] = {}
+        for group in self.groups:
+            for name, amount in group.amounts:
+                demand[name] = demand.get(name, 0) + amount
+        return demand
+
+    @property
+    def forbidden_traits(self) -> frozenset[str]:
+        """The traits that any group, or the root, forbids."""
+        forbidden = self.root.forbidden
+        for group in self.groups:
+            forbidden |= group.traits.forbidden
+        return forbidden
+
+
+@dataclass(frozen=True)
+class TreeShape:
+    """The providers of a tree without UUIDs and amounts. Equal trees share a shape.
+
+    :ivar parents: the position of each provider's parent; the root is first, and has
+        the parent -1.
+    :ivar traits: the traits of each provider.
+    """
+
+    parents: tuple[int, ...]
+    traits: tuple[frozenset[str], ...]
+
+    @cached_property
+    def interchangeable(self) -> Sequence[Sequence[int]]:
+        """Blocks of leaves with the same parent and the same traits."""
+        blocks: dict[Hashable, list[int]] = {}
+        for provider, parent in enumerate(self.parents):
+            if self.is_leaf(provider):
+                key = (parent, self.traits[provider])
+                blocks.setdefault(key, []).append(provider)
+        return [block for block in blocks.values() if len(block) > 1]
+
+    def is_leaf(self, provider: int) -> bool:
+        """True if a provider has no children."""
+        return provider not in self.parents
+
+    def lineage(self, provider: int) -> Iterator[int]:
+        """A provider and its ancestors, up to the root."""
+        while provider >= 0:
+            yield provider
+            provider = self.parents[provider]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The providers of a tree for a query, as positions in the tree.
+
+    :ivar providers: for each suffix, the providers of the group.
+    :ivar amounts: the amounts to allocate, by provider and resource class.
+    """
+
+    providers: Mapping[str, Sequence[int]]
+    amounts: Mapping[int, Amounts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a query that a single provider serves: a suffixed group, or a resource
+    class of the unsuffixed group."""
+
+    suffix: str
+    amounts: tuple[tuple[str, int], ...]
+    traits: TraitRule
+    subtrees: frozenset[int] = frozenset()
+
+    @property
+    def form(self) -> Hashable:
+        """Parts with equal forms can change places in an assignment."""
+        if not self.suffix:
+            return self
+        return self.amounts, self.traits, self.subtrees
+
+
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    """A condition on the providers of several parts.
+
+    :ivar parts: positions of the parts. The condition is checked when the last part has
+        a provider.
+    :ivar holds: takes the providers of the parts, in order.
+    """
+
+    parts: tuple[int, ...]
+    holds: Callable[[Sequence[int]], bool]
+
+
+def parts_of(query: TreeQuery) -> Iterator[_Part]:
+    """The parts of a query."""
+    for group in query.groups:
+        if not group.suffix:
+            # Required traits may be spread over the providers: see _constraints.
+            traits = TraitRule(forbidden=group.traits.forbidden)
+            for pair in group.amounts:
+                yield _Part('', (pair,), traits)
+            continue
+
+        subtrees = [
+            number
+            for number, suffixes in enumerate(query.same_subtrees)
+            if group.suffix in suffixes
+        ]
+        yield _Part(group.suffix, group.amounts, group.traits, frozenset(subtrees))
+
+
+@dataclass
+class TreeSearch:
+    """The search for assignments in a tree.
+
+    :ivar free: the unused capacity of each provider.
+    :ivar places: for each provider, a value that tells apart otherwise equal providers,
+        such as a NUMA cell; empty if all providers are in the same place.
+    """
+
+    query: TreeQuery
+    shape: TreeShape
+    free: Sequence[Amounts]
+    places: Sequence[Hashable] = ()
+    _parts: list[_Part] = field(init=False, repr=False)
+    _options: list[list[int]] = field(init=False, repr=False)
+    _constraints: list[list[_Constraint]] = field(init=False, repr=False)
+    _chosen: list[int] = field(init=False, repr=False, default_factory=list)
+    _taken: dict[int, dict[str, int]] = field(init=False, repr=False)
+    _steps: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        parts = []
+        for part in parts_of(self.query):
+            parts.append((part, self._options_of(part)))
+        # The part with the fewest options first. Equal parts stand side by side, so
+        # that _is_new_choice can keep their providers in order.
+        parts.sort(key=lambda pair: (len(pair[1]), repr(pair[0].form)))
+        self._parts = [part for part, _ in parts]
+        self._options = [options for _, options in parts]
+        self._taken = {}
+        self._constraints = [[] for _ in parts]
+        for constraint in self._all_constraints():
+            if constraint.parts:
+                self._constraints[max(constraint.parts)].append(constraint)
+
+    def fits(self) -> bool:
+        """True if the tree has an assignment.
+
+        :raises SearchTooLong: the search was given up.
+        """
+        if not self._is_possible():
+            return False
+        return any(True for _ in self._assign(len(self._parts)))
+
+    def assignments(self) -> Iterator[Assignment]:
+        """One assignment of each kind. Assignments with the fewest providers come
+        first; then, roughly, with the least sufficient providers.
+
+        :raises SearchTooLong: the search was given up.
+        """
+        if not self._is_possible():
+            return
+        for number in range(self._least_providers(), len(self._parts) + 1):
+            for _ in self._assign(number):
+                if len(self._taken) == number:
+                    yield self._assignment()
+
+    def _is_possible(self) -> bool:
+        """True unless the root, or a part alone, excludes the tree."""
+        return self.query.root.accepts(self.shape.traits[0]) and all(self._options)
+
+    def _options_of(self, part: _Part) -> list[int]:
+        """The providers that can serve a part, the least sufficient first."""
+        options = []
+        for provider, traits in enumerate(self.shape.traits):
+            free = self.free[provider]
+            has_amounts = all(free.get(name, 0) >= n for name, n in part.amounts)
+            if has_amounts and part.traits.accepts(traits):
+                options.append(provider)
+
+        def tightness(provider: int) -> tuple[int, int]:
+            free = self.free[provider]
+            return sum(free[name] for name, _ in part.amounts), provider
+
+        return sorted(options, key=tightness)
+
+    def _all_constraints(self) -> Iterator[_Constraint]:
+        """The conditions on several parts."""
+        suffixes = [part.suffix for part in self._parts]
+        for group in self.query.groups:
+            if not group.suffix and group.traits.required:
+                rule = group.traits
+                members = [i for i, suffix in enumerate(suffixes) if not suffix]
+                yield _Constraint(tuple(members), partial(self._has_traits, rule))
+        for subtree in self.query.same_subtrees:
+            members = [i for i, suffix in enumerate(suffixes) if suffix in subtree]
+            yield _Constraint(tuple(members), self._is_subtree)
+
+    def _has_traits(self, rule: TraitRule, chosen: Sequence[int]) -> bool:
+        """True if providers have the required traits together."""
+        traits: frozenset[str] = frozenset()
+        for provider in chosen:
+            traits |= self.shape.traits[provider]
+        return rule.has_required(traits)
+
+    def _is_subtree(self, chosen: Sequence[int]) -> bool:
+        """True if one of the providers is an ancestor of all others."""
+        common = set(self.shape.lineage(chosen[0]))
+        for provider in chosen[1:]:
+            common.intersection_update(self.shape.lineage(provider))
+        return not common.isdisjoint(chosen)
+
+    def _assign(self, max_providers: int) -> Iterator[None]:
+        """Assign the next part; yields once for each complete assignment."""
+        position = len(self._chosen)
+        if position == len(self._parts):
+            yield
+            return
+
+        part = self._parts[position]
+        kinds = set()
+        for provider in self._options[position]:
+            if not self._is_allowed(part, provider, max_providers):
+                continue
+            kind = self._kind(provider)
+            if kind in kinds:
+                continue
+            kinds.add(kind)
+
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise SearchTooLong()
+            self._choose(part, provider)
+            if self._holds(position):
+                yield from self._assign(max_providers)
+            self._unchoose(part)
+
+    def _is_allowed(self, part: _Part, provider: int, max_providers: int) -> bool:
+        """True if a provider can serve a part beside the parts before."""
+        position = len(self._chosen)
+        taken = self._taken.get(provider)
+        if taken is None and part.amounts and len(self._taken) == max_providers:
+            return False
+
+        if taken is not None:
+            free = self.free[provider]
+            for name, amount in part.amounts:
+                if taken.get(name, 0) + amount > free[name]:
+                    return False
+
+        if self.query.isolate and part.suffix:
+            for other, chosen in zip(self._parts, self._chosen, strict=False):
+                if chosen == provider and other.suffix:
+                    return False
+
+        # Of the assignments that differ in the order of equal parts, one is enough.
+        if position and self._parts[position - 1].form == part.form:
+            options = self._options[position]
+            before = self._chosen[position - 1]
+            return options.index(provider) >= options.index(before)
+        return True
+
+    def _kind(self, provider: int) -> Hashable:
+        """Unused providers of one kind are interchangeable."""
+        if provider in self._chosen or not self.shape.is_leaf(provider):
+            return provider
+        return (
+            self.shape.parents[provider],
+            self.shape.traits[provider],
+            frozenset(self.free[provider].items()),
+            self.places[provider] if self.places else None,
+        )
+
+    def _choose(self, part: _Part, provider: int) -> None:
+        self._chosen.append(provider)
+        if part.amounts:
+            taken = self._taken.setdefault(provider, {})
+            for name, amount in part.amounts:
+                taken[name] = taken.get(name, 0) + amount
+
+    def _unchoose(self, part: _Part) -> None:
+        provider = self._chosen.pop()
+        if part.amounts:
+            taken = self._taken[provider]
+            for name, amount in part.amounts:
+                taken[name] -= amount
+                if not taken[name]:
+                    del taken[name]
+            if not taken:
+                del self._taken[provider]
+
+    def _holds(self, position: int) -> bool:
+        """True if the conditions hold that a part completes."""
+        for constraint in self._constraints[position]:
+            chosen = [self._chosen[part] for part in constraint.parts]
+            if not constraint.holds(chosen):
+                return False
+        return True
+
+    def _assignment(self) -> Assignment:
+        providers: dict[str, list[int]] = {}
+        for part, provider in zip(self._parts, self._chosen, strict=True):
+            of_group = providers.setdefault(part.suffix, [])
+            if provider not in of_group:
+                of_group.append(provider)
+        amounts = {provider: dict(taken) for provider, taken in self._taken.items()}
+        return Assignment(providers, amounts)
+
+    def _least_providers(self) -> int:
+        """A lower bound of the number of providers, from the amounts of each resource
+        class. Without the bound, the search would try every smaller number in vain."""
+        needed: dict[str, int] = {}
+        users: dict[str, int] = {}
+        options: dict[str, set[int]] = {}
+        for part, of_part in zip(self._parts, self._options, strict=True):
+            for name, amount in part.amounts:
+                needed[name] = needed.get(name, 0) + amount
+                users[name] = users.get(name, 0) + (part.suffix != '')
+                options.setdefault(name, set()).update(of_part)
+
+        least = 0
+        counted: set[int] = set()
+        for name in sorted(needed, key=lambda name: len(options[name])):
+            if not counted.isdisjoint(options[name]):
+                # The same providers may serve this class and an earlier one.
+                continue
+            counted |= options[name]
+            count = 0
+            amount = needed[name]
+            for free in sorted(
+                (self.free[p][name] for p in options[name]), reverse=True
+            ):
+                if amount <= 0:
+                    break
+                amount -= free
+                count += 1
+            if self.query.isolate:
+                count = max(count, users[name])
+            least += count
+        return max(least, 0)

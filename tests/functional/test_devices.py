@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances with devices in request groups. The candidates are worked out from answers
+to base queries, and Placement checks the claims."""
+
+from collections import Counter
+from itertools import chain
+
+import pytest
+
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, Refused, a_call, new_uuids
+from tests.lab.proxy import Proxy
+
+DEVICES = 8
+"""Devices of each host."""
+PLAIN = Flavor()
+
+
+def with_devices(number, policy='isolate', **extra_specs):
+    """A flavor with devices, each in a request group."""
+    for index in range(1, number + 1):
+        extra_specs[f'resources{index}:VGPU'] = '1'
+    return Flavor(extra_specs=extra_specs | {'group_policy': policy})
+
+
+@pytest.fixture(scope='module')
+def between(cloud):
+    """The proxy between Placement and a scheduler. The scheduler runs for all tests of
+    this module."""
+    cloud.reset()
+    with Proxy(cloud.placement_url) as proxy:
+        config = {
+            'placement': {'endpoint': proxy.url},
+            'novasched': {'in_flight_timeout': 3600},  # no claim expires
+        }
+        with Daemon(cloud, config):
+            yield proxy
+
+
+@pytest.fixture
+def hosts(cloud, between):
+    """Three hosts with devices, and a host without a device."""
+    cloud.reset()
+    hosts = {}
+    for number in range(3):
+        host = cloud.add_host(f'gpu-{number}', ram_mb=131072)
+        hosts[host.name] = add_devices(cloud, host)
+    cloud.add_host('plain', ram_mb=131072)
+    between.asked.clear()
+    return hosts
+
+
+def add_devices(cloud, host, count=DEVICES, **traits):
+    """Add devices to a host; the UUIDs of their providers.
+
+    :param traits: a trait for all devices.
+    """
+    devices = new_uuids(count)
+    inventory = {'VGPU': {'total': 1, 'max_unit': 1, 'allocation_ratio': 1.0}}
+    for uuid in devices:
+        cloud.placement.add_provider(
+            uuid, f'{host.name}-{uuid}', inventory, [*traits.values()], host.uuid
+        )
+    return devices
+
+
+def devices_of(cloud, *instances):
+    """The devices of instances, each with the number of its instances."""
+    devices = Counter()
+    for instance in instances:
+        for provider, amounts in cloud.placement.allocations(instance).items():
+            if 'VGPU' in amounts:
+                devices[provider] += amounts['VGPU']
+    return devices
+
+
+def all_devices(hosts):
+    return [*chain.from_iterable(hosts.values())]
+
+
+def check_queries(between):
+    """Check that Placement was asked for no permutations of devices."""
+    queries = [line for line in between.asked if '/allocation_candidates?' in line]
+    assert queries
+    for query in queries:
+        assert 'VGPU' not in query
+
+
+@pytest.mark.parametrize('number', [1, 2, 4, 8])
+@pytest.mark.parametrize('policy', ['isolate', 'none'])
+def test_every_device_is_found(cloud, client, between, hosts, number, policy):
+    """Instances with devices fill the cloud to the last device, and then no instance
+    fits."""
+    flavor = with_devices(number, policy)
+    instances = new_uuids(3 * DEVICES // number)
+    chosen = Counter()
+    for uuid in instances:
+        chosen.update(client.chosen(uuid, flavor=flavor))
+
+    assert chosen == dict.fromkeys(hosts, DEVICES // number)
+    devices = devices_of(cloud, *instances)
+    assert devices == dict.fromkeys(all_devices(hosts), 1)
+    client.refusal(flavor=flavor)
+    assert client.chosen(flavor=PLAIN)
+    check_queries(between)
+
+
+def test_a_mix_fills_the_cloud(cloud, client, hosts):
+    """Large and small instances share hosts, to the last device that fits."""
+    instances = []
+    for number in (8, 4, 4, 4, 2, 1, 1):
+        [uuid] = new_uuids()
+        assert set(client.chosen(uuid, flavor=with_devices(number))) <= set(hosts)
+        instances.append(uuid)
+    assert devices_of(cloud, *instances) == dict.fromkeys(all_devices(hosts), 1)
+
+
+def test_several_instances_of_a_request(cloud, client, hosts):
+    """The instances of a request have different devices."""
+    instances = new_uuids(12)
+    assert len(client.chosen(*instances, flavor=with_devices(2))) == 12
+    assert devices_of(cloud, *instances) == dict.fromkeys(all_devices(hosts), 1)
+    client.refusal(flavor=with_devices(1))
+
+
+def test_requests_at_once(cloud, client, hosts):
+    """Requests at the same time get different devices, and no request is refused."""
+    instances = new_uuids(24)
+    calls = [a_call([uuid], with_devices(1)) for uuid in instances]
+    for answer in client.select_at_once(calls, threads=8):
+        assert not isinstance(answer, Refused)
+    assert devices_of(cloud, *instances) == dict.fromkeys(all_devices(hosts), 1)
+
+
+def test_a_device_of_another_scheduler(cloud, client, hosts):
+    """Another consumer has taken devices since the last answer of Placement."""
+    assert client.chosen(flavor=with_devices(8))
+    free = set(all_devices(hosts))
+    for amounts in cloud.placement.all_allocations().values():
+        free -= amounts.keys()
+    last = free.pop()
+    for device in free:
+        cloud.placement.allocate(new_uuids()[0], device, {'VGPU': 1})
+
+    [uuid] = new_uuids()
+    assert client.chosen(uuid, flavor=with_devices(1))
+    assert devices_of(cloud, uuid) == {last: 1}
+    client.refusal(flavor=with_devices(1))
+
+
+def test_alternates(cloud, client, hosts):
+    """Alternates have candidates with as many devices."""
+    [[best, *alternates]] = client.select_destinations(
+        new_uuids(), with_devices(4), return_alternates=True
+    )
+    assert len(alternates) == 2
+    for selection in (best, *alternates):
+        assert selection['allocation_request'].count('VGPU') == 4

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates that are worked out from the provider trees of an answer."""
+
+import json
+
+import pytest
+
+from novasched.placement.base_answer import SearchResults
+from novasched.placement.candidates import LocalCandidates, match, no_cells
+from tests.lab.provider_trees import (
+    ASKED_AT,
+    Provider,
+    a_host,
+    a_query,
+    a_rule,
+    an_answer,
+)
+
+GPU = ('VGPU', 1)
+TWO_HOSTS = [*a_host('a', GPU, GPU, GPU, GPU), *a_host('b', GPU, GPU)]
+
+
+def candidates_for(query, providers):
+    answer = an_answer(providers)
+    matched = match(answer, query, answer.capacity_left, SearchResults())
+    return LocalCandidates([matched], ASKED_AT)
+
+
+def providers_of(candidates):
+    return [sorted(candidate.allocations) for candidate in candidates]
+
+
+@pytest.mark.parametrize(
+    ('query', 'hosts'),
+    [
+        (a_query(), ['a', 'b']),
+        (a_query(GPU), ['a', 'b']),
+        (a_query(GPU, GPU, isolate=True), ['a', 'b']),
+        (a_query(GPU, GPU, GPU, isolate=True), ['a']),
+        (a_query(('VGPU', 2)), []),
+        (a_query(host=(('VCPU', 1), ('VGPU', 1))), ['a', 'b']),
+        (a_query(host=(('VCPU', 17),)), []),
+        (a_query(('CUSTOM_NOWHERE', 1)), []),
+    ],
+)
+def test_hosts(query, hosts):
+    candidates = candidates_for(query, TWO_HOSTS)
+    assert [*candidates] == hosts
+    assert candidates.count == len(hosts)
+    assert candidates.unchecked_amounts == {
+        name: amount for name, amount in query.demand.items() if name == 'VCPU'
+    }
+    for host in hosts:
+        assert candidates[host]
+        assert candidates.has_candidate(host)
+
+
+def test_a_candidate():
+    """A candidate has the form of Placement's allocation requests."""
+    candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
+    [candidate] = candidates['b']
+    assert json.loads(candidate.body()) == {
+        'allocations': {
+            'b': {'resources': {'VCPU': 1}},
+            'b-0': {'resources': {'VGPU': 1}},
+            'b-1': {'resources': {'VGPU': 1}},
+        },
+        'mappings': {'': ['b'], '_0': ['b-0'], '_1': ['b-1']},
+    }
+    with pytest.raises(KeyError):
+        candidates['a-0']
+
+
+def test_beside_pending_claims():
+    """Pending claims take devices, until no candidate of a host is left."""
+    candidates = candidates_for(a_query(GPU), TWO_HOSTS)
+
+    beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_cells, ['b'])
+    assert providers_of(beside['b']) == [['b', 'b-1']]
+    assert providers_of(candidates['b']) == [['b', 'b-0']]
+    assert beside.has_candidate('b')
+
+    pending = {'b-0': {'VGPU': 1}, 'b-1': {'VGPU': 1}}
+    beside = candidates.beside(lambda: pending, no_cells, ['b'])
+    assert not beside['b']
+    assert not beside.has_candidate('b')
+    assert beside.has_candidate('a')
+
+
+def test_narrowed():
+    """Candidates that a filter left stay, until the pending claims on the host
+    change."""
+    candidates = candidates_for(a_query(GPU), TWO_HOSTS)
+    narrowed = candidates.narrowed({'a': [], 'b': []})
+    beside = narrowed.beside(dict, no_cells, ['b'])
+    assert not beside['a']
+    assert beside['b']
+
+
+def test_one_candidate_for_each_split_over_numa_cells():
+    """Devices of different NUMA cells are not interchangeable."""
+    cells = {'a-0': 0, 'a-1': 0, 'a-2': 1, 'a-3': 1}
+    candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
+    assert len(candidates['a']) == 1
+
+    beside = candidates.beside(dict, lambda host: cells, ())
+    splits = set()
+    for candidate in beside['a']:
+        devices = candidate.allocations.keys() & cells.keys()
+        splits.add(tuple(sorted(cells[device] for device in devices)))
+    assert splits == {(0, 0), (0, 1), (1, 1)}
+    assert len(beside['a']) == 3
+
+
+def test_after_a_refused_claim():
+    """The next candidate avoids the devices of the refused one, if the host has other
+    devices."""
+    candidates = candidates_for(a_query(GPU), TWO_HOSTS)
+    [refused] = candidates['b']
+    assert providers_of(candidates.without('b', [refused])['b']) == [['b', 'b-1']]
+    [last] = candidates.without('b', [refused])['b']
+    assert candidates.without('b', [refused, last]) is candidates
+
+
+def test_the_fuller_device_first():
+    devices = [('VGPU', 4), ('VGPU', 2), ('VGPU', 3)]
+    candidates = candidates_for(a_query(('VGPU', 2)), a_host('a', *devices))
+    assert providers_of(candidates['a'])[0] == ['a', 'a-1']
+
+
+def test_sharing_providers():
+    """A provider that shares its inventory may serve hosts of other trees."""
+    shared = Provider('disk', {'DISK_GB': 10}, traits=('MISC_SHARES_VIA_AGGREGATE',))
+    with pytest.raises(ValueError, match='share'):
+        an_answer([*TWO_HOSTS, shared])
+
+
+def test_unknown_traits_that_are_forbidden():
+    """Placement refuses a query with a trait that it does not know."""
+    answer = an_answer(TWO_HOSTS)
+    query = a_query(GPU, root=a_rule(forbidden=['CUSTOM_UNKNOWN']))
+    assert match(answer, query, answer.capacity_left, SearchResults()) is None
