@@ -178,7 +178,7 @@ class PlacementClient:
         :raises PlacementUnavailable: no answer, or an answer in another format.
         """
         queries = query.build_all(request, self.settings)
-        may_be_local = not any(self._is_shared(built) for built in queries)
+        may_be_local = not any(self._is_shared(built.local) for built in queries)
         if basis.from_memory and may_be_local:
             # This request may wait for an answer that other requests do not need.
             self._window.arrived(basis.began)
@@ -242,15 +242,15 @@ class PlacementClient:
             asked_at = min(asked_at, answer.asked_at)
         return LocalCandidates(matches, asked_at)
 
-    def _is_shared(self, built: query.Query) -> bool:
+    def _is_shared(self, local: query.LocalQuery | None) -> bool:
         """True if providers share a resource class that the base query does not ask
         for: the answer to the base query would not have the sharing providers.
 
         :raises PlacementUnavailable: no answer.
         """
-        if built.local is None:
+        if local is None:
             return False
-        for name in built.local.further_classes:
+        for name in local.further_classes:
             is_shared, until = self._shared_classes.get(name, (False, -math.inf))
             if time.monotonic() > until:
                 path = f'/resource_providers?required={SHARES}&resources={name}:1'
@@ -264,6 +264,17 @@ class PlacementClient:
             if is_shared:
                 return True
         return False
+
+    def base_answer(self, local: query.LocalQuery) -> BaseAnswer:
+        """The answer to a base query, for the queries of a simulation.
+
+        :raises ValueError: hosts share providers, or the answer has another format.
+        :raises KeyError: the answer lacks the summary of a host.
+        :raises PlacementUnavailable: no answer, or an error of Placement.
+        """
+        if self._is_shared(local):
+            raise ValueError('hosts share providers')
+        return self._get_base(query.Query(local.base))
 
     def _get_base(self, built: query.Query) -> BaseAnswer:
         began = time.monotonic()

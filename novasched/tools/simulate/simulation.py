@@ -167,7 +167,9 @@ def open_simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
     """A simulation of the scheduler of a configuration; closed at the end."""
     with composed(conf) as (application, driver):
         settings = driver.pipeline.settings
-        placement = SimulatedPlacement(application.placement.offer, settings)
+        placement = SimulatedPlacement(
+            application.placement.offer, settings, application.placement.base_answer
+        )
         simulator = Simulator(driver, placement, seed, time.monotonic())
 
         http = http_adapter(conf, 'placement', loading.service_settings(conf))

@@ -20,7 +20,9 @@ from novasched.observe.records.from_decision import record_of
 from novasched.observe.records.record import Diagnosis, Record
 from novasched.observe.records.recorder import Diagnose
 from novasched.placement import query
+from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.client import CandidatesWithSummaries
+from novasched.placement.trees import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -36,6 +38,7 @@ from novasched.scheduler.model.request import Request, ServerGroup
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Hosts
 from novasched.scheduler.shared_ledger import SharedLedger
+from novasched.tools.simulate.trees import TreesLeft
 
 
 class SimulatedHosts(HostCache):
@@ -159,19 +162,27 @@ class SimulatedPlacement(MemoryPlacement):
     """Placement after the claims of the simulation. The real Placement is asked each
     query once, for all candidates; later answers come from memory.
 
-    :param ask: asks the real Placement.
+    :param ask: asks the real Placement a query.
+    :param ask_base: asks the real Placement a base query; None to ask for all
+        candidates of devices.
     :ivar beyond: number of candidates beyond the limit of the last request. The real
         Placement may choose different candidates within the limit.
     """
 
     def __init__(
-        self, ask: Callable[[query.Query], CandidatesWithSummaries], settings: Settings
+        self,
+        ask: Callable[[query.Query], CandidatesWithSummaries],
+        settings: Settings,
+        ask_base: Callable[[query.LocalQuery], BaseAnswer] | None = None,
     ) -> None:
         super().__init__({})
         self.settings = settings
         self.beyond = 0
         self._ask = ask
+        self._ask_base = ask_base
         self._offers: dict[str, CandidatesLeft] = {}
+        # By base query and further resource classes; None if hosts share providers.
+        self._trees: dict[tuple[str, frozenset[str]], TreesLeft | None] = {}
 
     def candidates(self, request: Request, basis: Basis = FRESH) -> Candidates:
         """The candidates within the limit of the query; see
@@ -179,6 +190,15 @@ class SimulatedPlacement(MemoryPlacement):
 
         :raises PlacementUnavailable: the real Placement does not answer.
         """
+        local = self._local_query(request)
+        trees = self._trees_of(local)
+        if local is not None and trees is not None:
+            with suppress(SearchTooLong):
+                worked_out = trees.candidates(local.trees)
+                if worked_out is not None:
+                    self.beyond = 0
+                    return worked_out
+
         offers = self._candidates(request)
         fitting = [offer.fitting() for offer in offers]
         limit = query.limit(request, self.settings)
@@ -202,6 +222,19 @@ class SimulatedPlacement(MemoryPlacement):
         """
         single = Counter[str]()
         full = Counter[str]()
+        local = self._local_query(request)
+        trees = self._trees_of(local)
+        if local is not None and trees is not None:
+            demand = local.trees.demand
+            for lacking, number in trees.lacking(local.trees).items():
+                full[' and '.join(sorted(lacking))] += number
+                if len(lacking) == 1:
+                    (name,) = lacking
+                    single[f'{demand[name]} {name}'] += number
+            if not full:
+                return None, full
+            return Diagnosis(tuple(name for name, _ in single.most_common())), full
+
         for offer in self._candidates(request):
             for lacking, number in offer.lacking().items():
                 full[' and '.join(sorted(lacking))] += number
@@ -211,6 +244,29 @@ class SimulatedPlacement(MemoryPlacement):
         if not full:
             return None, full
         return Diagnosis(tuple(name for name, _ in single.most_common())), full
+
+    def _local_query(self, request: Request) -> query.LocalQuery | None:
+        """The query of a request for devices; None if the real Placement is to be asked
+        for all candidates."""
+        if self._ask_base is None:
+            return None
+        queries = query.build_all(request, self.settings)
+        local = queries[0].local
+        if len(queries) > 1 or local is None or not local.is_nested:
+            return None
+        return local
+
+    def _trees_of(self, local: query.LocalQuery | None) -> TreesLeft | None:
+        """The trees for a query; None if hosts share providers."""
+        if local is None or self._ask_base is None:
+            return None
+        key = local.base, local.further_classes
+        if key not in self._trees:
+            trees = None
+            with suppress(ValueError, KeyError):
+                trees = TreesLeft(self._ask_base(local), self.free)
+            self._trees[key] = trees
+        return self._trees[key]
 
     def _candidates(self, request: Request) -> list[CandidatesLeft]:
         """The candidates of each query of a request."""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated guests with devices, against the number that fits."""
+
+from collections import Counter
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.placement.client import CandidatesWithSummaries
+from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.daemon import new_uuids
+from tests.lab.memory_schedulers import a_driver
+from tests.lab.provider_trees import Provider, an_answer
+
+HOSTS = {'a': 8, 'b': 4, 'c': 1}
+"""The number of devices of each host."""
+
+
+def providers():
+    """The providers of all hosts, with the UUIDs of the hosts as names."""
+    of_all = []
+    for name, count in HOSTS.items():
+        root = a_uuid(name)
+        of_all.append(Provider(root, {'VCPU': 64, 'MEMORY_MB': 65536}))
+        for number in range(count):
+            of_all.append(Provider(f'{root}-{number}', {'VGPU': 1}, root))
+    return of_all
+
+
+@pytest.fixture
+def simulator():
+    hosts = [a_host(name, uuid=a_uuid(name)) for name in HOSTS]
+    placement = SimulatedPlacement(
+        lambda query: CandidatesWithSummaries([], {}),
+        Settings(),
+        lambda local: an_answer(providers()),
+    )
+    return Simulator(a_driver(hosts, slots=0), placement, seed=1, moment=0.0)
+
+
+def with_devices(number):
+    extra_specs = {'group_policy': 'isolate'}
+    for index in range(1, number + 1):
+        extra_specs[f'resources{index}:VGPU'] = '1'
+    flavor = a_flavor(extra_specs, vcpus=1, memory_mb=512)
+    [uuid] = new_uuids()
+    return a_request(
+        flavor=flavor, is_bfv=True, instance_uuids=(uuid,), instance_uuid=uuid
+    )
+
+
+def fill(simulator, number):
+    """The number of guests with devices that each host takes, and the refusal after the
+    last guest."""
+    placed = Counter()
+    while True:
+        decided = simulator.decide(with_devices(number))
+        if decided.decision.refusal is not None:
+            return placed, decided
+        [[selection, *_]] = decided.decision.selections
+        placed[selection.service_host] += 1
+
+
+@pytest.mark.parametrize('number', [1, 2, 4, 8])
+def test_as_many_as_fit(simulator, number):
+    expected = {host: count // number for host, count in HOSTS.items()}
+    placed, refused = fill(simulator, number)
+    assert placed == {host: count for host, count in expected.items() if count}
+    assert refused.full == {'VGPU': 3}
+    assert refused.diagnosis.relaxations == (f'{number} VGPU',)
+
+
+def test_a_trial_gives_devices_back(simulator):
+    with simulator.trial():
+        fill(simulator, 2)
+    placed, _ = fill(simulator, 1)
+    assert placed == HOSTS
