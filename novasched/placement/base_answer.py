@@ -8,6 +8,7 @@ in columns as far as their amounts decide, and searched
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -129,6 +130,19 @@ class BaseAnswer:
                 if not is_root[row]:
                     nested_classes.add(name)
         self.root_classes = self.capacity_left.keys() - nested_classes
+
+    @property
+    def free_of_trees(self) -> defaultdict[str, Column]:
+        """By resource class, the unused capacity of the tree of each host: the sum over
+        its providers. Zeros for a class that no provider has."""
+        first_rows = self.trees.first_rows
+        free: defaultdict[str, Column] = defaultdict(
+            lambda: np.zeros(len(first_rows), np.int64)
+        )
+        if len(first_rows):
+            for name, column in self.capacity_left.items():
+                free[name] = np.add.reduceat(column, first_rows)
+        return free
 
 
 def _trees_of(

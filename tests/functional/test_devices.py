@@ -2,6 +2,7 @@
 """Instances with devices in request groups. The candidates are worked out from answers
 to base queries, and Placement checks the claims."""
 
+import contextlib
 from collections import Counter
 from itertools import chain
 
@@ -9,11 +10,14 @@ import pytest
 
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, Refused, a_call, new_uuids
+from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy
 
 DEVICES = 8
 """Devices of each host."""
 PLAIN = Flavor()
+DIAGNOSIS_S = 30.0
+"""Maximum time until a diagnosis is recorded, in seconds."""
 
 
 def with_devices(number, policy='isolate', **extra_specs):
@@ -25,20 +29,25 @@ def with_devices(number, policy='isolate', **extra_specs):
 
 @pytest.fixture(scope='module')
 def between(cloud):
-    """The proxy between Placement and a scheduler. The scheduler runs for all tests of
-    this module."""
+    """The proxy between Placement and the scheduler."""
     cloud.reset()
     with Proxy(cloud.placement_url) as proxy:
-        config = {
-            'placement': {'endpoint': proxy.url},
-            'novasched': {'in_flight_timeout': 3600},  # no claim expires
-        }
-        with Daemon(cloud, config):
-            yield proxy
+        yield proxy
+
+
+@pytest.fixture(scope='module')
+def daemon(cloud, between):
+    """The scheduler of all tests of this module."""
+    config = {
+        'placement': {'endpoint': between.url},
+        'novasched': {'in_flight_timeout': 3600},  # no claim expires
+    }
+    with Daemon(cloud, config) as daemon:
+        yield daemon
 
 
 @pytest.fixture
-def hosts(cloud, between):
+def hosts(cloud, between, daemon):
     """Three hosts with devices, and a host without a device."""
     cloud.reset()
     hosts = {}
@@ -156,3 +165,26 @@ def test_alternates(cloud, client, hosts):
     assert len(alternates) == 2
     for selection in (best, *alternates):
         assert selection['allocation_request'].count('VGPU') == 4
+
+
+def test_why_a_request_is_refused(cloud, client, tool, between, daemon, hosts):
+    """The explanation has the number of free devices of each host. The diagnosis asks
+    for no permutations of devices either."""
+    for host, free in zip(hosts, (3, 2, 0), strict=True):
+        for device in hosts[host][free:]:
+            cloud.placement.allocate(new_uuids()[0], device, {'VGPU': 1})
+    [uuid] = new_uuids()
+    client.refusal(uuid, flavor=with_devices(4))
+
+    def explained():
+        with contextlib.suppress(ValueError):  # no record
+            return tool('explain', daemon.config, uuid)[1].get('counts')
+        return None
+
+    wait_until(explained, DIAGNOSIS_S, 'diagnosis')
+    assert explained() == {'have fewer than 4 free VGPU': 2, 'lack VGPU': 2}
+    for host, reason in {'gpu-0': '3 of 4 VGPU free', 'plain': '1 VGPU'}.items():
+        _, explanation = tool('explain', daemon.config, uuid, '--host', host)
+        [why] = explanation['host']['why']
+        assert reason in why
+    check_queries(between)

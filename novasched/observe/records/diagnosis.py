@@ -43,7 +43,9 @@ from novasched.observe.records.record import (
     StageRejections,
 )
 from novasched.placement import query
+from novasched.placement.base_answer import SearchResults, fits
 from novasched.placement.query import Constraint
+from novasched.placement.trees import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
@@ -130,11 +132,8 @@ class Diagnoser:
         """
         request = decision.prefiltered or decision.request
         hosts = self._hosts_not_offered(decision, request)
-        query_strings = []
-        constraints = []
-        for built in query.build_all(request, self.settings):
-            query_strings.append(built.string)
-            constraints.append(query.constraints(built.string))
+        queries = query.build_all(request, self.settings)
+        constraints = [query.constraints(built.string) for built in queries]
         number = len(set().union(*constraints))
 
         questions = self._questions(
@@ -147,7 +146,7 @@ class Diagnoser:
                     whole = BEYOND
                 else:
                     whole = SINCE
-                self._ask_whole_queries(query_strings, lacking, questions, whole)
+                self._compare_whole_queries(queries, lacking, questions, whole)
         except RefusedQuery as error:
             diagnosis = Diagnosis(
                 queries=questions.queries.sent, constraints=number, refusal=str(error)
@@ -261,22 +260,32 @@ class Diagnoser:
                 lacking[uuid].append(describe(hosts[uuid], rank))
         return lacking
 
-    def _ask_whole_queries(
+    def _compare_whole_queries(
         self,
-        query_strings: Sequence[str],
+        queries: Sequence[query.Query],
         lacking: Lacking,
         questions: Questions,
         whole: Lack,
     ) -> None:
-        """Add a lack to hosts that meet each constraint alone, from the answers to the
-        queries of the request.
+        """Add a lack to hosts that meet each constraint alone.
 
         :param whole: the lack of a host that Placement offers now.
         """
         complete = [uuid for uuid, lacks in lacking.items() if not lacks]
         if not complete:
             return
-        roots = questions.offered(query_strings)
+        local = [built.local for built in queries if built.local is not None]
+        if len(local) == len(queries) and any(built.is_nested for built in local):
+            # Placement would list all permutations of devices, for minutes.
+            with contextlib.suppress(ValueError, KeyError, SearchTooLong):
+                lacks = [_lacks_of_trees(built, questions, whole) for built in local]
+                for uuid in complete:
+                    of_host = [row.get(uuid, APART) for row in lacks]
+                    # The fallback query may be the one that the host serves.
+                    lacking[uuid] = [whole if whole in of_host else of_host[0]]
+                return
+
+        roots = questions.offered([built.string for built in queries])
         if roots is None:
             return
         for uuid in complete:
@@ -296,6 +305,42 @@ class Diagnoser:
                     return self.aggregates.all(basis.read_since)
                 break
         return ()
+
+
+def _lacks_of_trees(
+    local: query.LocalQuery, questions: Questions, whole: Lack
+) -> Mapping[str, Lack]:
+    """The lack of each host, from the provider trees of all hosts; empty if the limit
+    of queries is reached.
+
+    :param whole: the lack of a host that serves the query now.
+    :raises ValueError: hosts share providers.
+    :raises KeyError: the answer of Placement lacks the summary of a host.
+    :raises SearchTooLong: a tree has too many possibilities.
+    """
+    answer = questions.base_answer(local.base)
+    if answer is None:
+        return {}
+
+    fitting = fits(local.trees, answer, answer.capacity_left, SearchResults())
+    free = answer.free_of_trees
+    lacks = {}
+    for host, uuid in enumerate(answer.trees.host_uuids):
+        if fitting[host]:
+            lacks[uuid] = whole
+            continue
+
+        lacks[uuid] = APART
+        for name, amount in local.trees.demand.items():
+            if free[name][host] < amount:
+                lacks[uuid] = Lack(
+                    MAX_RANK,
+                    f'have fewer than {amount} free {name}',
+                    f'{free[name][host]} of {amount} {name} free',
+                    f'{amount} {name}',
+                )
+                break
+    return lacks
 
 
 def _hosts_without(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import os_traits
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
@@ -16,6 +17,7 @@ from novasched.placement.api import (
     Body,
     Response,
 )
+from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.query import Constraint
 from novasched.placement.wire import (
     AllocationCandidates,
@@ -189,6 +191,19 @@ class Questions:
                 if met is not None:
                     shares[provider] = met.roots
         return shares
+
+    def base_answer(self, query_string: str) -> BaseAnswer | None:
+        """The answer to a base query; None if the limit of queries is reached.
+
+        :raises ValueError: hosts share providers.
+        :raises KeyError: the answer lacks the summary of a host.
+        """
+        began = time.monotonic()
+        path = f'/allocation_candidates?{query_string}'
+        text = self.queries.get(path, msgspec.Raw)
+        if text is None:
+            return None
+        return BaseAnswer(bytes(text), began)
 
     def offered(self, query_strings: Sequence[str]) -> set[str] | None:
         """The roots of all providers in the allocation candidates of queries; None if

@@ -3,9 +3,7 @@
 
 from collections import Counter
 
-import numpy as np
-
-from novasched.placement.base_answer import BaseAnswer, Column, SearchResults
+from novasched.placement.base_answer import BaseAnswer, SearchResults
 from novasched.placement.candidates import LocalCandidates, match
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.memory import FreeResources
@@ -46,20 +44,13 @@ class TreesLeft:
         self._follow()
         candidates = self.candidates(query)
         demand = query.demand
-        first_rows = self._answer.trees.first_rows
-        sums: dict[str, Column] = {}
-        for name in demand:
-            column = self._answer.capacity_left.get(name)
-            if column is None:
-                sums[name] = np.zeros(len(first_rows), np.int64)
-            else:
-                sums[name] = np.add.reduceat(column, first_rows)
+        free = self._answer.free_of_trees
 
         lacking = Counter[frozenset[str]]()
         for host, uuid in enumerate(self._answer.trees.host_uuids):
             if candidates is not None and uuid in candidates:
                 continue
-            missing = {name for name in demand if sums[name][host] < demand[name]}
+            missing = {name for name in demand if free[name][host] < demand[name]}
             lacking[frozenset(missing or demand)] += 1
         return lacking
 
