@@ -2,7 +2,7 @@
 """A large cloud that is made quickly: hosts are inserted into the databases by the
 thousand. Placement's API would take several requests for each provider."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,10 @@ PROVIDER_TABLES = (
     'resource_provider_traits',
     'placement_aggregates',
     'resource_provider_aggregates',
+    'allocations',
 )
+DEVICE_CLASS = 'VGPU'
+"""The resource class of devices."""
 HOSTS_AT_ONCE = 250  # whose instances are inserted together
 FLAVOR_ID = 1  # of the instances, and of requests
 LONG = 86_400  # seconds; computes stay up without reports
@@ -60,37 +63,18 @@ class Providers:
         self._aggregates = self._numbers('placement_aggregates', 'uuid')
         self._count = 0
 
-    def add(self, computes, aggregates):
+    def add(self, computes, aggregates, devices=0):
         """Add providers with inventories and traits.
 
         :param aggregates: the names of the aggregates of each provider.
+        :param devices: number of devices of each provider.
         """
         rows = defaultdict[str, list[Row]](list)
         for compute, names in zip(computes, aggregates, strict=True):
-            self._count += 1
-            number = self._count
-            created = {'created_at': now()}
-            provider = {
-                **created,
-                'id': number,
-                'root_provider_id': number,
-                'uuid': compute.uuid,
-                'name': compute.name,
-                'generation': 1,
-            }
-            rows['resource_providers'].append(provider)
-
-            reference = {**created, 'resource_provider_id': number}
-            for name, sizes in compute.inventories().items():
-                inventory = {
-                    **reference,
-                    'reserved': 0,
-                    'min_unit': 1,
-                    'step_size': 1,
-                    'resource_class_id': self._classes[name],
-                    **sizes,
-                }
-                rows['inventories'].append(inventory)
+            number = self._add_provider(
+                rows, compute.uuid, compute.name, compute.inventories()
+            )
+            reference = {'created_at': now(), 'resource_provider_id': number}
             for trait in (*COMPUTE_TRAITS, *compute.traits):
                 row = {**reference, 'trait_id': self._traits[trait]}
                 rows['resource_provider_traits'].append(row)
@@ -98,32 +82,92 @@ class Providers:
                 row = {**reference, 'aggregate_id': self._aggregates[a_uuid(name)]}
                 rows['resource_provider_aggregates'].append(row)
 
+            for index in range(devices):
+                uuid = device_uuid(compute.name, index)
+                name = f'{compute.name}_device{index}'
+                self._add_provider(rows, uuid, name, _one_device(), number)
+
         for table, table_rows in rows.items():
             self._database.insert(table, table_rows)
+
+    def allocated(self, resource_class):
+        """The allocated amount of a resource class by number of the provider."""
+        amounts = Counter[int]()
+        number = self._classes[resource_class]
+        for row in self._database.rows('allocations', resource_class_id=number):
+            amounts[row['resource_provider_id']] += row['used']
+        return amounts
+
+    def _add_provider(self, rows, uuid, name, inventories, parent=None):
+        """Add the rows of a provider with inventories; the number of the provider.
+
+        :param rows: the rows by table.
+        :param parent: the number of the parent, which is a root.
+        """
+        self._count += 1
+        number = self._count
+        created = {'created_at': now()}
+        provider = {
+            **created,
+            'id': number,
+            'root_provider_id': parent or number,
+            'parent_provider_id': parent,
+            'uuid': uuid,
+            'name': name,
+            'generation': 1,
+        }
+        rows['resource_providers'].append(provider)
+
+        for resource_class, sizes in inventories.items():
+            inventory = {
+                **created,
+                'resource_provider_id': number,
+                'reserved': 0,
+                'min_unit': 1,
+                'step_size': 1,
+                'resource_class_id': self._classes[resource_class],
+                **sizes,
+            }
+            rows['inventories'].append(inventory)
+        return number
 
     def _numbers(self, table, name):
         return {row[name]: row['id'] for row in self._database.rows(table)}
 
 
+def device_uuid(host, index):
+    """The UUID of the provider of a device."""
+    return a_uuid(f'{host}_device{index}')
+
+
+def _one_device():
+    """The inventories of a provider that is a single device."""
+    return {DEVICE_CLASS: {'total': 1, 'max_unit': 1, 'allocation_ratio': 1.0}}
+
+
 class LargeCloud(NovaCloud):
-    """A cloud that only grows."""
+    """A cloud that only grows.
+
+    :ivar providers: the resource providers of all hosts.
+    """
 
     def __init__(self, directory, placement, **urls):
         super().__init__(
             NovaRelease.find(), directory, placement_url=placement.url, **urls
         )
         self.placement_process = placement
-        self._providers = Providers(placement.connection)
+        self.providers = Providers(placement.connection)
         self._aggregates = {}
         for name, metadata in METADATA.items():
             number = self.add_aggregate_rows(name, a_uuid(name), metadata)
             self._aggregates[name] = number
 
-    def grow(self, computes, instances=0):
+    def grow(self, computes, instances=0, devices=0):
         """Add the missing hosts to the cloud.
 
         :param computes: all hosts of the cloud. The cloud has the first hosts already.
         :param instances: number of instances on each added host.
+        :param devices: number of devices of each added host, each a child provider.
         """
         first = len(self.computes)
         added = computes[first:]
@@ -137,7 +181,7 @@ class LargeCloud(NovaCloud):
         for name, number in self._aggregates.items():
             self.join_aggregate(number, members[name])
 
-        self._providers.add(added, names)
+        self.providers.add(added, names, devices)
         if instances:
             self._fill(added, instances)
 

@@ -120,6 +120,31 @@ KINDS = {
     'group': Kind(SMALL, group=GROUP),
     'ten': Kind(SMALL, count=10),
 }
+DEVICES = (1, 2, 4, 8)
+"""Numbers of devices of the requests for devices."""
+
+
+def with_devices(number):
+    """A request for a server with devices, each in a request group of its own.
+
+    The groups have different providers, as operators configure them: each device is a
+    provider of one VGPU.
+    """
+    extra_specs = {'group_policy': 'isolate'}
+    for index in range(1, number + 1):
+        extra_specs[f'resources{index}:VGPU'] = '1'
+    return Kind({**SMALL, 'extra_specs': extra_specs})
+
+
+def devices_title(number):
+    """The name of a request for devices."""
+    if number == 1:
+        return '1 device'
+    return f'{number} devices'
+
+
+DEVICE_KINDS = {devices_title(number): with_devices(number) for number in DEVICES}
+"""Requests for devices, for hosts with devices."""
 STREAMED = []
 for size in (1, 2, 4, 8):
     flavor = {'vcpus': size, 'memory_mb': 2048 * size, 'root_gb': 10 * size}

@@ -32,10 +32,15 @@ Allocations = dict[str, dict[str, dict[str, int]]]
 
 
 class PlacementProcess(Service):
-    """The Placement of the sandbox as a process, with the same port after a restart."""
+    """The Placement of the sandbox as a process, with the same port after a restart.
 
-    def __init__(self, connection, directory, *arguments):
+    :param environment: additional environment variables. oslo.config reads an option
+        from ``OS_GROUP__OPTION``.
+    """
+
+    def __init__(self, connection, directory, *arguments, environment=None):
         self.connection = connection
+        self._environment = environment or {}
         port = free_port()
         command = (
             sys.executable,
@@ -52,6 +57,7 @@ class PlacementProcess(Service):
         self.log.write_text('')
         env = {
             **os.environ,
+            **self._environment,
             'NOVASCHED_PLACEMENT_CONNECTION': self.connection,
             'PYTHONPATH': str(Path(__file__).parents[2]),
         }
@@ -239,9 +245,15 @@ class PlacementApi(Providers):
             return response.json()
         return None
 
-    def send(self, method, path, body=None):
-        """The answer of Placement without decoding."""
-        response = self._http.request(method, self._url + path, json=body, timeout=300)
+    def send(self, method, path, body=None, timeout=300):
+        """The answer of Placement without decoding.
+
+        :param timeout: seconds to wait for the answer.
+        :raises requests.Timeout: Placement does not answer in time.
+        """
+        response = self._http.request(
+            method, self._url + path, json=body, timeout=timeout
+        )
         if response.ok:
             return response
         text = f'{method} {path}: {response.status_code} {response.text}'
