@@ -17,7 +17,13 @@ from typing import Any
 import oslo_messaging
 
 from tests.lab.daemon import Daemon, new_uuids
-from tests.lab.large_cloud_requests import KINDS, REFUSALS, STREAMED
+from tests.lab.large_cloud_requests import (
+    DEVICE_KINDS,
+    KINDS,
+    REFUSALS,
+    STREAMED,
+    Kind,
+)
 from tests.lab.placement_api import PlacementApi
 from tests.lab.processes import Failed
 from tests.lab.rpc_load import Caller
@@ -27,6 +33,8 @@ QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
 LAST_WORDS = 25  # lines of a log
 OWNER = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
+PLACED = {**KINDS, **DEVICE_KINDS}
+"""Requests that fit, by name."""
 
 _LOGGED = re.compile(r'"([A-Z]+) (\S+)" status: (\d+) ')
 
@@ -79,9 +87,16 @@ class Bare(PlacementApi):
         super().__init__(url)
         self._claims: dict[str, dict[str, Any]] = {}
 
-    def measure(self, queries):
-        """Seconds for the queries and a claim, without the deletion of the claim."""
-        body = self._claim(queries[0])
+    def measure(self, queries, allocations=None):
+        """Seconds for the queries and a claim, without the deletion of the claim.
+
+        :param allocations: the allocations to claim, by default of the first
+            candidate of the first query.
+        """
+        if allocations is None:
+            body = self._claim(queries[0])
+        else:
+            body = {'allocations': allocations, **OWNER}
         [server] = new_uuids()
         start = time.perf_counter()
         for query in queries:
@@ -138,13 +153,18 @@ class Scheduler:
 
     def place(self, kind):
         """Seconds for a request, whose claims are deleted afterwards."""
-        servers = new_uuids(KINDS[kind].count)
-        arguments = KINDS[kind].arguments(servers)
+        servers = new_uuids(PLACED[kind].count)
+        arguments = PLACED[kind].arguments(servers)
         start = time.perf_counter()
         self._ask(arguments)
         taken = time.perf_counter() - start
         self.bare.give_back(servers)
         return taken
+
+    def hosts_of(self, kind, servers):
+        """The hosts of new servers, whose claims stay; none if the request is
+        refused."""
+        return self._ask(PLACED[kind].arguments(servers), is_refused=True)
 
     def refuse(self, kind):
         """Seconds until a request is refused."""
@@ -168,34 +188,40 @@ class Scheduler:
         self.bare.give_back(servers)
         return Burst(times, len(hosts), len(queries), claims)
 
-    def stream(self, clients, seconds):
-        """Let clients send requests of four flavors for a number of seconds, one
-        request of a client after the other."""
+    def stream(self, clients, seconds, kinds=STREAMED):
+        """Let clients send requests for a number of seconds, one request of a client
+        after the other.
+
+        :param kinds: the requests of a client, in turn; by default four flavors.
+        """
         self.log.drain()
         servers = []
         end = time.perf_counter() + seconds
 
         def ask(first):
-            times = []
-            flavors = itertools.islice(itertools.cycle(STREAMED), first, None)
+            waits = []
+            turns = itertools.islice(itertools.cycle(kinds), first, None)
             while (start := time.perf_counter()) < end:
+                kind = next(turns)
                 [server] = new_uuids()
-                [host] = self._ask(next(flavors).arguments([server]))
-                times.append(time.perf_counter() - start)
+                [host] = self._ask(kind.arguments([server]))
+                waits.append((kind, time.perf_counter() - start))
                 servers.append((server, host))
-            return times
+            return waits
 
         start = time.perf_counter()
-        times = []
+        waits = []
         with ThreadPoolExecutor(clients) as pool:
-            for times_of_client in pool.map(ask, range(clients)):
-                times += times_of_client
+            for waits_of_client in pool.map(ask, range(clients)):
+                waits += waits_of_client
         lasted = time.perf_counter() - start
 
         queries, claims = self.log.drain()
         self.bare.give_back([server for server, _ in servers])
         hosts = len({host for _, host in servers})
-        return Burst(times, hosts, len(queries), claims, lasted)
+        times = [seconds for _, seconds in waits]
+        kinds_asked = [kind for kind, _ in waits]
+        return Burst(times, hosts, len(queries), claims, lasted, kinds_asked)
 
     def _answered(self, arguments):
         """The hosts of new servers, and the time of the answer."""
@@ -238,6 +264,7 @@ class Burst:
     :ivar queries: the number of queries to Placement.
     :ivar claims: the statuses of the claims.
     :ivar lasted: seconds of a stream.
+    :ivar kinds: the kind of every request of a stream, in the order of ``times``.
     """
 
     times: Sequence[float]
@@ -245,11 +272,25 @@ class Burst:
     queries: int
     claims: Sequence[int]
     lasted: float | None = None
+    kinds: Sequence[Kind] = ()
 
     @property
     def pace(self):
         """Requests a second, until the last is answered."""
         return len(self.times) / (self.lasted or max(self.times))
+
+    def times_of(self, kind):
+        """Seconds of the requests of a kind in a stream."""
+        waits = zip(self.kinds, self.times, strict=True)
+        return [seconds for asked, seconds in waits if asked is kind]
+
+
+def refused_share(bursts):
+    """The share of claims that Placement refused."""
+    statuses = []
+    for burst in bursts:
+        statuses += burst.claims
+    return statuses.count(409) / len(statuses)
 
 
 @contextmanager

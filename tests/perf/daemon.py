@@ -31,7 +31,14 @@ from tests.lab.processes import Failed, free_port
 from tests.lab.results import Bound, QueryLog, Row, missed, resident, sheet
 from tests.lab.rpc_load import Caller
 from tests.lab.tables import add_outputs, among, numbers, publish, teller
-from tests.perf.callers import Bare, PlacementLog, Scheduler, flooding, sync
+from tests.perf.callers import (
+    Bare,
+    PlacementLog,
+    Scheduler,
+    flooding,
+    refused_share,
+    sync,
+)
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
@@ -210,7 +217,7 @@ class Bench:
         )
         most = self.bare.pace(self.plain[0], CLIENTS, CLAIMS_ALONE_S)
         yield replace(Row(hosts, title, 'requests/s', stream.pace), placement=most)
-        refused = _refused_share([stream])
+        refused = refused_share([stream])
         yield Row(hosts, title, 'claims refused', refused).bounded(
             Bound(refused, '≤', REFUSED)
         )
@@ -271,7 +278,7 @@ class Bench:
         if nova is None:
             alone = [ours.burst(size) for _ in range(ROUNDS)]
             yield Row(hosts, title, 'requests/s', _median_of('pace', alone))
-            yield Row(hosts, title, 'claims refused', _refused_share(alone))
+            yield Row(hosts, title, 'claims refused', refused_share(alone))
             return
         fast = []
         slow = []
@@ -283,8 +290,8 @@ class Bench:
         slow_pace = _median_of('pace', slow)
         spread = _median_of('hosts', fast)
         slow_spread = _median_of('hosts', slow)
-        refused = _refused_share(fast)
-        slow_refused = _refused_share(slow)
+        refused = refused_share(fast)
+        slow_refused = refused_share(slow)
         yield Row.of_times(hosts, title, _all_times(fast), _all_times(slow))
         faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
         is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
@@ -490,14 +497,6 @@ def _all_times(bursts):
     for burst in bursts:
         times += burst.times
     return times
-
-
-def _refused_share(bursts):
-    """The share of claims that Placement refused."""
-    statuses = []
-    for burst in bursts:
-        statuses += burst.claims
-    return statuses.count(409) / len(statuses)
 
 
 def main(arguments=None):
