@@ -76,6 +76,9 @@ class LazyColumn(Generic[Value]):
         text = getattr(row, self.column)
         if text is None:
             return lambda: self.absent
+        if isinstance(text, bytes):
+            # Some drivers return a text of a binary character set undecoded.
+            text = text.decode(errors='replace')
 
         key = len(text), hash(text)
         value = self._values.get(key)

@@ -217,9 +217,12 @@ class SearchResults:
 
     def of(self, query: TreeQuery, shape: TreeShape) -> dict[bytes, bool]:
         """The verdicts for a query on trees of a shape, by pattern; may be changed."""
-        if len(self._verdicts) >= MAX_QUERIES:
+        # Popped and added again, so that the latest use is the last key.
+        key = query, shape
+        verdicts = self._verdicts.pop(key, {})
+        self._verdicts[key] = verdicts
+        if len(self._verdicts) > MAX_QUERIES:
             self._verdicts.pop(next(iter(self._verdicts)), None)
-        verdicts = self._verdicts.setdefault((query, shape), {})
         if len(verdicts) >= MAX_PATTERNS:
             verdicts.clear()
         return verdicts

@@ -210,6 +210,7 @@ KEPT = {
         'metrics',
         json.dumps([{'name': 'cpu.percent', 'value': FAR}]),
     ),
+    'A topology in bytes': ('numa_topology', b'\x00'),
     'Memory of a cell like that': (
         'numa_topology',
         REPORT['numa_topology'].replace('"memory": 16384', f'"memory": {FAR}'),
