@@ -182,7 +182,7 @@ class PlacementClient:
         if basis.from_memory and may_be_local:
             # This request may wait for an answer that other requests do not need.
             self._window.arrived(basis.began)
-            remembered = self._remembered.offer(queries)
+            remembered = self._remembered.offer(queries, self._search_results)
             if remembered is not None:
                 return remembered
         if may_be_local:

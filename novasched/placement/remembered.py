@@ -222,7 +222,6 @@ class RememberedAnswers:
         # Guards the fields below against the threads of requests and of the pool.
         self._lock = threading.Lock()
         self._queries = _BaseQueries(max_age)
-        self._search_results = SearchResults()
         self._refresh: _Refresh | None = None
         self._pause_until = 0.0
         self._forgotten_at = -math.inf
@@ -242,13 +241,17 @@ class RememberedAnswers:
         """Stop to refresh answers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def offer(self, queries: Sequence[Query]) -> LocalCandidates | None:
+    def offer(
+        self, queries: Sequence[Query], known: SearchResults
+    ) -> LocalCandidates | None:
         """Candidates for the queries of a request; None if Placement is to be asked.
 
         If the request lacks a single answer, and a refresh is asking for the answer,
         wait for the refresh: an answer to the query of the request would come no
         sooner, and all waiting requests share the answer. Do not wait for a query with
         an earlier failure.
+
+        :param known: verdicts of earlier searches; further verdicts are added.
         """
         local = [query.local for query in queries if query.local is not None]
         if self._queries.max_age == 0 or len(local) < len(queries):
@@ -276,7 +279,7 @@ class RememberedAnswers:
         matches = []
         for answer, query in zip(answers, local, strict=True):
             try:
-                matched = answer.match(query.trees, self._search_results)
+                matched = answer.match(query.trees, known)
             except SearchTooLong:
                 return None
             if matched is None:
