@@ -58,9 +58,11 @@ def trees(draw):
     """The shape and the free amounts of a tree. Providers below the root are copies of
     a few models, so that equal leaves are common."""
     devices = DEVICE_CLASSES[: draw(st.integers(1, 2))]
+    # Models often differ in nothing but the free amounts.
+    traits_of_models = st.sampled_from([draw(trait_sets), draw(trait_sets)])
     models = draw(
         st.lists(
-            st.tuples(trait_sets, amounts_of(devices, [4, 4, 3, 3, 2, 1, 0])),
+            st.tuples(traits_of_models, amounts_of(devices, [4, 4, 3, 3, 2, 1, 0])),
             min_size=1,
             max_size=3,
         )
@@ -352,7 +354,7 @@ def kind_of(query, assignment, leaves):
 # Properties.
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(queries(), trees())
 def test_fits(query, tree):
     """A tree fits if and only if the twin has an assignment."""
@@ -362,7 +364,7 @@ def test_fits(query, tree):
     assert TreeSearch(query, *tree).fits() == bool(expected)
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(queries(), trees())
 def test_assignments_obey_the_rules(query, tree):
     """Every assignment of the search is an assignment of the twin."""
@@ -371,7 +373,7 @@ def test_assignments_obey_the_rules(query, tree):
     assert frozen(searched(query, *tree)) <= expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(queries(), trees())
 def test_all_assignments_of_distinct_providers(query, tree):
     """If all providers are in different places, the assignments and their exchanges of
@@ -387,7 +389,7 @@ def test_all_assignments_of_distinct_providers(query, tree):
     assert len(exchanged) == len(set(exchanged))
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(queries(), trees())
 def test_every_kind_of_assignment(query, tree):
     """Every assignment of the twin has an assignment of the search that differs only in
@@ -409,7 +411,7 @@ def test_every_kind_of_assignment(query, tree):
     assert set(choices.values()) <= {1}
 
 
-@settings(max_examples=300)
+@settings(max_examples=250)
 @given(queries(), trees())
 def test_the_first_assignment_has_the_fewest_providers(query, tree):
     """No assignment of the twin has fewer providers than the first assignment, and the

@@ -131,6 +131,12 @@ CASES = {
         (),
         [{'_0': [1], '_1': [2]}],
     ),
+    'groups with different traits are not exchanged': (
+        TreeQuery((a_group('_0', VGPU=1), a_group('_1', '!OLD', VGPU=1))),
+        devices(2, 1),
+        (None, 0, 1),
+        [{'_0': [1], '_1': [2]}, {'_0': [2], '_1': [1]}],
+    ),
     'isolation leaves the unsuffixed group alone': (
         TreeQuery((a_group('', VGPU=1), a_group('_0', VGPU=1)), isolate=True),
         devices(1, 2),
