@@ -170,6 +170,20 @@ class _Part:
         return self.amounts, self.traits, self.subtrees
 
 
+@dataclass(slots=True)
+class _ClassDemand:
+    """The demand of all parts for a resource class.
+
+    :ivar groups: number of suffixed groups with the class.
+    :ivar options: the providers that can serve a part with the class.
+    """
+
+    name: str
+    amount: int = 0
+    groups: int = 0
+    options: set[int] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class _Constraint:
     """A condition on the providers of several parts.
@@ -216,21 +230,26 @@ class TreeSearch:
     places: Sequence[Hashable] = ()
     _parts: list[_Part] = field(init=False, repr=False)
     _options: list[list[int]] = field(init=False, repr=False)
+    _demands: list[_ClassDemand] = field(init=False, repr=False)
     _constraints: list[list[_Constraint]] = field(init=False, repr=False)
-    _chosen: list[int] = field(init=False, repr=False, default_factory=list)
+    _chosen: list[int] = field(init=False, repr=False)
     _taken: dict[int, dict[str, int]] = field(init=False, repr=False)
-    _steps: int = field(init=False, repr=False, default=0)
+    _steps: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         parts = []
         for part in parts_of(self.query):
             parts.append((part, self._options_of(part)))
         # The part with the fewest options first. Equal parts stand side by side, so
-        # that _is_new_choice can keep their providers in order.
-        parts.sort(key=lambda pair: (len(pair[1]), repr(pair[0].form)))
+        # that _is_allowed can keep their providers in order.
+        forms: dict[Hashable, int] = {}
+        for part, _ in parts:
+            forms.setdefault(part.form, len(forms))
+        parts.sort(key=lambda pair: (len(pair[1]), forms[pair[0].form]))
         self._parts = [part for part, _ in parts]
         self._options = [options for _, options in parts]
-        self._taken = {}
+        self._demands = self._all_demands()
+        self._begin()
         self._constraints = [[] for _ in parts]
         for constraint in self._all_constraints():
             if constraint.parts:
@@ -243,24 +262,41 @@ class TreeSearch:
         """
         if not self._is_possible():
             return False
+        self._begin()
         return any(True for _ in self._assign(len(self._parts)))
 
     def assignments(self) -> Iterator[Assignment]:
-        """One assignment of each kind. Assignments with the fewest providers come
-        first; then, roughly, with the least sufficient providers.
+        """At least one assignment of each kind. Assignments with the fewest providers
+        come first; then, roughly, with the least sufficient providers. With equal
+        groups, a kind may come again.
 
         :raises SearchTooLong: the search was given up.
         """
         if not self._is_possible():
             return
         for number in range(self._least_providers(), len(self._parts) + 1):
+            self._begin()
             for _ in self._assign(number):
                 if len(self._taken) == number:
                     yield self._assignment()
 
     def _is_possible(self) -> bool:
-        """True unless the root, or a part alone, excludes the tree."""
-        return self.query.root.accepts(self.shape.traits[0]) and all(self._options)
+        """True unless the root, a part alone, or a sum of amounts excludes the tree."""
+        if not self.query.root.accepts(self.shape.traits[0]) or not all(self._options):
+            return False
+        for demand in self._demands:
+            free = [self.free[provider][demand.name] for provider in demand.options]
+            if sum(free) < demand.amount:
+                return False
+            if self.query.isolate and len(free) < demand.groups:
+                return False
+        return True
+
+    def _begin(self) -> None:
+        """Begin a search. An earlier search may have been left in the middle."""
+        self._chosen = []
+        self._taken = {}
+        self._steps = 0
 
     def _options_of(self, part: _Part) -> list[int]:
         """The providers that can serve a part, the least sufficient first."""
@@ -276,6 +312,17 @@ class TreeSearch:
             return sum(free[name] for name, _ in part.amounts), provider
 
         return sorted(options, key=tightness)
+
+    def _all_demands(self) -> list[_ClassDemand]:
+        """The demand of all parts for each resource class."""
+        demands: dict[str, _ClassDemand] = {}
+        for part, options in zip(self._parts, self._options, strict=True):
+            for name, amount in part.amounts:
+                demand = demands.setdefault(name, _ClassDemand(name))
+                demand.amount += amount
+                demand.groups += part.suffix != ''
+                demand.options.update(options)
+        return [*demands.values()]
 
     def _all_constraints(self) -> Iterator[_Constraint]:
         """The conditions on several parts."""
@@ -400,34 +447,27 @@ class TreeSearch:
         return Assignment(providers, amounts)
 
     def _least_providers(self) -> int:
-        """A lower bound of the number of providers, from the amounts of each resource
-        class. Without the bound, the search would try every smaller number in vain."""
-        needed: dict[str, int] = {}
-        users: dict[str, int] = {}
-        options: dict[str, set[int]] = {}
-        for part, of_part in zip(self._parts, self._options, strict=True):
-            for name, amount in part.amounts:
-                needed[name] = needed.get(name, 0) + amount
-                users[name] = users.get(name, 0) + (part.suffix != '')
-                options.setdefault(name, set()).update(of_part)
-
+        """A lower bound of the number of providers. Without the bound, the search would
+        try every smaller number in vain."""
         least = 0
         counted: set[int] = set()
-        for name in sorted(needed, key=lambda name: len(options[name])):
-            if not counted.isdisjoint(options[name]):
-                # The same providers may serve this class and an earlier one.
-                continue
-            counted |= options[name]
-            count = 0
-            amount = needed[name]
-            for free in sorted(
-                (self.free[p][name] for p in options[name]), reverse=True
-            ):
-                if amount <= 0:
-                    break
-                amount -= free
-                count += 1
-            if self.query.isolate:
-                count = max(count, users[name])
-            least += count
-        return max(least, 0)
+        for demand in sorted(self._demands, key=lambda demand: len(demand.options)):
+            # The same providers may serve this class and an earlier class.
+            if counted.isdisjoint(demand.options):
+                counted |= demand.options
+                least += self._least_providers_of(demand)
+        return least
+
+    def _least_providers_of(self, demand: _ClassDemand) -> int:
+        """The number of the largest providers that serve the demand for a class."""
+        free = [self.free[provider][demand.name] for provider in demand.options]
+        count = 0
+        amount = demand.amount
+        for largest in sorted(free, reverse=True):
+            if amount <= 0:
+                break
+            amount -= largest
+            count += 1
+        if self.query.isolate:
+            return max(count, demand.groups)
+        return count

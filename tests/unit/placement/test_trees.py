@@ -265,12 +265,34 @@ def test_the_first_of_many():
     assert len(assignment.amounts) == 1
 
 
+def test_a_second_search():
+    """A search that was left in the middle does not change the next search."""
+    query = TreeQuery((a_group('_0', VGPU=1), a_group('_1', VGPU=1)))
+    search = TreeSearch(query, *devices(2, 2))
+    expected = list(search.assignments())
+    assert len(expected) == 2
+
+    assert search.fits()
+    assert next(search.assignments())
+    assert list(search.assignments()) == expected
+
+
+def test_shortage_without_a_search(monkeypatch):
+    """Too little of a class in all, or too few devices, needs no search."""
+    monkeypatch.setattr(trees, 'MAX_STEPS', 0)
+    groups = tuple(a_group(f'_{n}', VGPU=1) for n in range(13))
+    assert not TreeSearch(TreeQuery(groups), *devices(12, 1)).fits()
+    isolated = TreeQuery(groups, isolate=True)
+    assert not TreeSearch(isolated, *devices(12, 2)).fits()
+
+
 def test_too_many_steps(monkeypatch):
     """A search ends with an error after the permitted number of steps."""
-    # Nine different groups and eight different devices: no order of the devices fits.
-    groups = [a_group(f'_{n}', f'!OTHER{n}', VGPU=1) for n in range(9)]
-    query = TreeQuery(tuple(groups), isolate=True)
-    tree = devices(8, 2)
+    # Nine different groups for eight different devices. The devices have enough in sum,
+    # but each has too little for two groups.
+    groups = [a_group(f'_{n}', f'!OTHER{n}', VGPU=2) for n in range(9)]
+    query = TreeQuery(tuple(groups))
+    tree = devices(8, 3)
 
     monkeypatch.setattr(trees, 'MAX_STEPS', 1000)
     with pytest.raises(SearchTooLong):
