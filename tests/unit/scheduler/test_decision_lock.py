@@ -138,7 +138,7 @@ class SlowFilter(Filter):
 
     def reject(self, host, request):
         if host.host == 'h0':
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_many_requests_at_once(filters, fields, most_on_a_host):
         in_flight_timeout=60.0,
         max_instances_per_host=most_on_a_host,
     )
-    driver.pending_claims.decision_lock = DecisionLock(timeout=0.1)
+    driver.pending_claims.decision_lock = DecisionLock(timeout=1.0)
 
     def boot(number):
         uuid = a_uuid(f'instance{number}')
