@@ -61,10 +61,7 @@ class RequestViews:
         states = []
         for host in hosts:
             state = self.host(host)
-            host_candidates: Sequence[Candidate] = ()
-            if candidates is not None:
-                host_candidates = candidates.get(host.uuid, ())
-            state.offer(host_candidates)
+            state.offer(candidates)
             states.append(state)
         return states
 

@@ -15,7 +15,7 @@ from oslo_utils import timeutils
 
 from novasched.plugins.nova_compat.views import View, mutable
 from novasched.scheduler.model import host as model
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pci.pools import consume
 from novasched.scheduler.weighers.metrics import FRACTIONS
@@ -29,6 +29,7 @@ class HostState(View):
     ) -> None:
         super().__init__(host)
         self._view_of = view_of
+        self._candidates: Candidates | None = None
         self._offered: Sequence[Candidate] = ()
 
     updated = None
@@ -64,23 +65,31 @@ class HostState(View):
     def _allocations(self) -> list[tuple[Candidate, Any]]:
         """The offered candidates, each with its allocation request as a plugin sees
         the request."""
+        self._offered = self._offer_of_host()
         return [(offer, json.loads(offer.body())) for offer in self._offered]
 
-    def offer(self, candidates: Sequence[Candidate]) -> None:
-        """Set the candidates of the host.
+    def offer(self, candidates: Candidates | None) -> None:
+        """Set the candidates of all hosts. The candidates of this host may be worked
+        out at the first look, and few plugins look.
 
         If the candidates are the candidates that the plugins left, the plugins keep
         seeing the same list with the same objects.
         """
-        if candidates != self._offered:
-            self._offered = candidates
+        self._candidates = candidates
+        is_read = 'allocation_candidates' in vars(self)
+        if is_read and self._offer_of_host() != self._offered:
             vars(self).pop('allocation_candidates', None)
             vars(self).pop('_allocations', None)
+
+    def _offer_of_host(self) -> Sequence[Candidate]:
+        if self._candidates is None:
+            return ()
+        return self._candidates.get(self._value.uuid, ())
 
     def remaining_candidates(self) -> Sequence[Candidate] | None:
         """The candidates that the plugins left, in the order of their list; ``None`` if
         no plugin has read the list, or if the host has no candidates."""
-        if not self._offered or 'allocation_candidates' not in vars(self):
+        if 'allocation_candidates' not in vars(self) or not self._offered:
             return None
 
         # Found again by identity, since a plugin may change the allocation requests.
