@@ -2,16 +2,23 @@
 """Simulated guests with devices, against the number that fits."""
 
 from collections import Counter
+from itertools import chain
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement.client import CandidatesWithSummaries
+from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.numa import HostTopology
+from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.daemon import new_uuids
 from tests.lab.memory_schedulers import a_driver
 from tests.lab.provider_trees import Provider, an_answer
+from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 HOSTS = {'a': 8, 'b': 4, 'c': 1}
 """The number of devices of each host."""
@@ -76,3 +83,67 @@ def test_a_trial_gives_devices_back(simulator):
         fill(simulator, 2)
     placed, _ = fill(simulator, 1)
     assert placed == HOSTS
+
+
+DEVICES = PciRequest(2, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
+GROUPS = (
+    RequestGroup('id-0', {'CUSTOM_GPU': 1}),
+    RequestGroup('id-1', {'CUSTOM_GPU': 1}),
+)
+NEAR_HOSTS = ('a', 'b', 'c')
+
+
+def near_providers(name):
+    """A host with four devices near each of two NUMA cells."""
+    root = a_uuid(name)
+    devices = []
+    for number in range(8):
+        devices.append(Provider(f'{root}-{number}', {'CUSTOM_GPU': 1}, root))
+    return [Provider(root, {'VCPU': 64, 'MEMORY_MB': 65536}), *devices]
+
+
+def near_host(name):
+    cells = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2)))
+    pools = []
+    for number, device in enumerate(near_providers(name)[1:]):
+        # Devices of the two cells take turns, so that the first two are not neighbours.
+        pools.append(Pool('p', 'v', 1, number % 2, {'rp_uuid': device.name}))
+    return a_host(name, uuid=a_uuid(name), numa=lambda: cells, pci=lambda: tuple(pools))
+
+
+def test_all_that_fit_near_the_guest():
+    """Guests of one NUMA cell with two devices of the same cell fill all cells and
+    devices."""
+    hosts = [near_host(name) for name in NEAR_HOSTS]
+    placement = SimulatedPlacement(
+        lambda query: CandidatesWithSummaries([], {}),
+        Settings(),
+        lambda local: an_answer(
+            [*chain.from_iterable(map(near_providers, NEAR_HOSTS))]
+        ),
+    )
+    filters = (NUMATopologyFilter, PciPassthroughFilter)
+    driver = a_driver(hosts, *filters, slots=0)
+    simulator = Simulator(driver, placement, seed=1, moment=0.0)
+
+    placed = Counter()
+    while True:
+        [uuid] = new_uuids()
+        request = a_request(
+            flavor=a_flavor(vcpus=2, memory_mb=512),
+            is_bfv=True,
+            instance_uuids=(uuid,),
+            instance_uuid=uuid,
+            numa_topology=a_guest(a_pinned(2)),
+            pci_requests=(DEVICES,),
+            requested_resources=GROUPS,
+        )
+        decision = simulator.decide(request).decision
+        if decision.refusal is not None:
+            break
+        [[selection, *_]] = decision.selections
+        placed[selection.service_host] += 1
+
+    assert placed == dict.fromkeys(NEAR_HOSTS, 4)
+    for host in simulator.simulated_hosts.hosts.values():
+        assert not any(pool.count for pool in host.pci_stats)
