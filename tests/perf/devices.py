@@ -298,7 +298,7 @@ class Bench:
         self.tell(f'{title}, {SLICES} times plain requests and then a mix')
         base = self._base_query_s()
         seconds = self.plan.seconds / SLICES
-        mixed_kinds = [PLACED[kind] for kind in self.kinds]
+        mixed_kinds = [*map(PLACED.get, self.kinds)]
         plain_slices = []
         mixed_slices = []
         for _ in range(SLICES):
@@ -437,21 +437,15 @@ def _place(scheduler, guests):
 
 def _joined(slices):
     """A stream of several parts as one."""
-    times = []
-    claims = []
-    kinds = []
+    whole = Burst([], 0, 0, [], 0.0, [])
     for part in slices:
-        times += part.times
-        claims += part.claims
-        kinds += part.kinds
-    return Burst(
-        times,
-        max(part.hosts for part in slices),
-        sum(part.queries for part in slices),
-        claims,
-        sum(part.lasted for part in slices),
-        kinds,
-    )
+        whole.times += part.times
+        whole.hosts = max(whole.hosts, part.hosts)
+        whole.queries += part.queries
+        whole.claims += part.claims
+        whole.lasted += part.lasted
+        whole.kinds += part.kinds
+    return whole
 
 
 def main(arguments=None):

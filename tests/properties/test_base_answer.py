@@ -54,7 +54,9 @@ def test_patterns_have_the_verdict_of_their_trees(providers, asked):
         for host, verdict in enumerate(fitting.tolist()):
             free = []
             for row in answer.trees.rows(host):
-                columns = answer.capacity_left.items()
-                free.append({name: int(column[row]) for name, column in columns})
+                amounts = {}
+                for name, column in answer.capacity_left.items():
+                    amounts[name] = int(column[row])
+                free.append(amounts)
             search = TreeSearch(query, answer.trees.shape(host), free)
             assert verdict == search.fits()
