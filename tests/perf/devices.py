@@ -437,15 +437,19 @@ def _place(scheduler, guests):
 
 def _joined(slices):
     """A stream of several parts as one."""
-    whole = Burst([], 0, 0, [], 0.0, [])
+    times = []
+    claims = []
+    kinds = []
+    queries = 0
+    lasted = 0.0
     for part in slices:
-        whole.times += part.times
-        whole.hosts = max(whole.hosts, part.hosts)
-        whole.queries += part.queries
-        whole.claims += part.claims
-        whole.lasted += part.lasted
-        whole.kinds += part.kinds
-    return whole
+        times += part.times
+        claims += part.claims
+        kinds += part.kinds
+        queries += part.queries
+        lasted += part.lasted
+    hosts = max(part.hosts for part in slices)
+    return Burst(times, hosts, queries, claims, lasted, kinds)
 
 
 def main(arguments=None):
