@@ -184,6 +184,8 @@ class PlacementClient:
             self._window.arrived(basis.began)
             remembered = self._remembered.offer(queries, self._search_results)
             if remembered is not None:
+                for built in queries:
+                    self._warn(built)
                 return remembered
         if may_be_local:
             worked_out = self._worked_out(queries, basis)
@@ -218,26 +220,31 @@ class PlacementClient:
         devices of each host.
         """
         local = [built.local for built in queries if built.local is not None]
-        if len(local) < len(queries) or not any(built.is_nested for built in local):
+        if len(local) < len(queries) or any(built.is_for_placement for built in local):
             return None
 
+        for built in queries:
+            self._warn(built)
         matches = []
         asked_at = math.inf
-        for built in local:
-            base = query.Query(built.base)
+        for local_query in local:
+            base = query.Query(local_query.base)
             try:
                 answer = self._share(
                     self._bases, base, basis, functools.partial(self._get_base, base)
                 )
                 matched = match(
-                    answer, built.trees, answer.capacity_left, self._search_results
+                    answer,
+                    local_query.trees,
+                    answer.capacity_left,
+                    self._search_results,
                 )
             except (ValueError, KeyError, RecursionError, SearchTooLong) as error:
                 LOG.debug('Placement is asked for devices: %s', error)
                 return None
             if matched is None:
                 return None
-            self._remembered.keep(built.base, answer)
+            self._remembered.keep(local_query.base, answer)
             matches.append(matched)
             asked_at = min(asked_at, answer.asked_at)
         return LocalCandidates(matches, asked_at)
@@ -284,10 +291,13 @@ class PlacementClient:
         self, built: query.Query, request: Request, basis: Basis
     ) -> CandidatesText:
         """The answer to a query."""
-        for warning in built.warnings:
-            UTILS.warning(warning)
+        self._warn(built)
         get = functools.partial(self._get, built, request.trace_id)
         return self._share(self._queries, built, basis, get)
+
+    def _warn(self, built: query.Query) -> None:
+        for warning in built.warnings:
+            UTILS.warning(warning)
 
     def _share(
         self,

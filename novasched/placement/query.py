@@ -27,6 +27,9 @@ NO_GROUP_POLICY = (
 """The text of nova's warning."""
 HOST_CLASSES = frozenset(('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'))
 """The resource classes of every compute node."""
+MAX_PERMUTED_GROUPS = 3
+"""Request groups of a query, with the unsuffixed group, of which Placement lists the
+permutations in good time."""
 MAX_NAME_LENGTH = 255
 """Characters of the longest name of a trait or a resource class in Placement."""
 
@@ -49,6 +52,24 @@ class LocalQuery:
     def is_nested(self) -> bool:
         """True if several providers may serve the query."""
         return bool(self.further_classes) or len(self.trees.groups) > 1
+
+    @property
+    def is_for_placement(self) -> bool:
+        """True if Placement should answer the query itself, unless an earlier answer
+        has a host.
+
+        The trees do not tell ``min_unit``, ``max_unit`` and ``step_size``, which matter
+        to amounts above 1. Placement lists few permutations of few groups.
+        """
+        if not self.is_nested:
+            return True
+        if len(self.trees.groups) > MAX_PERMUTED_GROUPS:
+            return False
+        for group in self.trees.groups:
+            for name, amount in group.amounts:
+                if name in self.further_classes and amount > 1:
+                    return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,8 @@ class Diagnoser:
         if not complete:
             return
         local = [built.local for built in queries if built.local is not None]
-        if len(local) == len(queries) and any(built.is_nested for built in local):
+        is_local = len(local) == len(queries)
+        if is_local and not any(built.is_for_placement for built in local):
             # Placement would list all permutations of devices, for minutes.
             with contextlib.suppress(ValueError, KeyError, SearchTooLong):
                 lacks = [_lacks_of_trees(built, questions, whole) for built in local]

@@ -252,7 +252,7 @@ class SimulatedPlacement(MemoryPlacement):
             return None
         queries = query.build_all(request, self.settings)
         local = queries[0].local
-        if len(queries) > 1 or local is None or not local.is_nested:
+        if len(queries) > 1 or local is None or local.is_for_placement:
             return None
         return local
 
