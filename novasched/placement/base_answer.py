@@ -258,6 +258,34 @@ def fits(
     return fitting
 
 
+def fits_host(
+    query: TreeQuery,
+    answer: BaseAnswer,
+    host: int,
+    pending: Mapping[str, Amounts],
+    known: SearchResults,
+) -> bool:
+    """True if the tree of a host serves a query beside pending claims.
+
+    :param pending: amounts by provider UUID and resource class.
+    :raises SearchTooLong: the tree has too many possibilities.
+    """
+    trees = answer.trees
+    rows = trees.rows(host)
+    left = {}
+    for name in query.demand.keys() & answer.capacity_left.keys():
+        left[name] = answer.capacity_left[name][rows.start : rows.stop].copy()
+    for position, row in enumerate(rows):
+        for name, amount in pending.get(trees.uuids[row], {}).items():
+            if name in left:
+                left[name][position] -= amount
+
+    shape = trees.shape(host)
+    patterns = _Patterns.of(query, shape, np.zeros(1, np.intp), left)
+    [verdict] = patterns.verdicts(known.of(query, shape))
+    return verdict
+
+
 def _fits_flat(
     query: TreeQuery, trees: Trees, left: Mapping[str, Column]
 ) -> NDArray[np.bool_]:

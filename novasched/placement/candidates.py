@@ -24,6 +24,7 @@ from novasched.placement.base_answer import (
     Column,
     SearchResults,
     fits,
+    fits_host,
     is_flat,
 )
 from novasched.placement.trees import Assignment, SearchTooLong, TreeQuery, TreeSearch
@@ -146,9 +147,10 @@ class MatchedHosts:
         provider whose capacity does not matter to the choice of a candidate."""
         return {}
 
-    def has_pending(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
-        """True if pending claims may change the candidates of a host."""
-        return False
+    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        """True if a host that serves the query still does beside pending claims. A
+        claim on the compute node alone is left to Placement."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +159,12 @@ class MatchedTrees(MatchedHosts):
 
     :ivar query: the query.
     :ivar answer: the answer; its capacity has no pending claims.
+    :ivar known: verdicts of earlier searches; further verdicts are added.
     """
 
     query: TreeQuery
     answer: BaseAnswer
+    known: SearchResults
 
     @property
     def is_nested(self) -> bool:
@@ -202,12 +206,15 @@ class MatchedTrees(MatchedHosts):
                 left[name] = int(self.answer.capacity_left[name][row])
         return left
 
-    def has_pending(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
-        if not pending:
-            return False
-        trees = self.answer.trees
-        rows = trees.rows(self.row_of[host])
-        return any(trees.uuids[row] in pending for row in rows)
+    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        number = self.row_of[host]
+        uuids = self.answer.trees.uuids
+        if not any(uuids[row] in pending for row in self.answer.trees.rows(number)):
+            return True
+        try:
+            return fits_host(self.query, self.answer, number, pending, self.known)
+        except SearchTooLong:
+            return True
 
 
 def match(
@@ -240,7 +247,7 @@ def match(
     traits = trees.kinds[trees.first_rows], trees.traits
     if is_flat(query, answer.root_classes):
         return MatchedHosts(amounts, *hosts, *traits)
-    return MatchedTrees(amounts, *hosts, *traits, query, answer)
+    return MatchedTrees(amounts, *hosts, *traits, query, answer, known)
 
 
 def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:
@@ -366,9 +373,9 @@ class LocalCandidates(Candidates):
 
     def has_candidate(self, host: str) -> bool:
         for match in self._matches:
-            if match.has(host) and match.has_pending(host, self._around.pending):
-                return bool(self[host])
-        return host in self
+            if match.has(host) and match.fits_beside(host, self._around.pending):
+                return True
+        return False
 
     def __iter__(self) -> Iterator[str]:
         uuids: dict[str, None] = {}

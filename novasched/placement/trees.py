@@ -276,9 +276,8 @@ class TreeSearch:
             return
         for number in range(self._least_providers(), len(self._parts) + 1):
             self._begin()
-            for _ in self._assign(number):
-                if len(self._taken) == number:
-                    yield self._assignment()
+            for _ in self._assign(number, number):
+                yield self._assignment()
 
     def _is_possible(self) -> bool:
         """True unless the root, a part alone, or a sum of amounts excludes the tree."""
@@ -350,9 +349,12 @@ class TreeSearch:
             common.intersection_update(self.shape.lineage(provider))
         return not common.isdisjoint(chosen)
 
-    def _assign(self, max_providers: int) -> Iterator[None]:
+    def _assign(self, max_providers: int, min_providers: int = 0) -> Iterator[None]:
         """Assign the next part; yields once for each complete assignment."""
         position = len(self._chosen)
+        if len(self._taken) + len(self._parts) - position < min_providers:
+            # The remaining parts add too few providers.
+            return
         if position == len(self._parts):
             yield
             return
@@ -372,7 +374,7 @@ class TreeSearch:
                 raise SearchTooLong()
             self._choose(part, provider)
             if self._holds(position):
-                yield from self._assign(max_providers)
+                yield from self._assign(max_providers, min_providers)
             self._unchoose(part)
 
     def _is_allowed(self, part: _Part, provider: int, max_providers: int) -> bool:
