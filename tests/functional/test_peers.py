@@ -33,12 +33,22 @@ TOPOLOGY = a_numa_topology(a_numa_cell(0), a_numa_cell(1))
 SPEC = [{'vendor_id': '8086', 'product_id': '10fb'}]
 DEVICE = {'count': 1, 'spec': SPEC, 'alias_name': 'nic', 'request_id': new_uuids()[0]}
 FIVE = Flavor(vcpus=5, ram_mb=64, disk_gb=1, extra_specs=PINNED)
+TWO_GPUS = Flavor(
+    extra_specs={
+        'resources1:VGPU': '1',
+        'resources2:VGPU': '1',
+        'group_policy': 'isolate',
+    }
+)
+GPUS = 4
+"""Virtual GPUs of each host, each a nested resource provider."""
 HARD = Group('anti-affinity')
 KINDS = {
     'guests of one NUMA cell': (2, FIVE, {}),
     'devices': (2, Flavor(), {'devices': [DEVICE]}),
     'a hard group': (1, Flavor(), {'group': HARD}),
     'instances of a host': (2, Flavor(), {}),
+    'virtual GPUs': (2, TWO_GPUS, {}),
 }
 """Instances per host, their flavor and the options of their request. Placement alone
 would allow more instances on a host."""
@@ -143,6 +153,13 @@ def schedulers(cloud):
         yield daemons
 
 
+def add_gpus(cloud, compute):
+    inventory = {'VGPU': {'total': 1, 'max_unit': 1, 'allocation_ratio': 1.0}}
+    for uuid in new_uuids(GPUS):
+        name = f'{compute.name}-{uuid}'
+        cloud.placement.add_provider(uuid, name, inventory, [], compute.uuid)
+
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind):
     """Concurrent clients request as many instances as the hosts have room for. All
@@ -155,6 +172,9 @@ def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind
         computes.append(Compute(name, f'cell{i % 2 + 1}', pcpus=16, columns=columns))
     cloud.reset()
     cloud.add_hosts(computes)
+    if flavor is TWO_GPUS:
+        for compute in computes:
+            add_gpus(cloud, compute)
 
     calls = [a_call(new_uuids(), flavor, **options) for _ in range(HOSTS * per_host)]
     answers = client.select_at_once(calls, CLIENTS)
