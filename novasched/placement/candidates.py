@@ -5,13 +5,15 @@ all hosts."""
 from collections.abc import (
     Callable,
     Collection,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 
 import msgspec
@@ -27,7 +29,14 @@ from novasched.placement.base_answer import (
     fits_host,
     is_flat,
 )
-from novasched.placement.trees import Assignment, SearchTooLong, TreeQuery, TreeSearch
+from novasched.placement.trees import (
+    Amounts,
+    Assignment,
+    SearchTooLong,
+    TreeQuery,
+    TreeSearch,
+    TreeShape,
+)
 from novasched.placement.wire import (
     ProviderSummaries,
     ProviderSummary,
@@ -159,12 +168,17 @@ class MatchedTrees(MatchedHosts):
 
     :ivar query: the query.
     :ivar answer: the answer; its capacity has no pending claims.
+    :ivar columns: the unused capacity of each row, for the classes of the query.
     :ivar known: verdicts of earlier searches; further verdicts are added.
+    :ivar assignments: assignments of trees with a shape, free amounts and places: many
+        hosts are equal.
     """
 
     query: TreeQuery
     answer: BaseAnswer
+    columns: Mapping[str, Column]
     known: SearchResults
+    assignments: dict[Hashable, Sequence[Assignment]] = field(default_factory=dict)
 
     @property
     def is_nested(self) -> bool:
@@ -174,36 +188,52 @@ class MatchedTrees(MatchedHosts):
         """The candidates of a host, one of each kind, at most
         :data:`MAX_CANDIDATES_PER_HOST`."""
         trees = self.answer.trees
-        rows = trees.rows(self.row_of[host])
-        uuids = [trees.uuids[row] for row in rows]
-        free = []
-        for uuid in uuids:
-            left = dict(self.capacity_left(uuid))
-            for name, amount in around.pending.get(uuid, {}).items():
-                if name in left:
-                    left[name] -= amount
-            free.append(left)
-
+        number = self.row_of[host]
+        uuids = [trees.uuids[row] for row in trees.rows(number)]
         cell_of = around.cells(host)
-        places = [cell_of.get(uuid) for uuid in uuids]
-        search = TreeSearch(self.query, trees.shape(self.row_of[host]), free, places)
-        candidates = []
-        try:
+        places = tuple(map(cell_of.get, uuids))
+        free = [self._free(uuid, around.pending) for uuid in uuids]
+
+        amounts = tuple(tuple(of_provider.values()) for of_provider in free)
+        key = int(trees.shape_of[number]), amounts, places
+        assignments = self.assignments.get(key)
+        if assignments is None:
+            assignments = self._assignments(trees.shape(number), free, places)
+            self.assignments[key] = assignments
+        return [_candidate_of(assignment, uuids) for assignment in assignments]
+
+    def _free(
+        self, provider: str, pending: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, int]:
+        """The unused capacity of a provider beside pending claims, in the order of the
+        demand. Of a class that only compute nodes have, the demand is enough."""
+        left = dict(self.capacity_left(provider))
+        claimed = pending.get(provider, {})
+        for name in left:
+            left[name] -= claimed.get(name, 0)
+            if name in self.amounts:
+                left[name] = min(left[name], self.amounts[name])
+        return left
+
+    def _assignments(
+        self, shape: TreeShape, free: Sequence[Amounts], places: Sequence[int | None]
+    ) -> Sequence[Assignment]:
+        """The assignments of a tree, one of each kind."""
+        search = TreeSearch(self.query, shape, free, places)
+        assignments = []
+        # After SearchTooLong: the assignments so far have the fewest providers.
+        with suppress(SearchTooLong):
             for assignment in islice(search.assignments(), MAX_CANDIDATES_PER_HOST):
-                candidates.append(_candidate_of(assignment, uuids))
-        except SearchTooLong:
-            # The candidates so far have the fewest providers.
-            pass
-        return candidates
+                assignments.append(assignment)
+        return assignments
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         row = self.answer.trees.row_of.get(provider)
         if row is None:
             return {}
         left = {}
-        for name in self.query.demand:
-            if name in self.answer.capacity_left:
-                left[name] = int(self.answer.capacity_left[name][row])
+        for name, column in self.columns.items():
+            left[name] = int(column[row])
         return left
 
     def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
@@ -247,7 +277,11 @@ def match(
     traits = trees.kinds[trees.first_rows], trees.traits
     if is_flat(query, answer.root_classes):
         return MatchedHosts(amounts, *hosts, *traits)
-    return MatchedTrees(amounts, *hosts, *traits, query, answer, known)
+    columns = {}
+    for name in demand:
+        if name in answer.capacity_left:
+            columns[name] = answer.capacity_left[name]
+    return MatchedTrees(amounts, *hosts, *traits, query, answer, columns, known)
 
 
 def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:

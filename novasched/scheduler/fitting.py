@@ -4,7 +4,7 @@
 The devices depend on the host cells: PCI NUMA policies want devices near the cells.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -177,6 +177,25 @@ def device_cells(host: Host) -> Mapping[str, int | None]:
         if provider := pool.tags.get('rp_uuid'):
             cells[provider] = pool.numa_node
     return cells
+
+
+def device_layout(host: Host) -> tuple[Hashable, Mapping[str, int]]:
+    """Return the pools of PCI devices with numbers in place of resource providers, and
+    the number of each provider.
+
+    Hosts of one kind have equal layouts, but different providers.
+    """
+    numbers: dict[str, int] = {}
+    layout = []
+    for pool in host.pci_stats:
+        tags = dict(pool.tags)
+        provider = tags.pop('rp_uuid', None)
+        number = None
+        if provider is not None:
+            number = numbers.setdefault(provider, len(numbers))
+        properties = (pool.vendor_id, pool.product_id, pool.numa_node)
+        layout.append((number, pool.count, properties, tuple(sorted(tags.items()))))
+    return tuple(layout), numbers
 
 
 def far_devices(

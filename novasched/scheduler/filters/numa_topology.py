@@ -25,12 +25,9 @@ class NUMATopologyFilter(CandidateFilter):
         topology = request.numa_topology
         return bool(topology and topology.cells) or request.requirements.needs_threads
 
-    def key(self, request: Request) -> Key:
+    def key_beside_devices(self, request: Request) -> Key:
         return attributes(
-            'numa_topology',
-            'pci_stats',
-            'cpu_allocation_ratio',
-            'ram_allocation_ratio',
+            'numa_topology', 'cpu_allocation_ratio', 'ram_allocation_ratio'
         )
 
     def request_key(self, request: Request) -> Hashable | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
+from novasched.scheduler.filters.shared import CandidateFilter, Key
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings, consume
@@ -17,8 +17,8 @@ class PciPassthroughFilter(CandidateFilter):
     def applies(self, request: Request) -> bool:
         return bool(request.pci_requests)
 
-    def key(self, request: Request) -> Key:
-        return attributes('pci_stats')
+    def key_beside_devices(self, request: Request) -> Key:
+        return ()
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None

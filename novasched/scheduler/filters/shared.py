@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from novasched.conf.redaction import MAX_SEARCHED_CHARACTERS, cut
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.fitting import mappings_of
+from novasched.scheduler.fitting import device_layout, mappings_of
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -99,6 +99,13 @@ class CandidateFilter(KeyedFilter):
     """
 
     scope = Scope.HOST
+
+    def key_beside_devices(self, request: Request) -> Key:
+        """The key without the PCI devices of the host."""
+        raise NotImplementedError
+
+    def key(self, request: Request) -> Key:
+        return (*self.key_beside_devices(request), attrgetter('pci_stats'))
 
     def reject(self, host: Host, request: Request) -> str | None:
         return self.reject_candidate(host, request, None)
@@ -221,23 +228,39 @@ def _judge_candidates(
     request: Request,
     candidates: Candidates,
 ) -> Verdicts:
-    """Judge the candidates of hosts. Candidates with devices of the same providers on
-    hosts with equal keys share a verdict."""
-    columns = [list(map(value, hosts)) for value in plugin.key(request)]
+    """Judge the candidates of hosts.
+
+    Candidates with corresponding devices on hosts with equal devices and equal keys
+    share a verdict: a cloud has few kinds of hosts.
+    """
+    key = plugin.key_beside_devices(request)
+    columns = [list(map(value, hosts)) for value in key]
+    host_keys: Sequence[Hashable] = [()] * len(hosts)
+    if columns:
+        host_keys = equivalence_classes(columns)
+    layout_numbers: dict[Hashable, int] = {}
     verdict_of: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
     remaining: dict[str, Sequence[Candidate]] = {}
 
-    for host, host_key in zip(hosts, equivalence_classes(columns), strict=True):
+    for host, host_key in zip(hosts, host_keys, strict=True):
+        layout, numbers = device_layout(host)
+        layout_number = layout_numbers.setdefault(layout, len(layout_numbers))
         verdicts = []
         offered = candidates.get(host.uuid, ())
         for candidate in offered:
             mappings = mappings_of(request, candidate)
-            providers = [providers_of(pci, mappings) for pci in request.pci_requests]
-            key = (host_key, *providers)
-            if key not in verdict_of:
-                verdict_of[key] = plugin.reject_candidate(host, request, mappings)
-            verdicts.append(verdict_of[key])
+            devices = []
+            for pci_request in request.pci_requests:
+                providers = providers_of(pci_request, mappings)
+                # A provider without free devices has no number.
+                devices.append(tuple(map(numbers.get, providers, providers)))
+            candidate_key = (host_key, layout_number, *devices)
+            if candidate_key not in verdict_of:
+                verdict_of[candidate_key] = plugin.reject_candidate(
+                    host, request, mappings
+                )
+            verdicts.append(verdict_of[candidate_key])
 
         if not verdicts:
             reasons.append(NOTHING_OFFERED)
