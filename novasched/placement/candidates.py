@@ -53,8 +53,8 @@ MAX_CANDIDATES_PER_HOST = 64
 two NUMA cells has about as many kinds as devices."""
 
 
-def no_cells(host: str) -> Mapping[str, int | None]:
-    """The NUMA cells of the PCI devices of a host, if unknown."""
+def no_places(host: str) -> Mapping[str, Hashable]:
+    """The properties of the PCI devices of a host, if unknown."""
     return {}
 
 
@@ -106,14 +106,14 @@ class Surroundings:
     """The influence of other requests and of the hosts on candidates.
 
     :ivar pending: amounts of pending claims, by provider and resource class.
-    :ivar cells: the NUMA cell of each PCI device of a host, by provider.
+    :ivar places: the properties of each PCI device of a host, by provider.
     """
 
     pending: Mapping[str, Mapping[str, int]]
-    cells: Callable[[str], Mapping[str, int | None]]
+    places: Callable[[str], Mapping[str, Hashable]]
 
 
-NO_SURROUNDINGS = Surroundings({}, no_cells)
+NO_SURROUNDINGS = Surroundings({}, no_places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class MatchedTrees(MatchedHosts):
         trees = self.answer.trees
         number = self.row_of[host]
         uuids = [trees.uuids[row] for row in trees.rows(number)]
-        cell_of = around.cells(host)
-        places = tuple(map(cell_of.get, uuids))
+        place_of = around.places(host)
+        places = tuple(map(place_of.get, uuids))
         free = [self._free(uuid, around.pending) for uuid in uuids]
 
         amounts = tuple(tuple(of_provider.values()) for of_provider in free)
@@ -216,7 +216,7 @@ class MatchedTrees(MatchedHosts):
         return left
 
     def _assignments(
-        self, shape: TreeShape, free: Sequence[Amounts], places: Sequence[int | None]
+        self, shape: TreeShape, free: Sequence[Amounts], places: Sequence[Hashable]
     ) -> Sequence[Assignment]:
         """The assignments of a tree, one of each kind."""
         search = TreeSearch(self.query, shape, free, places)
@@ -359,13 +359,13 @@ class LocalCandidates(Candidates):
     def beside(
         self,
         get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
-        cells: Callable[[str], Mapping[str, int | None]],
+        places: Callable[[str], Mapping[str, Hashable]],
         changed: Collection[str],
     ) -> 'LocalCandidates':
         if not any(match.is_nested for match in self._matches):
             return self
         candidates = copy(self)
-        candidates._around = Surroundings(get_pending(), cells)
+        candidates._around = Surroundings(get_pending(), places)
         candidates._worked_out = {}
         candidates._narrowed = dict(self._narrowed)
         for host in changed:

@@ -3,7 +3,7 @@
 instances are placed one after the other."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NoValidHost, StaleData
-from novasched.scheduler.fitting import device_cells, far_devices
+from novasched.scheduler.fitting import device_places, far_devices
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
@@ -232,7 +232,7 @@ class SchedulingState:
         if self.candidates is None or not self.request.claims:
             return self
 
-        candidates = self.candidates.beside(self._unclaimed, self._cells_of, changed)
+        candidates = self.candidates.beside(self._unclaimed, self._places_of, changed)
         full = {
             uuid
             for uuid in changed
@@ -250,9 +250,9 @@ class SchedulingState:
             asked_at = self.candidates.asked_at
         return self.pending_claims.unclaimed(asked_at)
 
-    def _cells_of(self, uuid: str) -> Mapping[str, int | None]:
-        """The NUMA cells of the PCI devices of a host, by provider UUID."""
-        return device_cells(self.snapshot.hosts[uuid])
+    def _places_of(self, uuid: str) -> Mapping[str, Hashable]:
+        """The properties of the PCI devices of a host, by provider UUID."""
+        return device_places(self.snapshot.hosts[uuid])
 
     def with_pending_members(self, request: Request) -> Request:
         """Add the members with pending claims to the group of the request.

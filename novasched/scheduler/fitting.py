@@ -179,6 +179,25 @@ def device_cells(host: Host) -> Mapping[str, int | None]:
     return cells
 
 
+def device_places(host: Host) -> Mapping[str, Hashable]:
+    """Return the properties of the free PCI devices in Placement, by resource provider.
+
+    Devices with equal properties are interchangeable. A device that Placement counts as
+    free, but nova-compute does not, has no properties.
+    """
+    places: dict[str, list[Hashable]] = {}
+    for pool in host.pci_stats:
+        tags = dict(pool.tags)
+        provider = tags.pop('rp_uuid', None)
+        # Each device has its own address, and aliases do not name addresses.
+        tags.pop('address', None)
+        if provider is not None:
+            properties = (pool.vendor_id, pool.product_id, pool.numa_node, pool.count)
+            of_provider = places.setdefault(provider, [])
+            of_provider.append((properties, tuple(sorted(tags.items()))))
+    return {provider: tuple(pools) for provider, pools in places.items()}
+
+
 def device_layout(host: Host) -> tuple[Hashable, Mapping[str, int]]:
     """Return the pools of PCI devices with numbers in place of resource providers, and
     the number of each provider.

@@ -5,7 +5,14 @@ host."""
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from copy import copy
 from dataclasses import dataclass
 from itertools import compress
@@ -131,15 +138,15 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
     def beside(
         self,
         get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
-        cells: Callable[[str], Mapping[str, int | None]],
+        places: Callable[[str], Mapping[str, Hashable]],
         changed: Collection[str],
     ) -> 'Candidates':
         """The offer beside pending claims. The candidates of Placement's answer to the
         request stay: :func:`choose` compares the candidates with pending claims.
 
         :param get_pending: returns amounts by provider UUID and resource class.
-        :param cells: returns the NUMA cells of the PCI devices of a host, by provider
-            UUID.
+        :param places: returns the properties of the PCI devices of a host, by provider
+            UUID. Devices with different properties are not interchangeable.
         :param changed: hosts whose claims have changed since filters narrowed the
             offer.
         """

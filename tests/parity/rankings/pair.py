@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
+from novasched.placement.query import HOST_CLASSES
 from tests.lab.daemon import Daemon, NovaClient, Refused
 from tests.lab.descriptions import Case
 from tests.lab.nova_cloud import NovaCloud
@@ -254,6 +256,7 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
     later parts may follow from earlier parts."""
     theirs = _matters(nova)
     mine = _matters(ours)
+    mine['queries'] = as_nova_asks(nova.queries, ours.queries)
     if ours.began_again:
         # novasched claimed for all servers in vain, and then, like nova, for one server
         # after the other.
@@ -278,6 +281,50 @@ def _matters(seen: Seen) -> dict[str, Any]:
         'written claims': seen.written,
         'answer': readable(seen.answer),
     }
+
+
+def base_query(query: str) -> str | None:
+    """The base query that novasched sends in place of a query for devices; None for a
+    query without devices.
+
+    A base query asks for 1 of each resource class of compute nodes, in the aggregates of
+    the unsuffixed group.
+    """
+    classes = set()
+    aggregates = []
+    is_for_devices = False
+    for name, value in parse_qsl(query):
+        if name.startswith('resources'):
+            for pair in value.split(','):
+                resource_class = pair.partition(':')[0]
+                if resource_class in HOST_CLASSES:
+                    classes.add(resource_class)
+                else:
+                    is_for_devices = True
+        elif name == 'member_of':
+            aggregates.append((name, value))
+    if not is_for_devices or not classes:
+        return None
+
+    resources = ','.join(f'{name}:1' for name in sorted(classes))
+    return urlencode([*sorted(aggregates), ('resources', resources)])
+
+
+def as_nova_asks(theirs: Sequence[str], ours: Sequence[str]) -> list[str]:
+    """The queries of novasched, with nova's query in place of the base query of nova's
+    query. Placement's answer to the base query is another answer, so that only the
+    remaining hosts show whether both schedulers found the same hosts.
+
+    If the answer to the base query does not suffice, novasched asks nova's query, too.
+    """
+    queries = []
+    for query in ours:
+        for candidate in theirs:
+            if query == base_query(candidate):
+                query = candidate
+        if query not in queries:
+            queries.append(query)
+    return queries
 
 
 def _but_for_providers(matters: dict[str, Any]) -> dict[str, Any]:

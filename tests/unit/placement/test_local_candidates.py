@@ -6,7 +6,7 @@ import json
 import pytest
 
 from novasched.placement.base_answer import SearchResults
-from novasched.placement.candidates import LocalCandidates, match, no_cells
+from novasched.placement.candidates import LocalCandidates, match, no_places
 from tests.lab.provider_trees import (
     ASKED_AT,
     Provider,
@@ -76,13 +76,13 @@ def test_beside_pending_claims():
     """Pending claims take devices, until no candidate of a host is left."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
 
-    beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_cells, ['b'])
+    beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_places, ['b'])
     assert providers_of(beside['b']) == [['b', 'b-1']]
     assert providers_of(candidates['b']) == [['b', 'b-0']]
     assert beside.has_candidate('b')
 
     pending = {'b-0': {'VGPU': 1}, 'b-1': {'VGPU': 1}}
-    beside = candidates.beside(lambda: pending, no_cells, ['b'])
+    beside = candidates.beside(lambda: pending, no_places, ['b'])
     assert not beside['b']
     assert not beside.has_candidate('b')
     assert beside.has_candidate('a')
@@ -93,7 +93,7 @@ def test_narrowed():
     change."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
     narrowed = candidates.narrowed({'a': [], 'b': []})
-    beside = narrowed.beside(dict, no_cells, ['b'])
+    beside = narrowed.beside(dict, no_places, ['b'])
     assert not beside['a']
     assert beside['b']
 

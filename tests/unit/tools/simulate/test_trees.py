@@ -2,6 +2,7 @@
 """Simulated guests with devices, against the number that fits."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -147,3 +148,31 @@ def test_all_that_fit_near_the_guest():
     assert placed == dict.fromkeys(NEAR_HOSTS, 4)
     for host in simulator.simulated_hosts.hosts.values():
         assert not any(pool.count for pool in host.pci_stats)
+
+
+def test_a_device_that_is_only_free_in_placement():
+    """A device that Placement counts as free, but nova-compute does not, is not
+    interchangeable with the other devices."""
+    root, *devices = near_providers('a')
+    pools = [Pool('p', 'v', 1, None, {'rp_uuid': devices[-1].name})]
+    host = a_host('a', uuid=a_uuid('a'), pci=lambda: tuple(pools))
+    placement = SimulatedPlacement(
+        lambda query: CandidatesWithSummaries([], {}),
+        Settings(),
+        lambda local: an_answer([root, *devices]),
+    )
+    driver = a_driver([host], PciPassthroughFilter, slots=0)
+    [uuid] = new_uuids()
+    request = a_request(
+        flavor=a_flavor(vcpus=2, memory_mb=512),
+        is_bfv=True,
+        instance_uuids=(uuid,),
+        instance_uuid=uuid,
+        pci_requests=(replace(DEVICES, count=1),),
+        requested_resources=GROUPS[:1],
+    )
+
+    decided = Simulator(driver, placement, seed=1, moment=0.0).decide(request)
+
+    [[selection]] = decided.decision.selections
+    assert devices[-1].name in selection.candidate.allocations
