@@ -9,7 +9,7 @@ in columns as far as their amounts decide, and searched
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -213,12 +213,12 @@ class SearchResults:
     cloud have few patterns, which come again from one request to the next."""
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[TreeQuery, TreeShape], dict[bytes, bool]] = {}
+        self._verdicts: dict[tuple[Hashable, TreeShape], dict[bytes, bool]] = {}
 
     def of(self, query: TreeQuery, shape: TreeShape) -> dict[bytes, bool]:
         """The verdicts for a query on trees of a shape, by pattern; may be changed."""
         # Popped and added again, so that the latest use is the last key.
-        key = query, shape
+        key = query.form, shape
         verdicts = self._verdicts.pop(key, {})
         self._verdicts[key] = verdicts
         if len(self._verdicts) > MAX_QUERIES:

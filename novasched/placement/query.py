@@ -147,7 +147,11 @@ def _local(
         if not suffix or not group.is_empty:
             of_group = _amounts(group)
             traits = _rule(group.required_traits, group.forbidden_traits)
-            tree_groups.append(Group(suffix, tuple(sorted(of_group.items())), traits))
+            pairs = tuple(sorted(of_group.items()))
+            kind = ''
+            if suffix:
+                kind = _pci_request_of(suffix, request)
+            tree_groups.append(Group(suffix, pairs, traits, kind))
             amounts |= of_group
     trees = TreeQuery(
         tuple(tree_groups),
@@ -170,6 +174,16 @@ def _local(
         trees,
         frozenset(amounts.keys() - base_classes),
     )
+
+
+def _pci_request_of(suffix: str, request: Request) -> str:
+    """The id of the PCI request that a group is for; '' for other groups. Each device
+    of a request has a group, whose suffix begins with the id."""
+    for pci_request in request.pci_requests:
+        request_id = pci_request.request_id
+        if request_id and not pci_request.is_for_port and suffix.startswith(request_id):
+            return request_id
+    return ''
 
 
 def _rule(required: AbstractSet[str], forbidden: AbstractSet[str]) -> TraitRule:

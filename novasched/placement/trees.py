@@ -67,11 +67,14 @@ class Group:
     :ivar suffix: '' for the unsuffixed group.
     :ivar amounts: pairs of resource class and amount; none for a group without
         resources.
+    :ivar kind: the PCI request of the group. Equal groups of different kinds are not
+        interchangeable: filters compare devices with the PCI request.
     """
 
     suffix: str
     amounts: tuple[tuple[str, int], ...]
     traits: TraitRule = ANY_TRAITS
+    kind: str = ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,19 @@ class TreeQuery:
             for name, amount in group.amounts:
                 demand[name] = demand.get(name, 0) + amount
         return demand
+
+    @property
+    def form(self) -> Hashable:
+        """Queries of equal forms have the same hosts. Suffixes may have UUIDs, which
+        differ from one request to the next."""
+        number_of = {group.suffix: i for i, group in enumerate(self.groups)}
+        groups = []
+        for group in self.groups:
+            groups.append((group.suffix == '', group.amounts, group.traits))
+        subtrees = []
+        for suffixes in self.same_subtrees:
+            subtrees.append(frozenset(number_of.get(suffix) for suffix in suffixes))
+        return tuple(groups), self.isolate, tuple(subtrees), self.root
 
     @property
     def forbidden_traits(self) -> frozenset[str]:
@@ -161,13 +177,14 @@ class _Part:
     amounts: tuple[tuple[str, int], ...]
     traits: TraitRule
     subtrees: frozenset[int] = frozenset()
+    kind: str = ''
 
     @property
     def form(self) -> Hashable:
         """Parts with equal forms can change places in an assignment."""
         if not self.suffix:
             return self
-        return self.amounts, self.traits, self.subtrees
+        return self.amounts, self.traits, self.subtrees, self.kind
 
 
 @dataclass(slots=True)
@@ -212,7 +229,9 @@ def parts_of(query: TreeQuery) -> Iterator[_Part]:
             for number, suffixes in enumerate(query.same_subtrees)
             if group.suffix in suffixes
         ]
-        yield _Part(group.suffix, group.amounts, group.traits, frozenset(subtrees))
+        yield _Part(
+            group.suffix, group.amounts, group.traits, frozenset(subtrees), group.kind
+        )
 
 
 @dataclass

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocation candidates of small trees, case by case."""
 
+from dataclasses import replace
+
 import pytest
 
 from novasched.placement import trees
@@ -263,6 +265,20 @@ def test_the_first_of_many():
 
     assignment = next(search.assignments())
     assert len(assignment.amounts) == 1
+
+
+def test_groups_of_different_pci_requests():
+    """Groups with equal amounts are not interchangeable if they are for different PCI
+    requests: a filter may accept one order of the devices only."""
+    groups = (a_group('a-0', VGPU=1), a_group('b-0', VGPU=1))
+    tree = devices(2, 1)
+    assert len(found(TreeQuery(groups), tree, range(3))) == 1
+
+    of_requests = tuple(replace(group, kind=group.suffix[0]) for group in groups)
+    orders = []
+    for providers in found(TreeQuery(of_requests), tree, range(3)):
+        orders.append((providers['a-0'], providers['b-0']))
+    assert sorted(orders) == [([1], [2]), ([2], [1])]
 
 
 def test_a_second_search():
