@@ -23,7 +23,7 @@ Sharing providers, aggregates of nested providers, and ``min_unit``, ``max_unit`
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 Amounts = Mapping[str, int]
@@ -171,13 +171,18 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of a query that a single provider serves: a suffixed group, or a resource
-    class of the unsuffixed group."""
+    class of the unsuffixed group.
+
+    :ivar subtrees: positions of the ``same_subtree`` sets of the group.
+    :ivar options: the providers that can serve the part, the least sufficient first.
+    """
 
     suffix: str
     amounts: tuple[tuple[str, int], ...]
     traits: TraitRule
     subtrees: frozenset[int] = frozenset()
     kind: str = ''
+    options: tuple[int, ...] = ()
 
     @property
     def form(self) -> Hashable:
@@ -248,7 +253,6 @@ class TreeSearch:
     free: Sequence[Amounts]
     places: Sequence[Hashable] = ()
     _parts: list[_Part] = field(init=False, repr=False)
-    _options: list[list[int]] = field(init=False, repr=False)
     _demands: list[_ClassDemand] = field(init=False, repr=False)
     _constraints: list[list[_Constraint]] = field(init=False, repr=False)
     _chosen: list[int] = field(init=False, repr=False)
@@ -258,15 +262,14 @@ class TreeSearch:
     def __post_init__(self) -> None:
         parts = []
         for part in parts_of(self.query):
-            parts.append((part, self._options_of(part)))
+            parts.append(replace(part, options=self._options_of(part)))
         # The part with the fewest options first. Equal parts stand side by side, so
         # that _is_allowed can keep their providers in order.
         forms: dict[Hashable, int] = {}
-        for part, _ in parts:
+        for part in parts:
             forms.setdefault(part.form, len(forms))
-        parts.sort(key=lambda pair: (len(pair[1]), forms[pair[0].form]))
-        self._parts = [part for part, _ in parts]
-        self._options = [options for _, options in parts]
+        parts.sort(key=lambda part: (len(part.options), forms[part.form]))
+        self._parts = parts
         self._demands = self._all_demands()
         self._begin()
         self._constraints = [[] for _ in parts]
@@ -300,7 +303,9 @@ class TreeSearch:
 
     def _is_possible(self) -> bool:
         """True unless the root, a part alone, or a sum of amounts excludes the tree."""
-        if not self.query.root.accepts(self.shape.traits[0]) or not all(self._options):
+        if not self.query.root.accepts(self.shape.traits[0]) or not all(
+            part.options for part in self._parts
+        ):
             return False
         for demand in self._demands:
             free = [self.free[provider][demand.name] for provider in demand.options]
@@ -316,7 +321,7 @@ class TreeSearch:
         self._taken = {}
         self._steps = 0
 
-    def _options_of(self, part: _Part) -> list[int]:
+    def _options_of(self, part: _Part) -> tuple[int, ...]:
         """The providers that can serve a part, the least sufficient first."""
         options = []
         for provider, traits in enumerate(self.shape.traits):
@@ -329,17 +334,17 @@ class TreeSearch:
             free = self.free[provider]
             return sum(free[name] for name, _ in part.amounts), provider
 
-        return sorted(options, key=tightness)
+        return tuple(sorted(options, key=tightness))
 
     def _all_demands(self) -> list[_ClassDemand]:
         """The demand of all parts for each resource class."""
         demands: dict[str, _ClassDemand] = {}
-        for part, options in zip(self._parts, self._options, strict=True):
+        for part in self._parts:
             for name, amount in part.amounts:
                 demand = demands.setdefault(name, _ClassDemand(name))
                 demand.amount += amount
                 demand.groups += part.suffix != ''
-                demand.options.update(options)
+                demand.options.update(part.options)
         return [*demands.values()]
 
     def _all_constraints(self) -> Iterator[_Constraint]:
@@ -380,7 +385,7 @@ class TreeSearch:
 
         part = self._parts[position]
         kinds = set()
-        for provider in self._options[position]:
+        for provider in part.options:
             if not self._is_allowed(part, provider, max_providers):
                 continue
             kind = self._kind(provider)
@@ -416,9 +421,8 @@ class TreeSearch:
 
         # Of the assignments that differ in the order of equal parts, one is enough.
         if position and self._parts[position - 1].form == part.form:
-            options = self._options[position]
             before = self._chosen[position - 1]
-            return options.index(provider) >= options.index(before)
+            return part.options.index(provider) >= part.options.index(before)
         return True
 
     def _kind(self, provider: int) -> Hashable:
