@@ -82,7 +82,6 @@ class Work:
     shares: bool
     max_request_s: float | None
     _counted_at: float = -math.inf
-    _counted_hosts: Mapping[str, Host] = field(default_factory=dict)
     _states: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self) -> WorkReport:
@@ -133,8 +132,7 @@ class Work:
         take time from requests."""
         now = time.monotonic()
         is_due = now - self._counted_at >= HOSTS_COUNTED_S
-        if hosts is not self._counted_hosts and is_due:
-            self._counted_hosts = hosts
+        if is_due:
             self._counted_at = now
             self._states = Counter(map(state, hosts.values()))
         return self._states
