@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 import numpy as np
+import os_traits
 from numpy.typing import NDArray
 
 from novasched.placement.trees import (
@@ -31,8 +32,6 @@ from novasched.placement.wire import (
     HostSummary,
 )
 
-SHARES = 'MISC_SHARES_VIA_AGGREGATE'
-"""The trait of providers that share their inventory with hosts of an aggregate."""
 CUSTOM = 'CUSTOM_'
 """Prefix of traits that Placement may not know. It refuses a query with such a
 trait."""
@@ -118,7 +117,6 @@ class BaseAnswer:
         self.trees, summaries = _trees_of(answer)
 
         self.capacity_left: dict[str, Column] = {}
-        self.root_classes: set[str] = set()
         is_root = np.zeros(len(summaries), bool)
         is_root[self.trees.first_rows] = True
         nested_classes = set()
@@ -126,7 +124,10 @@ class BaseAnswer:
             for name, resource in summary.resources.items():
                 if name not in self.capacity_left:
                     self.capacity_left[name] = np.zeros(len(summaries), np.int64)
-                self.capacity_left[name][row] = resource.capacity_left
+                try:
+                    self.capacity_left[name][row] = resource.capacity_left
+                except OverflowError:
+                    raise ValueError(f'{name}: more than 64 bits') from None
                 if not is_root[row]:
                     nested_classes.add(name)
         self.root_classes = self.capacity_left.keys() - nested_classes
@@ -191,12 +192,15 @@ def _trees_of(
     traits = []
     for text in numbers:
         traits.append(frozenset(msgspec.json.decode(text, type=list[str])))
-    if any(SHARES in of_kind for of_kind in traits):
+    if any(os_traits.MISC_SHARES_VIA_AGGREGATE in of_kind for of_kind in traits):
         raise ValueError('hosts share providers')
     tree_shapes = []
     for parents_of_shape, kinds_of_shape in shapes:
         of_shape = tuple(traits[kind] for kind in kinds_of_shape)
-        tree_shapes.append(TreeShape(parents_of_shape, of_shape))
+        shape_of_trees = TreeShape(parents_of_shape, of_shape)
+        if not shape_of_trees.is_tree:
+            raise ValueError('the providers of a host are no tree')
+        tree_shapes.append(shape_of_trees)
     trees = Trees(
         uuids,
         np.array(first_rows, np.intp),
@@ -208,24 +212,15 @@ def _trees_of(
     return trees, rows
 
 
-class SearchResults:
-    """Verdicts of searches, by query, shape and pattern of free amounts. The trees of a
-    cloud have few patterns, which come again from one request to the next."""
+@lru_cache(MAX_QUERIES)
+def _known_verdicts(form: Hashable, shape: TreeShape) -> dict[bytes, bool]:
+    """The verdicts of earlier searches in trees of a shape, by pattern of free amounts;
+    further verdicts are added. The trees of a cloud have few patterns, which come again
+    from one request to the next.
 
-    def __init__(self) -> None:
-        self._verdicts: dict[tuple[Hashable, TreeShape], dict[bytes, bool]] = {}
-
-    def of(self, query: TreeQuery, shape: TreeShape) -> dict[bytes, bool]:
-        """The verdicts for a query on trees of a shape, by pattern; may be changed."""
-        # Popped and added again, so that the latest use is the last key.
-        key = query.form, shape
-        verdicts = self._verdicts.pop(key, {})
-        self._verdicts[key] = verdicts
-        if len(self._verdicts) > MAX_QUERIES:
-            self._verdicts.pop(next(iter(self._verdicts)), None)
-        if len(verdicts) >= MAX_PATTERNS:
-            verdicts.clear()
-        return verdicts
+    :param form: see :attr:`TreeQuery.form`.
+    """
+    return {}
 
 
 def is_flat(query: TreeQuery, root_classes: AbstractSet[str]) -> bool:
@@ -239,7 +234,6 @@ def fits(
     query: TreeQuery,
     answer: BaseAnswer,
     left: Mapping[str, Column],
-    known: SearchResults,
 ) -> NDArray[np.bool_]:
     """By host, True if the tree of the host serves a query.
 
@@ -254,7 +248,7 @@ def fits(
     for number, shape in enumerate(trees.shapes):
         hosts = np.flatnonzero(trees.shape_of == number)
         patterns = _Patterns.of(query, shape, trees.first_rows[hosts], left)
-        fitting[hosts] = patterns.verdicts(known.of(query, shape))
+        fitting[hosts] = patterns.verdicts()
     return fitting
 
 
@@ -263,7 +257,6 @@ def fits_host(
     answer: BaseAnswer,
     host: int,
     pending: Mapping[str, Amounts],
-    known: SearchResults,
 ) -> bool:
     """True if the tree of a host serves a query beside pending claims.
 
@@ -280,9 +273,8 @@ def fits_host(
             if name in left:
                 left[name][position] -= amount
 
-    shape = trees.shape(host)
-    patterns = _Patterns.of(query, shape, np.zeros(1, np.intp), left)
-    [verdict] = patterns.verdicts(known.of(query, shape))
+    patterns = _Patterns.of(query, trees.shape(host), np.zeros(1, np.intp), left)
+    [verdict] = patterns.verdicts()
     return verdict
 
 
@@ -343,11 +335,14 @@ class _Patterns:
             codes[:, block] = np.sort(codes[:, block], axis=1)
         return cls(query, shape, [*demand], [*demand.values()], codes)
 
-    def verdicts(self, known: dict[bytes, bool]) -> list[bool]:
+    def verdicts(self) -> list[bool]:
         """True for each tree that serves the query.
 
-        :param known: verdicts by pattern; further verdicts are added.
+        :raises SearchTooLong: a tree has too many possibilities.
         """
+        known = _known_verdicts(self.query.form, self.shape)
+        if len(known) >= MAX_PATTERNS:
+            known.clear()
         data = self.codes.tobytes()
         width = self.codes.itemsize * self.codes.shape[1]
         verdicts = []

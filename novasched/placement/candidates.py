@@ -24,7 +24,6 @@ from novasched.placement.base_answer import (
     CUSTOM,
     BaseAnswer,
     Column,
-    SearchResults,
     fits,
     fits_host,
     is_flat,
@@ -169,7 +168,6 @@ class MatchedTrees(MatchedHosts):
     :ivar query: the query.
     :ivar answer: the answer; its capacity has no pending claims.
     :ivar columns: the unused capacity of each row, for the classes of the query.
-    :ivar known: verdicts of earlier searches; further verdicts are added.
     :ivar assignments: assignments of trees with a shape, free amounts and places: many
         hosts are equal.
     """
@@ -177,7 +175,6 @@ class MatchedTrees(MatchedHosts):
     query: TreeQuery
     answer: BaseAnswer
     columns: Mapping[str, Column]
-    known: SearchResults
     assignments: dict[Hashable, Sequence[Assignment]] = field(default_factory=dict)
 
     @property
@@ -242,7 +239,7 @@ class MatchedTrees(MatchedHosts):
         if not any(uuids[row] in pending for row in self.answer.trees.rows(number)):
             return True
         try:
-            return fits_host(self.query, self.answer, number, pending, self.known)
+            return fits_host(self.query, self.answer, number, pending)
         except SearchTooLong:
             return True
 
@@ -251,7 +248,6 @@ def match(
     answer: BaseAnswer,
     query: TreeQuery,
     left: Mapping[str, Column],
-    known: SearchResults,
     allowed: NDArray[np.bool_] | None = None,
 ) -> MatchedHosts | None:
     """Find the hosts of an answer for a query. None if Placement may not know a
@@ -266,7 +262,7 @@ def match(
     if any(name.startswith(CUSTOM) for name in unknown_traits):
         return None
 
-    fitting = fits(query, answer, left, known)
+    fitting = fits(query, answer, left)
     if allowed is not None:
         fitting &= allowed
     demand = query.demand
@@ -281,7 +277,7 @@ def match(
     for name in demand:
         if name in answer.capacity_left:
             columns[name] = answer.capacity_left[name]
-    return MatchedTrees(amounts, *hosts, *traits, query, answer, columns, known)
+    return MatchedTrees(amounts, *hosts, *traits, query, answer, columns)
 
 
 def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:

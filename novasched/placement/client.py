@@ -25,7 +25,7 @@ from novasched.placement.api import (
     RETRY_LIMIT_S,
     PlacementApi,
 )
-from novasched.placement.base_answer import SHARES, BaseAnswer, SearchResults
+from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.batching import BatchWindow
 from novasched.placement.candidates import AskedCandidates, LocalCandidates, match
 from novasched.placement.claims import Claims
@@ -54,6 +54,8 @@ Kind = TypeVar('Kind')
 NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
 SHARED_CLASSES_S = 60.0
 """Seconds for which the knowledge about sharing providers counts."""
+MAX_SHARED_CLASSES = 1_000
+"""Resource classes with such knowledge. Requests may name any class."""
 
 
 CandidatesWithSummaries = AllocationCandidates[Candidate, ProviderSummary]
@@ -98,7 +100,6 @@ class PlacementClient:
         # against the threads of requests.
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._bases: dict[str, SingleFlight[BaseAnswer]] = {}
-        self._search_results = SearchResults()
         # By resource class: whether providers share the class, and until when the
         # answer counts (monotonic seconds).
         self._shared_classes: dict[str, tuple[bool, float]] = {}
@@ -182,14 +183,16 @@ class PlacementClient:
         if basis.from_memory and may_be_local:
             # This request may wait for an answer that other requests do not need.
             self._window.arrived(basis.began)
-            remembered = self._remembered.offer(queries, self._search_results)
+            remembered = self._remembered.offer(queries)
             if remembered is not None:
                 for built in queries:
                     self._warn(built)
                 return remembered
         if may_be_local:
-            worked_out = self._worked_out(queries, basis)
+            worked_out = self._worked_out(queries, request, basis)
             if worked_out is not None:
+                for built in queries:
+                    self._warn(built)
                 return worked_out
 
         answers: list[CandidatesText] = []
@@ -211,7 +214,7 @@ class PlacementClient:
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
     def _worked_out(
-        self, queries: Sequence[query.Query], basis: Basis
+        self, queries: Sequence[query.Query], request: Request, basis: Basis
     ) -> LocalCandidates | None:
         """Candidates worked out from answers to base queries that are asked now. None
         if Placement is to be asked the queries themselves.
@@ -223,22 +226,14 @@ class PlacementClient:
         if len(local) < len(queries) or any(built.is_for_placement for built in local):
             return None
 
-        for built in queries:
-            self._warn(built)
         matches = []
         asked_at = math.inf
         for local_query in local:
             base = query.Query(local_query.base)
+            get = functools.partial(self._get_base, base, request.trace_id)
             try:
-                answer = self._share(
-                    self._bases, base, basis, functools.partial(self._get_base, base)
-                )
-                matched = match(
-                    answer,
-                    local_query.trees,
-                    answer.capacity_left,
-                    self._search_results,
-                )
+                answer = self._share(self._bases, base, basis, get)
+                matched = match(answer, local_query.trees, answer.capacity_left)
             except (ValueError, KeyError, RecursionError, SearchTooLong) as error:
                 LOG.debug('Placement is asked for devices: %s', error)
                 return None
@@ -260,13 +255,15 @@ class PlacementClient:
         for name in local.further_classes:
             is_shared, until = self._shared_classes.get(name, (False, -math.inf))
             if time.monotonic() > until:
-                path = f'/resource_providers?required={SHARES}&resources={name}:1'
+                path = f'/resource_providers?{query.sharing(name)}'
                 answer = self._api.send('GET', path, retry_s=0)
                 # 400 for an unknown resource class.
                 is_shared = answer.status_code == 200 and bool(
                     answer.decode(ResourceProviders).resource_providers
                 )
                 until = time.monotonic() + SHARED_CLASSES_S
+                if len(self._shared_classes) >= MAX_SHARED_CLASSES:
+                    self._shared_classes = {}
                 self._shared_classes[name] = is_shared, until
             if is_shared:
                 return True
@@ -281,11 +278,11 @@ class PlacementClient:
         """
         if self._is_shared(local):
             raise ValueError('hosts share providers')
-        return self._get_base(query.Query(local.base))
+        return self._get_base(query.Query(local.base), None)
 
-    def _get_base(self, built: query.Query) -> BaseAnswer:
+    def _get_base(self, built: query.Query, trace_id: str | None) -> BaseAnswer:
         began = time.monotonic()
-        return BaseAnswer(self._answer(built, None), began)
+        return BaseAnswer(self._answer(built, trace_id), began)
 
     def _ask(
         self, built: query.Query, request: Request, basis: Basis

@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, urlencode
 
+import os_traits
+
 from novasched.conf.settings import Settings
 from novasched.placement.trees import Group, TraitRule, TreeQuery
 from novasched.scheduler.model.flavor import RequestGroup
@@ -346,6 +348,17 @@ def _constraints(name: str, value: str) -> Iterator[Constraint]:
         if not (forbidden and group):
             of_root = forbidden or name == 'root_required'
             yield Constraint(kind, plain, forbidden, of_root, group)
+
+
+def sharing(resource_class: str) -> str:
+    """The query string for GET /resource_providers that finds the providers that share
+    a resource class."""
+    return urlencode(
+        {
+            'required': os_traits.MISC_SHARES_VIA_AGGREGATE,
+            'resources': f'{_cut(resource_class)}:1',
+        }
+    )
 
 
 def unlimited(string: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remembered answers: answers of Placement about all hosts serve requests for seconds.
 
-Most requests ask for resources of the host itself
-(:class:`novasched.placement.query.FlatQuery`). The answer to a single base query serves
-all such requests. The answer has the unused capacity and the traits of all hosts;
+Most requests ask for resources of compute nodes and of their nested providers
+(:class:`novasched.placement.query.LocalQuery`). The answer to a single base query serves
+all such requests. The answer has the unused capacity and the traits of all providers;
 amounts and traits are compared in memory.
 
 A remembered answer can accept a request and never refuses a request. Without a fitting
@@ -26,7 +26,7 @@ from operator import attrgetter
 import numpy as np
 
 from novasched.placement.api import OutcomeUnknown
-from novasched.placement.base_answer import BaseAnswer, Column, SearchResults
+from novasched.placement.base_answer import BaseAnswer, Column
 from novasched.placement.candidates import LocalCandidates, MatchedHosts, match
 from novasched.placement.query import Query
 from novasched.placement.trees import SearchTooLong, TreeQuery
@@ -51,6 +51,7 @@ UNFIT_S = 60.0
 """Seconds after an unusable answer in which a base query is not repeated."""
 MAX_FAILURES = 2
 """Consecutive failures after which the answer to a base query counts as unusable."""
+
 Taken = Callable[[float, int | None], TakenAmounts]
 """Returns the amounts of claims that Placement may not have counted at a moment
 (monotonic seconds), as changes since a change number, or in full for None. See
@@ -101,13 +102,13 @@ class RememberedAnswer:
         hosts = [host_of[uuid] for uuid in providers if uuid in host_of]
         self._refused[hosts] = True
 
-    def match(self, query: TreeQuery, known: SearchResults) -> MatchedHosts | None:
+    def match(self, query: TreeQuery) -> MatchedHosts | None:
         """Find the hosts for a query. None if Placement may not know a forbidden
         trait.
 
         :raises SearchTooLong: a tree has too many possibilities.
         """
-        return match(self.answer, query, self._left, known, ~self._refused)
+        return match(self.answer, query, self._left, ~self._refused)
 
 
 @dataclass(eq=False, slots=True)
@@ -158,6 +159,10 @@ class _BaseQueries:
         if answer is None:
             return SOON_S
         return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * answer.hosts)
+
+    def get(self, string: str) -> _BaseQuery | None:
+        """The query with a query string; None if no request has needed the query."""
+        return self._queries.get(string)
 
     def need(self, string: str, now: float) -> _BaseQuery:
         """Note the need of a request for the answer to a base query."""
@@ -241,17 +246,13 @@ class RememberedAnswers:
         """Stop to refresh answers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def offer(
-        self, queries: Sequence[Query], known: SearchResults
-    ) -> LocalCandidates | None:
+    def offer(self, queries: Sequence[Query]) -> LocalCandidates | None:
         """Candidates for the queries of a request; None if Placement is to be asked.
 
         If the request lacks a single answer, and a refresh is asking for the answer,
         wait for the refresh: an answer to the query of the request would come no
         sooner, and all waiting requests share the answer. Do not wait for a query with
         an earlier failure.
-
-        :param known: verdicts of earlier searches; further verdicts are added.
         """
         local = [query.local for query in queries if query.local is not None]
         if self._queries.max_age == 0 or len(local) < len(queries):
@@ -279,7 +280,7 @@ class RememberedAnswers:
         matches = []
         for answer, query in zip(answers, local, strict=True):
             try:
-                matched = answer.match(query.trees, known)
+                matched = answer.match(query.trees)
             except SearchTooLong:
                 return None
             if matched is None:
@@ -294,7 +295,9 @@ class RememberedAnswers:
     def keep(self, string: str, answer: BaseAnswer) -> None:
         """Remember the answer to a base query that a request has asked."""
         with self._lock:
-            query = self._queries.need(string, self._clock())
+            query = self._queries.get(string)
+            if query is None:
+                return
             if answer.asked_at > max(query.asked_at, self._forgotten_at):
                 query.answer = RememberedAnswer(answer)
 

@@ -145,6 +145,16 @@ class TreeShape:
                 blocks.setdefault(key, []).append(provider)
         return [block for block in blocks.values() if len(block) > 1]
 
+    @property
+    def is_tree(self) -> bool:
+        """True if the root is an ancestor of all providers."""
+        below_root = {0}
+        for _ in self.parents:
+            for provider, parent in enumerate(self.parents):
+                if parent in below_root:
+                    below_root.add(provider)
+        return self.parents[0] == -1 and len(below_root) == len(self.parents)
+
     def is_leaf(self, provider: int) -> bool:
         """True if a provider has no children."""
         return provider not in self.parents
@@ -223,7 +233,7 @@ def parts_of(query: TreeQuery) -> Iterator[_Part]:
     """The parts of a query."""
     for group in query.groups:
         if not group.suffix:
-            # Required traits may be spread over the providers: see _constraints.
+            # Required traits may be spread over the providers: see _all_constraints.
             traits = TraitRule(forbidden=group.traits.forbidden)
             for pair in group.amounts:
                 yield _Part('', (pair,), traits)

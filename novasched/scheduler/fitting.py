@@ -18,6 +18,7 @@ from novasched.scheduler.model.numa import (
     HostTopology,
     TopologyLimits,
 )
+from novasched.scheduler.model.pci import Pool
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit, misfit
 from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach, providers_of
@@ -170,32 +171,20 @@ def claimed_fit(
     return None
 
 
-def device_cells(host: Host) -> Mapping[str, int | None]:
-    """Return the host cells of the PCI devices in Placement, by resource provider."""
-    cells = {}
-    for pool in host.pci_stats:
-        if provider := pool.tags.get('rp_uuid'):
-            cells[provider] = pool.numa_node
-    return cells
-
-
 def device_places(host: Host) -> Mapping[str, Hashable]:
     """Return the properties of the free PCI devices in Placement, by resource provider.
 
     Devices with equal properties are interchangeable. A device that Placement counts as
     free, but nova-compute does not, has no properties.
     """
-    places: dict[str, list[Hashable]] = {}
+    places: dict[str, tuple[Hashable, ...]] = {}
     for pool in host.pci_stats:
-        tags = dict(pool.tags)
-        provider = tags.pop('rp_uuid', None)
-        # Each device has its own address, and aliases do not name addresses.
-        tags.pop('address', None)
+        provider = pool.tags.get('rp_uuid')
         if provider is not None:
-            properties = (pool.vendor_id, pool.product_id, pool.numa_node, pool.count)
-            of_provider = places.setdefault(provider, [])
-            of_provider.append((properties, tuple(sorted(tags.items()))))
-    return {provider: tuple(pools) for provider, pools in places.items()}
+            # Each device has its own address, and aliases do not name addresses.
+            properties = _properties(pool, 'rp_uuid', 'address')
+            places[provider] = (*places.get(provider, ()), properties)
+    return places
 
 
 def device_layout(host: Host) -> tuple[Hashable, Mapping[str, int]]:
@@ -207,14 +196,21 @@ def device_layout(host: Host) -> tuple[Hashable, Mapping[str, int]]:
     numbers: dict[str, int] = {}
     layout = []
     for pool in host.pci_stats:
-        tags = dict(pool.tags)
-        provider = tags.pop('rp_uuid', None)
+        provider = pool.tags.get('rp_uuid')
         number = None
         if provider is not None:
             number = numbers.setdefault(provider, len(numbers))
-        properties = (pool.vendor_id, pool.product_id, pool.numa_node)
-        layout.append((number, pool.count, properties, tuple(sorted(tags.items()))))
+        layout.append((number, _properties(pool, 'rp_uuid')))
     return tuple(layout), numbers
+
+
+def _properties(pool: Pool, *ignored_tags: str) -> Hashable:
+    """Return the properties of the devices of a pool."""
+    tags = dict(pool.tags)
+    for name in ignored_tags:
+        tags.pop(name, None)
+    own = (pool.vendor_id, pool.product_id, pool.numa_node, pool.count)
+    return own, tuple(sorted(tags.items()))
 
 
 def far_devices(
@@ -234,7 +230,7 @@ def far_devices(
 
     # None: a device of an unknown cell is not far.
     near = {None, *(cell.host_cell for cell in place.cells)}
-    node_of = device_cells(host)
+    node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
     count = 0
     for pci_request in request.pci_requests:
         for provider in providers_of(pci_request, mappings):

@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.placement.base_answer import SearchResults, fits
+from novasched.placement.base_answer import fits
 from novasched.placement.trees import Group, TreeQuery, TreeSearch
 from tests.lab.provider_trees import Provider, a_rule, an_answer
 
@@ -48,9 +48,8 @@ def queries(draw):
 @given(hosts(), st.lists(queries(), min_size=1, max_size=3))
 def test_patterns_have_the_verdict_of_their_trees(providers, asked):
     answer = an_answer(providers)
-    known = SearchResults()
     for query in asked * 2:
-        fitting = fits(query, answer, answer.capacity_left, known)
+        fitting = fits(query, answer, answer.capacity_left)
         for host, verdict in enumerate(fitting.tolist()):
             free = []
             for row in answer.trees.rows(host):

@@ -131,8 +131,7 @@ class Work:
         """The number of hosts by state. To count thousands of hosts each second would
         take time from requests."""
         now = time.monotonic()
-        is_due = now - self._counted_at >= HOSTS_COUNTED_S
-        if is_due:
+        if now - self._counted_at >= HOSTS_COUNTED_S:
             self._counted_at = now
             self._states = Counter(map(state, hosts.values()))
         return self._states

@@ -43,7 +43,7 @@ from novasched.observe.records.record import (
     StageRejections,
 )
 from novasched.placement import query
-from novasched.placement.base_answer import SearchResults, fits
+from novasched.placement.base_answer import fits
 from novasched.placement.query import Constraint
 from novasched.placement.trees import SearchTooLong
 from novasched.scheduler.decision import Decision
@@ -275,11 +275,13 @@ class Diagnoser:
         if not complete:
             return
         local = [built.local for built in queries if built.local is not None]
-        is_local = len(local) == len(queries)
+        is_local = len(local) == len(queries) and not questions.has_sharing_providers()
         if is_local and not any(built.is_for_placement for built in local):
             # Placement would list all permutations of devices, for minutes.
             with contextlib.suppress(ValueError, KeyError, SearchTooLong):
                 lacks = [_lacks_of_trees(built, questions, whole) for built in local]
+                if questions.queries.is_exhausted:
+                    return
                 for uuid in complete:
                     of_host = [row.get(uuid, APART) for row in lacks]
                     # The fallback query may be the one that the host serves.
@@ -323,7 +325,7 @@ def _lacks_of_trees(
     if answer is None:
         return {}
 
-    fitting = fits(local.trees, answer, answer.capacity_left, SearchResults())
+    fitting = fits(local.trees, answer, answer.capacity_left)
     free = answer.free_of_trees
     lacks = {}
     for host, uuid in enumerate(answer.trees.host_uuids):

@@ -174,6 +174,12 @@ class Questions:
         if len(self._answers) > MAX_ANSWERS:
             del self._answers[next(iter(self._answers))]
 
+    def has_sharing_providers(self) -> bool:
+        """True if a provider shares its inventory, or if the limit of queries is
+        reached."""
+        sharing = self.meeting(SHARING.question)
+        return sharing is None or bool(sharing.providers)
+
     def shares(self) -> dict[str, frozenset[str]]:
         """The hosts that share in each sharing provider (trait
         MISC_SHARES_VIA_AGGREGATE), by the UUID of the sharing provider."""

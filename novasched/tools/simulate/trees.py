@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from novasched.placement.base_answer import BaseAnswer, SearchResults
+from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.candidates import LocalCandidates, match
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.memory import FreeResources
@@ -18,7 +18,6 @@ class TreesLeft:
     def __init__(self, answer: BaseAnswer, free: FreeResources) -> None:
         self._answer = answer
         self._free = free
-        self._known = SearchResults()
         self._seen = 0
         # Another query may know the providers, with simulated claims.
         for row, uuid in enumerate(answer.trees.uuids):
@@ -33,7 +32,7 @@ class TreesLeft:
         :raises SearchTooLong: a tree has too many possibilities.
         """
         self._follow()
-        matched = match(self._answer, query, self._answer.capacity_left, self._known)
+        matched = match(self._answer, query, self._answer.capacity_left)
         if matched is None:
             return None
         return LocalCandidates([matched], asked_at=self._answer.asked_at)
@@ -41,7 +40,6 @@ class TreesLeft:
     def lacking(self, query: TreeQuery) -> Counter[frozenset[str]]:
         """The number of hosts without candidates, by the resource classes of which the
         tree of the host has too little; all classes if only the groups do not fit."""
-        self._follow()
         candidates = self.candidates(query)
         demand = query.demand
         free = self._answer.free_of_trees

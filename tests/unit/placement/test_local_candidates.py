@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from novasched.placement.base_answer import SearchResults
+from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.candidates import LocalCandidates, match, no_places
 from tests.lab.provider_trees import (
     ASKED_AT,
@@ -14,6 +14,7 @@ from tests.lab.provider_trees import (
     a_query,
     a_rule,
     an_answer,
+    answer_text,
 )
 
 GPU = ('VGPU', 1)
@@ -22,7 +23,7 @@ TWO_HOSTS = [*a_host('a', GPU, GPU, GPU, GPU), *a_host('b', GPU, GPU)]
 
 def candidates_for(query, providers):
     answer = an_answer(providers)
-    matched = match(answer, query, answer.capacity_left, SearchResults())
+    matched = match(answer, query, answer.capacity_left)
     return LocalCandidates([matched], ASKED_AT)
 
 
@@ -136,8 +137,24 @@ def test_sharing_providers():
         an_answer([*TWO_HOSTS, shared])
 
 
+@pytest.mark.parametrize(
+    'providers',
+    [
+        [Provider('a', {'VCPU': 2**70})],
+        [Provider('a', {'VCPU': 1}), Provider('b', {}, 'c'), Provider('c', {}, 'b')],
+    ],
+    ids=['more than 64 bits', 'a loop of parents'],
+)
+def test_answers_that_cannot_be_used(providers):
+    text = json.loads(answer_text(providers))
+    for summary in text['provider_summaries'].values():
+        summary['root_provider_uuid'] = 'a'
+    with pytest.raises(ValueError, match=r'64 bits|no tree'):
+        BaseAnswer(json.dumps(text).encode(), ASKED_AT)
+
+
 def test_unknown_traits_that_are_forbidden():
     """Placement refuses a query with a trait that it does not know."""
     answer = an_answer(TWO_HOSTS)
     query = a_query(GPU, root=a_rule(forbidden=['CUSTOM_UNKNOWN']))
-    assert match(answer, query, answer.capacity_left, SearchResults()) is None
+    assert match(answer, query, answer.capacity_left) is None

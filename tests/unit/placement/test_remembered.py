@@ -8,7 +8,6 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.placement import query, remembered
 from novasched.placement.api import OutcomeUnknown
-from novasched.placement.base_answer import SearchResults
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.lab.builders import a_flavor, a_request
@@ -73,7 +72,7 @@ class Site:
         """The names of the offered hosts, after the end of the refresh; None if
         Placement is to be asked."""
         queries = query.build_all(request or asking(), Settings())
-        offer = self.answers.offer(queries, SearchResults())
+        offer = self.answers.offer(queries)
         if self.answers._refresh is not None:
             self.answers._refresh.ended.result(10)
         return offer and ''.join(offer)
@@ -148,7 +147,7 @@ def test_what_is_forgotten(site):
 def test_candidates(site):
     """The candidates equal Placement's."""
     [built] = query.build_all(asking(), Settings())
-    offer = site.answers.offer([built], SearchResults())
+    offer = site.answers.offer([built])
     assert [*offer] == ['a', 'b', 'c']
     assert (len(offer), offer.count) == (3, 3)
     assert ('a' in offer, 'x' in offer) == (True, False)
@@ -310,7 +309,7 @@ def test_nobody_waits_for_a_query_that_failed():
     site.meanwhile = lambda: begun.set() or may_end.wait(10)
     queries = query.build_all(asking(), Settings())
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(site.answers.offer, queries, SearchResults())
+        first = pool.submit(site.answers.offer, queries)
         assert begun.wait(10)
         try:
             assert first.result(5) is None
@@ -332,7 +331,7 @@ def test_those_who_need_what_is_being_asked_for_wait():
         waiting = [pool.submit(site.offer) for _ in range(4)]
         assert begun.wait(10)
         other = query.build_all(asking(disk_gb=1), Settings())
-        assert site.answers.offer(other, SearchResults()) is None
+        assert site.answers.offer(other) is None
         for future in waiting:
             assert not future.done()
         may_end.set()
@@ -369,10 +368,10 @@ def test_an_answer_about_many_hosts():
     site.text = PlacementUnavailable('away')
     sent = site.clock.now - TAKES_S
     site.clock.now = sent + remembered.MAX_AGE_S / 2 - 1
-    offer = site.answers.offer(queries, SearchResults())
+    offer = site.answers.offer(queries)
     assert offer.age == remembered.MAX_AGE_S / 2 - 1
     site.clock.now = sent + remembered.MAX_AGE_S + 1
-    assert site.answers.offer(queries, SearchResults()) is None
+    assert site.answers.offer(queries) is None
 
 
 @pytest.mark.parametrize('option', [0, None, 0.5])
