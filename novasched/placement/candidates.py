@@ -401,11 +401,19 @@ class LocalCandidates(Candidates):
     def __contains__(self, provider: object) -> bool:
         return any(match.has(provider) for match in self._matches)
 
-    def has_candidate(self, host: str) -> bool:
-        for match in self._matches:
-            if match.has(host) and match.fits_beside(host, self._around.pending):
-                return True
-        return False
+    def exhausted(self, hosts: Collection[str]) -> Collection[str]:
+        nested = [match for match in self._matches if match.is_nested]
+        if len(nested) < len(self._matches):
+            return ()
+        exhausted = []
+        for host in hosts:
+            verdicts = []
+            for match in nested:
+                if match.has(host):
+                    verdicts.append(match.fits_beside(host, self._around.pending))
+            if verdicts and not any(verdicts):
+                exhausted.append(host)
+        return exhausted
 
     def __iter__(self) -> Iterator[str]:
         uuids: dict[str, None] = {}

@@ -121,9 +121,13 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     return Query(string, warnings, _local(request, groups, policy))
 
 
-def _numbered(groups: Mapping[str, RequestGroup]) -> list[RequestGroup]:
+def _numbered(groups: Mapping[str, RequestGroup]) -> dict[str, RequestGroup]:
     """The groups with a suffix, without empty groups."""
-    return [group for suffix, group in groups.items() if suffix and not group.is_empty]
+    numbered = {}
+    for suffix, group in groups.items():
+        if suffix and not group.is_empty:
+            numbered[suffix] = group
+    return numbered
 
 
 def _local(
@@ -139,22 +143,21 @@ def _local(
         return None
     if len(numbered) > 1 and policy is None:
         return None
-    for group in numbered:
+    for group in numbered.values():
         if group.aggregates or group.forbidden_aggregates or group.in_tree:
             return None
 
+    classes: set[str] = set()
     tree_groups = []
-    amounts: dict[str, int] = {}
-    for suffix, group in groups.items():
-        if not suffix or not group.is_empty:
-            of_group = _amounts(group)
-            traits = _rule(group.required_traits, group.forbidden_traits)
-            pairs = tuple(sorted(of_group.items()))
-            kind = ''
-            if suffix:
-                kind = _pci_request_of(suffix, request)
-            tree_groups.append(Group(suffix, pairs, traits, kind))
-            amounts |= of_group
+    for suffix, group in {'': unsuffixed, **numbered}.items():
+        amounts = _amounts(group)
+        classes |= amounts.keys()
+        traits = _rule(group.required_traits, group.forbidden_traits)
+        kind = ''
+        if suffix:
+            kind = _pci_request_of(suffix, request)
+        pairs = tuple(sorted(amounts.items()))
+        tree_groups.append(Group(suffix, pairs, traits, kind))
     trees = TreeQuery(
         tuple(tree_groups),
         isolate=policy == 'isolate',
@@ -164,7 +167,7 @@ def _local(
 
     # Every host has these classes, and few hosts have devices. A query for devices
     # has the base query of other queries, and a candidate for each host.
-    base_classes = amounts.keys() & HOST_CLASSES or _amounts(unsuffixed).keys()
+    base_classes = classes & HOST_CLASSES or _amounts(unsuffixed).keys()
     base = replace(
         unsuffixed,
         resources=dict.fromkeys(base_classes, 1),
@@ -174,7 +177,7 @@ def _local(
     return LocalQuery(
         urlencode(sorted(_group_parameters('', base))),
         trees,
-        frozenset(amounts.keys() - base_classes),
+        frozenset(classes - base_classes),
     )
 
 

@@ -2,9 +2,9 @@
 """Remembered answers: answers of Placement about all hosts serve requests for seconds.
 
 Most requests ask for resources of compute nodes and of their nested providers
-(:class:`novasched.placement.query.LocalQuery`). The answer to a single base query serves
-all such requests. The answer has the unused capacity and the traits of all providers;
-amounts and traits are compared in memory.
+(:class:`novasched.placement.query.LocalQuery`). The answer to a single base query
+serves all such requests. The answer has the unused capacity and the traits of all
+providers; amounts and traits are compared in memory.
 
 A remembered answer can accept a request and never refuses a request. Without a fitting
 host, or after a refused claim, the driver asks Placement the query of the request.

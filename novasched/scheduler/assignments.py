@@ -233,14 +233,10 @@ class SchedulingState:
             return self
 
         candidates = self.candidates.beside(self._unclaimed, self._places_of, changed)
-        full = {
-            uuid
-            for uuid in changed
-            if uuid in candidates and not candidates.has_candidate(uuid)
-        }
         hosts = self.hosts
-        if full:
-            hosts = [host for host in hosts if host.uuid not in full]
+        if changed:
+            exhausted = frozenset(candidates.exhausted(changed))
+            hosts = [host for host in hosts if host.uuid not in exhausted]
         return replace(self, hosts=hosts, candidates=candidates)
 
     def _unclaimed(self) -> Mapping[str, Mapping[str, int]]:

@@ -157,9 +157,10 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         candidates, if there are such candidates."""
         return self
 
-    def has_candidate(self, host: str) -> bool:
-        """True if a host has a candidate beside pending claims."""
-        return host in self
+    def exhausted(self, hosts: Collection[str]) -> Collection[str]:
+        """The hosts to which pending claims leave no candidate, among ``hosts``. Empty
+        for Placement's answer to the request."""
+        return ()
 
 
 class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):

@@ -222,28 +222,28 @@ class SimulatedPlacement(MemoryPlacement):
         """
         single = Counter[str]()
         full = Counter[str]()
-        local = self._local_query(request)
-        trees = self._trees_of(local)
-        if local is not None and trees is not None:
-            demand = local.trees.demand
-            for lacking, number in trees.lacking(local.trees).items():
+        for lacks, amount_of in self._lacks(request):
+            for lacking, number in lacks.items():
                 full[' and '.join(sorted(lacking))] += number
                 if len(lacking) == 1:
                     (name,) = lacking
-                    single[f'{demand[name]} {name}'] += number
-            if not full:
-                return None, full
-            return Diagnosis(tuple(name for name, _ in single.most_common())), full
-
-        for offer in self._candidates(request):
-            for lacking, number in offer.lacking().items():
-                full[' and '.join(sorted(lacking))] += number
-                if len(lacking) == 1:
-                    (name,) = lacking
-                    single[f'{offer.amount(name)} {name}'] += number
+                    single[f'{amount_of(name)} {name}'] += number
         if not full:
             return None, full
         return Diagnosis(tuple(name for name, _ in single.most_common())), full
+
+    def _lacks(
+        self, request: Request
+    ) -> Iterator[tuple[Counter[frozenset[str]], Callable[[str], int]]]:
+        """For each query of a request, the missing resource classes of hosts or
+        candidates, and a function for the requested amount of a class."""
+        local = self._local_query(request)
+        trees = self._trees_of(local)
+        if local is not None and trees is not None:
+            yield trees.lacking(local.trees), local.trees.demand.__getitem__
+            return
+        for offer in self._candidates(request):
+            yield offer.lacking(), offer.amount
 
     def _local_query(self, request: Request) -> query.LocalQuery | None:
         """The query of a request for devices; None if the real Placement is to be asked

@@ -54,7 +54,7 @@ def test_hosts(query, hosts):
     assert candidates.unchecked_amounts == {'VCPU': query.demand['VCPU']}
     for host in hosts:
         assert candidates[host]
-        assert candidates.has_candidate(host)
+        assert not candidates.exhausted([host])
 
 
 def test_a_candidate():
@@ -80,13 +80,12 @@ def test_beside_pending_claims():
     beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_places, ['b'])
     assert providers_of(beside['b']) == [['b', 'b-1']]
     assert providers_of(candidates['b']) == [['b', 'b-0']]
-    assert beside.has_candidate('b')
+    assert not beside.exhausted(['a', 'b'])
 
     pending = {'b-0': {'VGPU': 1}, 'b-1': {'VGPU': 1}}
     beside = candidates.beside(lambda: pending, no_places, ['b'])
     assert not beside['b']
-    assert not beside.has_candidate('b')
-    assert beside.has_candidate('a')
+    assert [*beside.exhausted(['a', 'b'])] == ['b']
 
 
 def test_narrowed():
