@@ -4,7 +4,8 @@
 An answer has the provider tree of each host: unused capacity, traits and parent of each
 provider. The query of a request is matched with all trees at once. Trees are compared
 in columns as far as their amounts decide, and searched
-(:mod:`novasched.placement.trees`) once for each different pattern of free amounts.
+(:mod:`novasched.placement.tree_search`) once for each different pattern of free
+amounts.
 """
 
 import math
@@ -19,13 +20,8 @@ import numpy as np
 import os_traits
 from numpy.typing import NDArray
 
-from novasched.placement.trees import (
-    Amounts,
-    SearchTooLong,
-    TreeQuery,
-    TreeSearch,
-    TreeShape,
-)
+from novasched.placement.tree_search import SearchTooLong, TreeSearch
+from novasched.placement.trees import Amounts, TreeQuery, TreeShape
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequest,

@@ -27,11 +27,12 @@ from novasched.placement.api import (
 )
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.batching import BatchWindow
-from novasched.placement.candidates import AskedCandidates, LocalCandidates, match
+from novasched.placement.candidates import AskedCandidates
 from novasched.placement.claims import Claims
 from novasched.placement.cleanup import Instances
+from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.remembered import RememberedAnswers, Taken
-from novasched.placement.trees import SearchTooLong
+from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequests,

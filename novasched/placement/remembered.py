@@ -27,9 +27,10 @@ import numpy as np
 
 from novasched.placement.api import OutcomeUnknown
 from novasched.placement.base_answer import BaseAnswer, Column
-from novasched.placement.candidates import LocalCandidates, MatchedHosts, match
+from novasched.placement.local_candidates import LocalCandidates, MatchedHosts, match
 from novasched.placement.query import Query
-from novasched.placement.trees import SearchTooLong, TreeQuery
+from novasched.placement.tree_search import SearchTooLong
+from novasched.placement.trees import TreeQuery
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 

@@ -236,7 +236,8 @@ class SchedulingState:
         hosts = self.hosts
         if changed:
             exhausted = frozenset(candidates.exhausted(changed))
-            hosts = [host for host in hosts if host.uuid not in exhausted]
+            if exhausted:
+                hosts = [host for host in hosts if host.uuid not in exhausted]
         return replace(self, hosts=hosts, candidates=candidates)
 
     def _unclaimed(self) -> Mapping[str, Mapping[str, int]]:

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
-from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeSearch, TreeShape
+from novasched.placement.tree_search import TreeSearch
+from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
 
 HOST_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.placement.base_answer import fits
-from novasched.placement.trees import Group, TreeQuery, TreeSearch
+from novasched.placement.tree_search import TreeSearch
+from novasched.placement.trees import Group, TreeQuery
 from tests.lab.provider_trees import Provider, a_rule, an_answer
 
 CLASSES = ('VCPU', 'MEMORY_MB', 'VGPU', 'FPGA')

@@ -8,11 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.placement.candidates import (
-    AskedCandidates,
-    LocalCandidates,
-    MatchedHosts,
-)
+from novasched.placement.candidates import AskedCandidates
+from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import choose

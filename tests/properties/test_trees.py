@@ -13,7 +13,8 @@ from collections import Counter
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeSearch, TreeShape
+from novasched.placement.tree_search import TreeSearch
+from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
 
 HOST_CLASSES = ['VCPU', 'MEMORY_MB']
 DEVICE_CLASSES = ['VGPU', 'CUSTOM_VF']

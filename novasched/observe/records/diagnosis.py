@@ -45,7 +45,7 @@ from novasched.observe.records.record import (
 from novasched.placement import query
 from novasched.placement.base_answer import fits
 from novasched.placement.query import Constraint
-from novasched.placement.trees import SearchTooLong
+from novasched.placement.tree_search import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host

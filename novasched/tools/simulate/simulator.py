@@ -22,7 +22,7 @@ from novasched.observe.records.recorder import Diagnose
 from novasched.placement import query
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.client import CandidatesWithSummaries
-from novasched.placement.trees import SearchTooLong
+from novasched.placement.tree_search import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler

@@ -4,7 +4,7 @@
 from collections import Counter
 
 from novasched.placement.base_answer import BaseAnswer
-from novasched.placement.candidates import LocalCandidates, match
+from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.memory import FreeResources
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from novasched.placement.base_answer import BaseAnswer
-from novasched.placement.candidates import LocalCandidates, match, no_places
+from novasched.placement.local_candidates import LocalCandidates, match, no_places
 from tests.lab.provider_trees import (
     ASKED_AT,
     Provider,

@@ -5,15 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from novasched.placement import trees
-from novasched.placement.trees import (
-    Group,
-    SearchTooLong,
-    TraitRule,
-    TreeQuery,
-    TreeSearch,
-    TreeShape,
-)
+from novasched.placement import tree_search
+from novasched.placement.tree_search import SearchTooLong, TreeSearch
+from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
 
 ROOT = {'VCPU': 8, 'MEMORY_MB': 4096}
 
@@ -295,7 +289,7 @@ def test_a_second_search():
 
 def test_shortage_without_a_search(monkeypatch):
     """Too little of a class in all, or too few devices, needs no search."""
-    monkeypatch.setattr(trees, 'MAX_STEPS', 0)
+    monkeypatch.setattr(tree_search, 'MAX_STEPS', 0)
     groups = tuple(a_group(f'_{n}', VGPU=1) for n in range(13))
     assert not TreeSearch(TreeQuery(groups), *devices(12, 1)).fits()
     isolated = TreeQuery(groups, isolate=True)
@@ -310,7 +304,7 @@ def test_too_many_steps(monkeypatch):
     query = TreeQuery(tuple(groups))
     tree = devices(8, 3)
 
-    monkeypatch.setattr(trees, 'MAX_STEPS', 1000)
+    monkeypatch.setattr(tree_search, 'MAX_STEPS', 1000)
     with pytest.raises(SearchTooLong):
         TreeSearch(query, *tree, range(9)).fits()
     with pytest.raises(SearchTooLong):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from novasched.placement.candidates import LocalCandidates, MatchedHosts
+from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
 from novasched.scheduler.assignments import NOT_ENOUGH
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter

@@ -8,11 +8,8 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.placement.candidates import (
-    AskedCandidates,
-    LocalCandidates,
-    MatchedHosts,
-)
+from novasched.placement.candidates import AskedCandidates
+from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.weighers.traits import TraitsWeigher
 from tests.lab.builders import NOT_ASKED, a_candidate, a_flavor, a_host, a_request

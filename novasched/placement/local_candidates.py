@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offers from answers of Placement about all hosts. The candidates of a host are worked
+out from its provider tree at the first look at the host."""
+
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import compress, islice
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from novasched.placement.base_answer import (
+    CUSTOM,
+    BaseAnswer,
+    Column,
+    fits,
+    fits_host,
+    is_flat,
+)
+from novasched.placement.tree_search import Assignment, SearchTooLong, TreeSearch
+from novasched.placement.trees import Amounts, TreeQuery, TreeShape
+from novasched.scheduler.model.candidate import Candidate, Candidates
+
+MAX_CANDIDATES_PER_HOST = 64
+"""Candidates of a host that are worked out, one of each kind. A guest with devices on
+two NUMA cells has about as many kinds as devices."""
+
+
+def no_places(host: str) -> Mapping[str, Hashable]:
+    """The properties of the PCI devices of a host, if unknown."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The influence of other requests and of the hosts on candidates.
+
+    :ivar pending: amounts of pending claims, by provider and resource class.
+    :ivar places: the properties of each PCI device of a host, by provider.
+    """
+
+    pending: Mapping[str, Mapping[str, int]]
+    places: Callable[[str], Mapping[str, Hashable]]
+
+
+NO_SURROUNDINGS = Surroundings({}, no_places)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedHosts:
+    """The hosts of an answer, matched with a query that the compute node serves.
+
+    :ivar amounts: the amounts of the query that the compute node serves, by resource
+        class.
+    :ivar uuids: the hosts of the answer, in Placement's order.
+    :ivar row_of: the row of a host: the index in ``uuids``.
+    :ivar fits: by row, True if the host serves the query.
+    :ivar kinds: by row, the index of the traits of the host in ``traits``.
+    """
+
+    amounts: Mapping[str, int]
+    uuids: Sequence[str]
+    row_of: Mapping[str, int]
+    fits: NDArray[np.bool_]
+    kinds: NDArray[np.intp]
+    traits: Sequence[Collection[str]]
+
+    @property
+    def is_nested(self) -> bool:
+        """True if candidates have several providers, or one of several."""
+        return False
+
+    def has(self, provider: object) -> bool:
+        """True if a provider is a host and serves the query."""
+        row = self.row_of.get(provider)  # type: ignore[call-overload]
+        return row is not None and bool(self.fits[row])
+
+    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+        """The candidates of a host that serves the query."""
+        text = msgspec.Raw(msgspec.json.encode({'resources': dict(self.amounts)}))
+        mappings = msgspec.Raw(msgspec.json.encode({'': [host]}))
+        return [Candidate({host: text}, mappings)]
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        """The unused capacity of a provider, without pending claims; empty for a
+        provider whose capacity does not matter to the choice of a candidate."""
+        return {}
+
+    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        """True if a host that serves the query still does beside pending claims. A
+        claim on the compute node alone is left to Placement."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedTrees(MatchedHosts):
+    """The hosts of an answer, matched with a query for several providers.
+
+    :ivar query: the query.
+    :ivar answer: the answer; its capacity has no pending claims.
+    :ivar columns: the unused capacity of each row, for the classes of the query.
+    :ivar assignments: assignments of trees with a shape, free amounts and places: many
+        hosts are equal.
+    """
+
+    query: TreeQuery
+    answer: BaseAnswer
+    columns: Mapping[str, Column]
+    assignments: dict[Hashable, Sequence[Assignment]] = field(default_factory=dict)
+
+    @property
+    def is_nested(self) -> bool:
+        return True
+
+    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+        """The candidates of a host, one of each kind, at most
+        :data:`MAX_CANDIDATES_PER_HOST`."""
+        trees = self.answer.trees
+        number = self.row_of[host]
+        uuids = [trees.uuids[row] for row in trees.rows(number)]
+        place_of = around.places(host)
+        places = tuple(map(place_of.get, uuids))
+        free = [self._free(uuid, around.pending) for uuid in uuids]
+
+        amounts = tuple(tuple(of_provider.values()) for of_provider in free)
+        key = int(trees.shape_of[number]), amounts, places
+        assignments = self.assignments.get(key)
+        if assignments is None:
+            assignments = self._assignments(trees.shape(number), free, places)
+            self.assignments[key] = assignments
+        return [_candidate_of(assignment, uuids) for assignment in assignments]
+
+    def _free(
+        self, provider: str, pending: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, int]:
+        """The unused capacity of a provider beside pending claims, in the order of the
+        demand. Of a class that only compute nodes have, the demand is enough."""
+        left = dict(self.capacity_left(provider))
+        claimed = pending.get(provider, {})
+        for name in left:
+            left[name] -= claimed.get(name, 0)
+            if name in self.amounts:
+                left[name] = min(left[name], self.amounts[name])
+        return left
+
+    def _assignments(
+        self, shape: TreeShape, free: Sequence[Amounts], places: Sequence[Hashable]
+    ) -> Sequence[Assignment]:
+        """The assignments of a tree, one of each kind."""
+        search = TreeSearch(self.query, shape, free, places)
+        assignments = []
+        # After SearchTooLong: the assignments so far have the fewest providers.
+        with suppress(SearchTooLong):
+            for assignment in islice(search.assignments(), MAX_CANDIDATES_PER_HOST):
+                assignments.append(assignment)
+        return assignments
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        row = self.answer.trees.row_of.get(provider)
+        if row is None:
+            return {}
+        left = {}
+        for name, column in self.columns.items():
+            left[name] = int(column[row])
+        return left
+
+    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
+        number = self.row_of[host]
+        uuids = self.answer.trees.uuids
+        if not any(uuids[row] in pending for row in self.answer.trees.rows(number)):
+            return True
+        try:
+            return fits_host(self.query, self.answer, number, pending)
+        except SearchTooLong:
+            return True
+
+
+def match(
+    answer: BaseAnswer,
+    query: TreeQuery,
+    left: Mapping[str, Column],
+    allowed: NDArray[np.bool_] | None = None,
+) -> MatchedHosts | None:
+    """Find the hosts of an answer for a query. None if Placement may not know a
+    forbidden trait.
+
+    :param left: by resource class, the unused capacity of each row of the answer.
+    :param allowed: by host, False if the host is excluded.
+    :raises SearchTooLong: a tree has too many possibilities.
+    """
+    trees = answer.trees
+    unknown_traits = query.forbidden_traits - trees.known_traits
+    if any(name.startswith(CUSTOM) for name in unknown_traits):
+        return None
+
+    fitting = fits(query, answer, left)
+    if allowed is not None:
+        fitting &= allowed
+    demand = query.demand
+    amounts = {}
+    for name in demand.keys() & answer.root_classes:
+        amounts[name] = demand[name]
+    hosts = trees.host_uuids, trees.host_of, fitting
+    traits = trees.kinds[trees.first_rows], trees.traits
+    if is_flat(query, answer.root_classes):
+        return MatchedHosts(amounts, *hosts, *traits)
+    columns = {}
+    for name in demand:
+        if name in answer.capacity_left:
+            columns[name] = answer.capacity_left[name]
+    return MatchedTrees(amounts, *hosts, *traits, query, answer, columns)
+
+
+def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:
+    """The candidate of an assignment.
+
+    :param uuids: the providers of the tree.
+    """
+    allocations = {}
+    for provider, amounts in assignment.amounts.items():
+        text = msgspec.json.encode({'resources': amounts})
+        allocations[uuids[provider]] = msgspec.Raw(text)
+    providers_of_group = {}
+    for suffix, providers in assignment.providers.items():
+        providers_of_group[suffix] = [uuids[provider] for provider in providers]
+    return Candidate(allocations, msgspec.Raw(msgspec.json.encode(providers_of_group)))
+
+
+class LocalCandidates(Candidates):
+    """Candidates from answers to base queries. The candidates of a host are worked out
+    at the first look at the host: most hosts of an answer are never looked at."""
+
+    def __init__(
+        self,
+        matches: Sequence[MatchedHosts],
+        asked_at: float,
+        age: float | None = None,
+    ) -> None:
+        """:param matches: the hosts of an answer for each query of the request; the
+            fallback query is the last.
+        :param age: seconds since ``asked_at`` if the answer is remembered.
+        """
+        self.asked_at = asked_at
+        self.age = age
+        self.is_remembered = age is not None
+        self.count = sum(int(np.count_nonzero(match.fits)) for match in matches)
+        self._matches = matches
+        self._around = NO_SURROUNDINGS
+        self._narrowed: Mapping[str, Sequence[Candidate]] = {}
+        self._worked_out: dict[str, Sequence[Candidate]] = {}
+
+    @property
+    def unchecked_amounts(self) -> Mapping[str, int]:
+        """The common amounts of all candidates of a host."""
+        common = set(self._matches[0].amounts.items())
+        for match in self._matches[1:]:
+            common &= match.amounts.items()
+        return dict(common)
+
+    def traits(self, provider: str) -> Collection[str]:
+        for match in self._matches:
+            if provider in match.row_of:
+                return match.traits[int(match.kinds[match.row_of[provider]])]
+        return ()
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        left: dict[str, int] = {}
+        for match in self._matches:
+            left |= match.capacity_left(provider)
+        return left
+
+    def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
+        if len(self._matches) > 1:
+            # The answers may have different hosts, and so no rows in common.
+            return super().rows()
+        [match] = self._matches
+        return match.uuids, match.fits
+
+    def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'LocalCandidates':
+        if not left:
+            return self
+        candidates = copy(self)
+        candidates._narrowed = {**self._narrowed, **left}
+        return candidates
+
+    def beside(
+        self,
+        get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
+        places: Callable[[str], Mapping[str, Hashable]],
+        changed: Collection[str],
+    ) -> 'LocalCandidates':
+        if not any(match.is_nested for match in self._matches):
+            return self
+        candidates = copy(self)
+        candidates._around = Surroundings(get_pending(), places)
+        candidates._worked_out = {}
+        candidates._narrowed = dict(self._narrowed)
+        for host in changed:
+            candidates._narrowed.pop(host, None)
+        return candidates
+
+    def without(self, host: str, refused: Sequence[Candidate]) -> 'LocalCandidates':
+        full: dict[str, Mapping[str, int]] = {}
+        for candidate in refused:
+            for provider in candidate.allocations.keys() - {host}:
+                full[provider] = self.capacity_left(provider)
+        if not full:
+            return self
+        around = replace(self._around, pending={**self._around.pending, **full})
+        candidates = copy(self)
+        candidates._around = around
+        candidates._worked_out = {}
+        if candidates[host]:
+            return candidates
+        return self
+
+    def __getitem__(self, provider: str) -> Sequence[Candidate]:
+        if provider in self._narrowed:
+            return self._narrowed[provider]
+        if provider in self._worked_out:
+            return self._worked_out[provider]
+
+        matches = [match for match in self._matches if match.has(provider)]
+        if not matches:
+            raise KeyError(provider)
+        candidates: list[Candidate] = []
+        for match in matches:
+            candidates += match.candidates(provider, self._around)
+        self._worked_out[provider] = candidates
+        return candidates
+
+    def __contains__(self, provider: object) -> bool:
+        return any(match.has(provider) for match in self._matches)
+
+    def exhausted(self, hosts: Collection[str]) -> Collection[str]:
+        nested = [match for match in self._matches if match.is_nested]
+        if len(nested) < len(self._matches):
+            return ()
+        exhausted = []
+        for host in hosts:
+            verdicts = []
+            for match in nested:
+                if match.has(host):
+                    verdicts.append(match.fits_beside(host, self._around.pending))
+            if verdicts and not any(verdicts):
+                exhausted.append(host)
+        return exhausted
+
+    def __iter__(self) -> Iterator[str]:
+        uuids: dict[str, None] = {}
+        for match in self._matches:
+            uuids.update(dict.fromkeys(compress(match.uuids, match.fits.tolist())))
+        return iter(uuids)
+
+    def __len__(self) -> int:
+        if len(self._matches) == 1:
+            return self.count
+        # A host may serve both queries.
+        return sum(1 for _ in self)
