@@ -85,3 +85,15 @@ def a_rule(*required, forbidden=()):
     return TraitRule(
         frozenset(frozenset((trait,)) for trait in required), frozenset(forbidden)
     )
+
+
+def equal_groups(query):
+    """Lists of suffixes. The groups of a list have equal amounts and traits and are in
+    the same same_subtree sets."""
+    suffixes = {}
+    for group in query.groups:
+        if group.suffix:
+            subtrees = [group.suffix in subtree for subtree in query.same_subtrees]
+            key = (group.amounts, group.traits, tuple(subtrees))
+            suffixes.setdefault(key, []).append(group.suffix)
+    return list(suffixes.values())

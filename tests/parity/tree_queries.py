@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from novasched.placement.tree_search import TreeSearch
 from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
+from tests.lab.provider_trees import equal_groups
 
 HOST_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
@@ -283,18 +284,11 @@ def _tree(root, summaries):
 def _with_groups_exchanged(query, candidate):
     """A candidate with the providers of equal groups in every order. The allocations
     stay the same, because equal groups have equal amounts."""
-    equal_groups = {}
-    for group in query.groups:
-        if group.suffix:
-            subtrees = [group.suffix in subtree for subtree in query.same_subtrees]
-            key = (group.amounts, group.traits, tuple(subtrees))
-            equal_groups.setdefault(key, []).append(group.suffix)
-
+    groups = equal_groups(query)
     mappings = dict(candidate.mappings)
-    orders = [itertools.permutations(suffixes) for suffixes in equal_groups.values()]
-    for order in itertools.product(*orders):
+    for order in itertools.product(*map(itertools.permutations, groups)):
         exchanged = dict(mappings)
-        for suffixes, others in zip(equal_groups.values(), order, strict=True):
+        for suffixes, others in zip(groups, order, strict=True):
             for suffix, other in zip(suffixes, others, strict=True):
                 exchanged[suffix] = mappings[other]
         yield Candidate(candidate.allocations, frozenset(exchanged.items()))

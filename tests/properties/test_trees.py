@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from novasched.placement.tree_search import TreeSearch
 from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
+from tests.lab.provider_trees import equal_groups
 
 HOST_CLASSES = ['VCPU', 'MEMORY_MB']
 DEVICE_CLASSES = ['VGPU', 'CUSTOM_VF']
@@ -292,18 +293,6 @@ def searched(query, shape, free, places=()):
 
 def frozen(assignments):
     return {frozenset(assignment.items()) for assignment in assignments}
-
-
-def equal_groups(query):
-    """Lists of suffixes. The groups of a list have equal amounts and traits and are in
-    the same same_subtree sets."""
-    suffixes = {}
-    for group in query.groups:
-        if group.suffix:
-            subtrees = [group.suffix in subtree for subtree in query.same_subtrees]
-            key = (group.amounts, group.traits, tuple(subtrees))
-            suffixes.setdefault(key, []).append(group.suffix)
-    return list(suffixes.values())
 
 
 def equal_leaves(shape, free):

@@ -36,26 +36,40 @@ def providers():
     return of_all
 
 
-@pytest.fixture
-def simulator():
-    hosts = [a_host(name, uuid=a_uuid(name)) for name in HOSTS]
+def simulator_of(hosts, providers, *filters):
+    """A simulator over hosts. Placement has the providers."""
     placement = SimulatedPlacement(
         lambda query: CandidatesWithSummaries([], {}),
         Settings(),
-        lambda local: an_answer(providers()),
+        lambda local: an_answer(providers),
     )
-    return Simulator(a_driver(hosts, slots=0), placement, seed=1, moment=0.0)
+    driver = a_driver(hosts, *filters, slots=0)
+    return Simulator(driver, placement, seed=1, moment=0.0)
+
+
+@pytest.fixture
+def simulator():
+    hosts = [a_host(name, uuid=a_uuid(name)) for name in HOSTS]
+    return simulator_of(hosts, providers())
+
+
+def a_new_guest(**fields):
+    """A request for a new instance on a volume."""
+    [uuid] = new_uuids()
+    request = a_request(
+        flavor=a_flavor(vcpus=2, memory_mb=512),
+        is_bfv=True,
+        instance_uuids=(uuid,),
+        instance_uuid=uuid,
+    )
+    return replace(request, **fields)
 
 
 def with_devices(number):
     extra_specs = {'group_policy': 'isolate'}
     for index in range(1, number + 1):
         extra_specs[f'resources{index}:VGPU'] = '1'
-    flavor = a_flavor(extra_specs, vcpus=1, memory_mb=512)
-    [uuid] = new_uuids()
-    return a_request(
-        flavor=flavor, is_bfv=True, instance_uuids=(uuid,), instance_uuid=uuid
-    )
+    return a_new_guest(flavor=a_flavor(extra_specs, vcpus=1, memory_mb=512))
 
 
 def fill(simulator, number):
@@ -115,26 +129,16 @@ def near_host(name):
 def test_all_that_fit_near_the_guest():
     """Guests of one NUMA cell with two devices of the same cell fill all cells and
     devices."""
-    hosts = [*map(near_host, NEAR_HOSTS)]
-    placement = SimulatedPlacement(
-        lambda query: CandidatesWithSummaries([], {}),
-        Settings(),
-        lambda local: an_answer(
-            [*chain.from_iterable(map(near_providers, NEAR_HOSTS))]
-        ),
+    simulator = simulator_of(
+        [*map(near_host, NEAR_HOSTS)],
+        [*chain.from_iterable(map(near_providers, NEAR_HOSTS))],
+        NUMATopologyFilter,
+        PciPassthroughFilter,
     )
-    filters = (NUMATopologyFilter, PciPassthroughFilter)
-    driver = a_driver(hosts, *filters, slots=0)
-    simulator = Simulator(driver, placement, seed=1, moment=0.0)
 
     placed = Counter()
     while True:
-        [uuid] = new_uuids()
-        request = a_request(
-            flavor=a_flavor(vcpus=2, memory_mb=512),
-            is_bfv=True,
-            instance_uuids=(uuid,),
-            instance_uuid=uuid,
+        request = a_new_guest(
             numa_topology=a_guest(a_pinned(2)),
             pci_requests=(DEVICES,),
             requested_resources=GROUPS,
@@ -156,23 +160,12 @@ def test_a_device_that_is_only_free_in_placement():
     root, *devices = near_providers('a')
     pools = [Pool('p', 'v', 1, None, {'rp_uuid': devices[-1].name})]
     host = a_host('a', uuid=a_uuid('a'), pci=lambda: tuple(pools))
-    placement = SimulatedPlacement(
-        lambda query: CandidatesWithSummaries([], {}),
-        Settings(),
-        lambda local: an_answer([root, *devices]),
-    )
-    driver = a_driver([host], PciPassthroughFilter, slots=0)
-    [uuid] = new_uuids()
-    request = a_request(
-        flavor=a_flavor(vcpus=2, memory_mb=512),
-        is_bfv=True,
-        instance_uuids=(uuid,),
-        instance_uuid=uuid,
-        pci_requests=(replace(DEVICES, count=1),),
-        requested_resources=GROUPS[:1],
+    simulator = simulator_of([host], [root, *devices], PciPassthroughFilter)
+    request = a_new_guest(
+        pci_requests=(replace(DEVICES, count=1),), requested_resources=GROUPS[:1]
     )
 
-    decided = Simulator(driver, placement, seed=1, moment=0.0).decide(request)
+    decided = simulator.decide(request)
 
     [[selection]] = decided.decision.selections
     assert devices[-1].name in selection.candidate.allocations
