@@ -10,7 +10,7 @@ from statistics import median
 import psutil
 import sqlalchemy as sa
 
-from tests.lab.tables import Sheet, verdict
+from tests.lab.tables import Sheet, publish, verdict
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,26 @@ class Row:
             _figure(self.placement),
             '\n'.join(map(str, self.bounds)),
         ]
+
+
+def told(rows, tell):
+    """The rows, each told as soon as it is measured."""
+    measured = []
+    for row in rows:
+        measured.append(row)
+        tell('  '.join(filter(None, row.texts())))
+    return measured
+
+
+def conclude(chosen, rows, tell):
+    """Publish the rows of a measurement; the exit status, which is 1 if a bound is
+    missed.
+
+    :param chosen: the options.
+    """
+    tell('done')
+    publish(chosen, [sheet(rows)], {'rows': [row.report() for row in rows]})
+    return int(missed(rows) > 0)
 
 
 def missed(rows):

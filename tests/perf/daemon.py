@@ -28,9 +28,9 @@ from tests.lab.large_cloud import cloud, config
 from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, instances_of, large_cloud
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
 from tests.lab.processes import Failed, free_port
-from tests.lab.results import Bound, QueryLog, Row, missed, resident, sheet
+from tests.lab.results import Bound, QueryLog, Row, conclude, resident, told
 from tests.lab.rpc_load import Caller
-from tests.lab.tables import add_outputs, among, numbers, publish, teller
+from tests.lab.tables import add_outputs, among, numbers, teller
 from tests.perf.callers import (
     Bare,
     PlacementLog,
@@ -512,15 +512,11 @@ def main(arguments=None):
             for hosts in chosen.hosts:
                 traits = LIBVIRT_TRAITS if chosen.traits else ()
                 computes = large_cloud(hosts, traits, cells)
-                for row in bench.measure(computes, chosen):
-                    rows.append(row)
-                    tell('  '.join(filter(None, row.texts())))
+                rows += told(bench.measure(computes, chosen), tell)
     except (pytest.exit.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
-    tell('done')
-    publish(chosen, [sheet(rows)], {'rows': [row.report() for row in rows]})
-    return int(missed(rows) > 0)
+    return conclude(chosen, rows, tell)
 
 
 def _arguments(arguments):

@@ -37,9 +37,9 @@ from tests.lab.large_cloud_requests import (
 from tests.lab.nova_release import merged
 from tests.lab.placement_api import PlacementApi, PlacementProcess
 from tests.lab.processes import Failed
-from tests.lab.results import Bound, Row, missed, resident, sheet
+from tests.lab.results import Bound, Row, conclude, resident, told
 from tests.lab.rpc_load import Caller
-from tests.lab.tables import add_outputs, numbers, publish, teller
+from tests.lab.tables import add_outputs, numbers, teller
 from tests.perf.callers import (
     PLACED,
     QUERY,
@@ -462,15 +462,11 @@ def main(arguments=None):
         with cloud() as made, Caller(made.config('conductor')) as caller:
             bench = Bench(made, caller, tell, chosen)
             for hosts in chosen.hosts:
-                for row in bench.measure(large_cloud(hosts)):
-                    rows.append(row)
-                    tell('  '.join(filter(None, row.texts())))
+                rows += told(bench.measure(large_cloud(hosts)), tell)
     except (pytest.exit.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
-    tell('done')
-    publish(chosen, [sheet(rows)], {'rows': [row.report() for row in rows]})
-    return int(missed(rows) > 0)
+    return conclude(chosen, rows, tell)
 
 
 def _arguments(arguments):
