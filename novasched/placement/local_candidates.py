@@ -320,6 +320,8 @@ class LocalCandidates(Candidates):
         candidates = copy(self)
         candidates._around = around
         candidates._worked_out = {}
+        candidates._narrowed = dict(self._narrowed)
+        candidates._narrowed.pop(host, None)
         if candidates[host]:
             return candidates
         return self

@@ -240,6 +240,19 @@ class SchedulingState:
                 hosts = [host for host in hosts if host.uuid not in exhausted]
         return replace(self, hosts=hosts, candidates=candidates)
 
+    def avoiding(
+        self, host: Host, refused: Sequence[Candidate]
+    ) -> 'SchedulingState':
+        """The state with candidates of a host that avoid the devices of refused
+        candidates. The state itself if there are no such candidates. Filters have not
+        judged the new candidates."""
+        if self.candidates is None:
+            return self
+        candidates = self.candidates.without(host.uuid, refused)
+        if candidates is self.candidates:
+            return self
+        return replace(self, candidates=candidates)
+
     def _unclaimed(self) -> Mapping[str, Mapping[str, int]]:
         """The amounts of claims that Placement had not counted when it was asked."""
         asked_at = self.basis.began

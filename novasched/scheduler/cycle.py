@@ -388,7 +388,13 @@ class Cycle:
         that was not refused; within a turn."""
         pipeline = self.deps.pipeline
         now = replace(state, hosts=[host]).now()
-        if not now.is_as_before(state, host):
+        is_as_before = now.is_as_before(state, host)
+        if refused:
+            avoiding = now.avoiding(host, refused)
+            is_as_before = is_as_before and avoiding is now
+            now = avoiding
+
+        if not is_as_before:
             ranking = pipeline.filter(
                 now.hosts,
                 now.with_pending_members(request),

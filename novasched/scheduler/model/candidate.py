@@ -154,7 +154,7 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
 
     def without(self, host: str, refused: Sequence[Candidate]) -> 'Candidates':
         """The offer with candidates of a host that avoid the devices of refused
-        candidates, if there are such candidates."""
+        candidates, if there are such candidates. Filters have not narrowed them."""
         return self
 
     def exhausted(self, hosts: Collection[str]) -> Collection[str]:
@@ -249,8 +249,6 @@ def choose(
         NUMA cells of the guest.
     :param refused: candidates of the host with claims that Placement has refused.
     """
-    if refused:
-        offer = offer.without(host, refused)
     candidates = offer[host]
     if len(candidates) == 1 and not refused:
         return candidates[0]

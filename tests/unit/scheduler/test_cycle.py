@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from novasched.placement.local_candidates import LocalCandidates, match
+from novasched.placement.trees import Group, TreeQuery
 from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import (
@@ -12,7 +14,10 @@ from novasched.scheduler.filters.affinity import (
     ServerGroupAntiAffinityFilter,
 )
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
+from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.claim import PendingClaim
+from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import (
     a_group,
@@ -24,6 +29,8 @@ from tests.lab.builders import (
 )
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import RecordingNotifier, a_driver, ask
+from tests.lab.provider_trees import ASKED_AT, an_answer
+from tests.lab.provider_trees import a_host as providers_of_a_host
 
 POLICIES = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
@@ -350,3 +357,54 @@ def test_a_group_that_has_changed_when_a_claim_is_refused(
     place('y')
 
     assert claimed(driver) == places
+
+
+class PlacementWithDevices(MemoryPlacement):
+    """A Placement whose candidates are worked out from provider trees.
+
+    :param free: the unused capacity of providers at the claim, by UUID.
+    """
+
+    def __init__(self, candidates, free):
+        super().__init__(free)
+        self._candidates = candidates
+
+    def candidates(self, request, basis=None):
+        return self._candidates
+
+
+@pytest.mark.parametrize(
+    ('taken', 'device'), [('', '0'), ('0', '1'), ('01', None), ('1', '0')]
+)
+def test_a_device_was_taken_meanwhile(taken, device):
+    """A filter keeps one kind of devices, of which the offer has a candidate for one
+    device. After a refused claim on this device, the next device of the kind is
+    claimed."""
+    gpu = ('VGPU', 1)
+    providers = providers_of_a_host(A.uuid, gpu, gpu, gpu)
+    pools = []
+    for number, product in enumerate('ppq'):
+        tags = {'rp_uuid': f'{A.uuid}-{number}'}
+        pools.append(Pool(product, 'v', 1, tags=tags))
+    host = a_host('a', pci=lambda: tuple(pools))
+    spec = ({'vendor_id': 'v', 'product_id': 'p'},)
+
+    query = TreeQuery((Group('', (('VCPU', 1),)), Group('id-0', (gpu,), kind='id')))
+    answer = an_answer(providers)
+    matched = match(answer, query, answer.capacity_left)
+    free = {provider.name: dict(provider.free) for provider in providers}
+    for number in taken:
+        free[f'{A.uuid}-{number}']['VGPU'] = 0
+    placement = PlacementWithDevices(LocalCandidates([matched], ASKED_AT), free)
+    driver = cloud(host, filters=[PciPassthroughFilter], placement=placement)
+
+    with suppress(NoValidHost):
+        ask(driver, pci_requests=(PciRequest(1, spec, 'gpu', 'id'),))
+
+    providers_of_claims = []
+    for amounts in placement.allocations.values():
+        providers_of_claims.append(amounts.keys())
+    if device is None:
+        assert providers_of_claims == []
+    else:
+        assert providers_of_claims == [{A.uuid, f'{A.uuid}-{device}'}]
