@@ -24,7 +24,7 @@ from novasched.concurrency import loopingcall
 from novasched.observe.web.server import Environ, StartResponse
 from novasched.observe.worker_view import WorkerView
 from novasched.rpc.oslo_messaging_internals import MessageCounts
-from novasched.scheduler.decision import RESULTS, STEPS, Decision
+from novasched.scheduler.decision import CANDIDATE_SOURCES, RESULTS, STEPS, Decision
 
 COUNTER = 'counter'
 GAUGE = 'gauge'
@@ -99,6 +99,13 @@ FILTER_SECONDS = _counter(
 )
 WEIGHER_SECONDS = _counter(
     'novasched_weigher_seconds_total', 'Seconds spent in a weigher.', ('weigher',)
+)
+CANDIDATES = _counter(
+    'novasched_candidates_total',
+    'Requests by the source of their allocation candidates: remembered (a reused answer'
+    ' of Placement about all hosts), all_hosts (a new answer about all hosts) or'
+    ' own_query (an answer to the query of the request).',
+    ('source',),
 )
 CANDIDATES_AGE = _histogram(
     'novasched_remembered_candidates_age_seconds',
@@ -284,6 +291,8 @@ class DecisionCounters:
             instruments.of(REQUESTS, result)
         for step in STEPS:
             instruments.of(STEP_SECONDS, step)
+        for source in CANDIDATE_SOURCES:
+            instruments.of(CANDIDATES, source)
 
     def expect(self, filters: Iterable[str], weighers: Iterable[str]) -> None:
         """Expose zeros for the enabled filters and weighers."""
@@ -303,8 +312,11 @@ class DecisionCounters:
         for step, seconds in decision.seconds.items():
             of(STEP_SECONDS, step).observe(seconds)
 
-        if decision.counts is not None and decision.counts.age is not None:
-            of(CANDIDATES_AGE).observe(decision.counts.age)
+        counts = decision.counts
+        if counts is not None and counts.asked:
+            of(CANDIDATES, counts.source).inc()
+        if counts is not None and counts.age is not None:
+            of(CANDIDATES_AGE).observe(counts.age)
         of(CANDIDATES_OUTDATED).inc(decision.outdated is not None)
 
         refused = int(decision.together_refused)

@@ -40,6 +40,13 @@ PLACED = 'placed'
 REFUSED = 'refused'
 FAILED = 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
+
+REMEMBERED = 'remembered'
+ALL_HOSTS = 'all_hosts'
+OWN_QUERY = 'own_query'
+CANDIDATE_SOURCES = (REMEMBERED, ALL_HOSTS, OWN_QUERY)
+"""Where the candidates of a request come from: an earlier answer of Placement about
+all hosts, a new answer about all hosts, or the answer to the query of the request."""
 """In turn: every instance has a host; an instance has no valid host; a failure that an
 operator must mend."""
 
@@ -125,6 +132,7 @@ class CandidateCounts:
     :ivar asked: False for a request that does not need Placement.
     :ivar age: seconds since the query, if the candidates are remembered; otherwise
         None.
+    :ivar source: one of :data:`CANDIDATE_SOURCES`.
     """
 
     candidates: int = 0
@@ -134,11 +142,17 @@ class CandidateCounts:
     total: int = 0
     asked: bool = True
     age: float | None = None
+    source: str = OWN_QUERY
 
     @classmethod
     def of(cls, candidates: Candidates) -> 'CandidateCounts':
         """The counts of Placement's offer."""
-        return cls(candidates.count, len(candidates), age=candidates.age)
+        source = OWN_QUERY
+        if candidates.is_remembered:
+            source = REMEMBERED
+        elif candidates.asked_at is not None:
+            source = ALL_HOSTS
+        return cls(candidates.count, len(candidates), age=candidates.age, source=source)
 
     def with_hosts(
         self, candidates: Candidates | None, snapshot: HostSnapshot, hosts: int

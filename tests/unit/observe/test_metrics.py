@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from novasched.observe import metrics
 from novasched.observe.metrics import MetricsText
 from novasched.scheduler.decision import (
+    ALL_HOSTS,
+    CandidateCounts,
     Decision,
     FilterResult,
     PlacementAttempt,
@@ -76,11 +78,24 @@ def test_results_are_shown_before_there_are_any(directory):
     chosen = Selection.of(a_host('a'), None, 'nova', {})
     ranking = Ranking([], (FilterResult('One', 2, [], ['no'], 3.0),))
     attempt = PlacementAttempt(None, 0, 2, 0, ranking)
+    counts = CandidateCounts(2, 2, source=ALL_HOSTS)
     counters(
         Decision(
-            a_request(), FRESH, 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]]
+            a_request(),
+            FRESH,
+            1,
+            0.0,
+            5.0,
+            counts=counts,
+            attempts=(attempt,),
+            selections=[[chosen]],
         )
     )
+    assert seen(directory, metrics.CANDIDATES) == {
+        ('remembered',): 0,
+        ('all_hosts',): 1,
+        ('own_query',): 0,
+    }
     assert seen(directory, metrics.HOSTS_IN) == {('One',): 2}
     assert seen(directory, metrics.HOSTS_OUT) == {('One',): 1}
     assert seen(directory, metrics.FILTER_SECONDS) == {('One',): 3.0}
