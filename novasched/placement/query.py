@@ -44,11 +44,14 @@ class LocalQuery:
         without traits.
     :ivar trees: the request groups, to be served by the tree of each host.
     :ivar further_classes: the resource classes that the base query does not ask for.
+    :ivar is_for_one_host: True if the base query is about the tree of one host
+        (``in_tree``). No other request needs such an answer.
     """
 
     base: str
     trees: TreeQuery
     further_classes: frozenset[str] = frozenset()
+    is_for_one_host: bool = False
 
     @property
     def is_nested(self) -> bool:
@@ -139,7 +142,7 @@ def _local(
     """
     unsuffixed = groups['']
     numbered = _numbered(groups)
-    if request.unlimited or unsuffixed.in_tree or not _amounts(unsuffixed):
+    if not _amounts(unsuffixed):
         return None
     if len(numbered) > 1 and policy is None:
         return None
@@ -174,11 +177,16 @@ def _local(
         required_traits=frozenset(),
         forbidden_traits=frozenset(),
     )
-    return LocalQuery(
+    local = LocalQuery(
         urlencode(sorted(_group_parameters('', base))),
         trees,
         frozenset(classes - base_classes),
+        is_for_one_host=bool(unsuffixed.in_tree),
     )
+    if (request.unlimited or unsuffixed.in_tree) and not local.is_nested:
+        # Without permutations, Placement itself answers in good time.
+        return None
+    return local
 
 
 def _pci_request_of(suffix: str, request: Request) -> str:

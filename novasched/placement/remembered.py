@@ -258,6 +258,8 @@ class RememberedAnswers:
         local = [query.local for query in queries if query.local is not None]
         if self._queries.max_age == 0 or len(local) < len(queries):
             return None
+        if any(query.is_for_one_host for query in local):
+            return None
 
         now = self._clock()
         with self._lock:

@@ -164,7 +164,7 @@ def check_up_to_date(
         request that is alone, a host that is not among the candidates has become freer.
     """
     asked_at = candidates.asked_at
-    if asked_at is None:
+    if asked_at is None or not candidates.is_remembered:
         return
 
     if asked_at < snapshot.aggregates_settled:
@@ -240,9 +240,7 @@ class SchedulingState:
                 hosts = [host for host in hosts if host.uuid not in exhausted]
         return replace(self, hosts=hosts, candidates=candidates)
 
-    def avoiding(
-        self, host: Host, refused: Sequence[Candidate]
-    ) -> 'SchedulingState':
+    def avoiding(self, host: Host, refused: Sequence[Candidate]) -> 'SchedulingState':
         """The state with candidates of a host that avoid the devices of refused
         candidates. The state itself if there are no such candidates. Filters have not
         judged the new candidates."""

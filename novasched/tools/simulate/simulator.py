@@ -22,6 +22,7 @@ from novasched.observe.records.recorder import Diagnose
 from novasched.placement import query
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.client import CandidatesWithSummaries
+from novasched.placement.local_candidates import LocalCandidates
 from novasched.placement.tree_search import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
@@ -190,14 +191,10 @@ class SimulatedPlacement(MemoryPlacement):
 
         :raises PlacementUnavailable: the real Placement does not answer.
         """
-        local = self._local_query(request)
-        trees = self._trees_of(local)
-        if local is not None and trees is not None:
-            with suppress(SearchTooLong):
-                worked_out = trees.candidates(local.trees)
-                if worked_out is not None:
-                    self.beyond = 0
-                    return worked_out
+        worked_out = self._worked_out(request)
+        if worked_out is not None:
+            self.beyond = 0
+            return worked_out
 
         offers = self._candidates(request)
         fitting = [offer.fitting() for offer in offers]
@@ -237,28 +234,51 @@ class SimulatedPlacement(MemoryPlacement):
     ) -> Iterator[tuple[Counter[frozenset[str]], Callable[[str], int]]]:
         """For each query of a request, the missing resource classes of hosts or
         candidates, and a function for the requested amount of a class."""
-        local = self._local_query(request)
-        trees = self._trees_of(local)
-        if local is not None and trees is not None:
-            yield trees.lacking(local.trees), local.trees.demand.__getitem__
+        local_queries = self._local_queries(request)
+        if local_queries is not None:
+            for local, trees in local_queries:
+                yield trees.lacking(local.trees), local.trees.demand.__getitem__
             return
         for offer in self._candidates(request):
             yield offer.lacking(), offer.amount
 
-    def _local_query(self, request: Request) -> query.LocalQuery | None:
-        """The query of a request for devices; None if the real Placement is to be asked
+    def _worked_out(self, request: Request) -> LocalCandidates | None:
+        """Candidates from the trees of hosts; None if the real Placement is to be asked
         for all candidates."""
-        if self._ask_base is None:
+        local_queries = self._local_queries(request)
+        if local_queries is None:
             return None
-        queries = query.build_all(request, self.settings)
-        local = queries[0].local
-        if len(queries) > 1 or local is None or local.is_for_placement:
-            return None
-        return local
 
-    def _trees_of(self, local: query.LocalQuery | None) -> TreesLeft | None:
+        matches = []
+        for local, trees in local_queries:
+            with suppress(SearchTooLong):
+                matched = trees.match(local.trees)
+                if matched is not None:
+                    matches.append(matched)
+        if len(matches) < len(local_queries):
+            return None
+        asked_at = min(trees.asked_at for _, trees in local_queries)
+        return LocalCandidates(matches, asked_at)
+
+    def _local_queries(
+        self, request: Request
+    ) -> list[tuple[query.LocalQuery, TreesLeft]] | None:
+        """The queries of a request for devices, each with the trees of hosts; None if
+        the real Placement is to be asked for all candidates."""
+        local_queries = []
+        for built in query.build_all(request, self.settings):
+            local = built.local
+            if local is None or local.is_for_placement:
+                return None
+            trees = self._trees_of(local)
+            if trees is None:
+                return None
+            local_queries.append((local, trees))
+        return local_queries
+
+    def _trees_of(self, local: query.LocalQuery) -> TreesLeft | None:
         """The trees for a query; None if hosts share providers."""
-        if local is None or self._ask_base is None:
+        if self._ask_base is None:
             return None
         key = local.base, local.further_classes
         if key not in self._trees:

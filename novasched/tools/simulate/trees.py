@@ -4,7 +4,7 @@
 from collections import Counter
 
 from novasched.placement.base_answer import BaseAnswer
-from novasched.placement.local_candidates import LocalCandidates, match
+from novasched.placement.local_candidates import MatchedHosts, match
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.memory import FreeResources
 
@@ -26,27 +26,30 @@ class TreesLeft:
             else:
                 free.by_provider[uuid] = self._left_of(row)
 
-    def candidates(self, query: TreeQuery) -> LocalCandidates | None:
-        """The candidates that fit. None if the real Placement may refuse the query.
+    @property
+    def asked_at(self) -> float:
+        """When Placement was asked (monotonic seconds)."""
+        return self._answer.asked_at
+
+    def match(self, query: TreeQuery) -> MatchedHosts | None:
+        """Find the hosts that still serve a query. None if the real Placement may
+        refuse the query.
 
         :raises SearchTooLong: a tree has too many possibilities.
         """
         self._follow()
-        matched = match(self._answer, query, self._answer.capacity_left)
-        if matched is None:
-            return None
-        return LocalCandidates([matched], asked_at=self._answer.asked_at)
+        return match(self._answer, query, self._answer.capacity_left)
 
     def lacking(self, query: TreeQuery) -> Counter[frozenset[str]]:
         """The number of hosts without candidates, by the resource classes of which the
         tree of the host has too little; all classes if only the groups do not fit."""
-        candidates = self.candidates(query)
+        matched = self.match(query)
         demand = query.demand
         free = self._answer.free_of_trees
 
         lacking = Counter[frozenset[str]]()
         for host, uuid in enumerate(self._answer.trees.host_uuids):
-            if candidates is not None and uuid in candidates:
+            if matched is not None and matched.has(uuid):
                 continue
             missing = {name for name in demand if free[name][host] < demand[name]}
             lacking[frozenset(missing or demand)] += 1

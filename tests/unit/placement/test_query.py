@@ -605,6 +605,23 @@ def test_queries_for_devices(fields, extra_specs, trees, further_classes):
 
 
 @pytest.mark.parametrize(
+    ('fields', 'base', 'is_for_one_host'),
+    [
+        ({}, {}, False),
+        ({'in_tree': 'uuid'}, {'in_tree': ['uuid']}, True),
+        ({'unlimited': True}, {}, False),
+    ],
+)
+def test_devices_of_a_named_host(fields, base, is_for_one_host):
+    """The base query of a request for devices is about the named host, unless the name
+    belongs to several compute nodes."""
+    request = a_request(flavor=a_flavor(GPU), is_bfv=True, **fields)
+    local = build(request, Settings()).local
+    assert parse_qs(local.base) == {'resources': ['MEMORY_MB:1,VCPU:1'], **base}
+    assert local.is_for_one_host is is_for_one_host
+
+
+@pytest.mark.parametrize(
     ('fields', 'extra_specs'),
     [
         ({}, {'resources1:VGPU': '1', 'resources2:VGPU': '1', 'resources3:VGPU': '1'}),

@@ -154,6 +154,30 @@ def test_all_that_fit_near_the_guest():
         assert not any(pool.count for pool in host.pci_stats)
 
 
+@pytest.mark.parametrize('number', [1, 3, 4])
+def test_pinned_guests(simulator, number):
+    """A guest with pinned CPUs has two queries: hosts may report its CPUs as PCPU or as
+    VCPU."""
+    request = with_devices(number)
+    pinned = replace(
+        request.flavor,
+        extra_specs={**request.flavor.extra_specs, 'hw:cpu_policy': 'dedicated'},
+    )
+    placed = 0
+    while True:
+        [uuid] = new_uuids()
+        guest = replace(
+            request, flavor=pinned, instance_uuids=(uuid,), instance_uuid=uuid
+        )
+        decided = simulator.decide(guest)
+        if decided.decision.refusal is not None:
+            break
+        placed += 1
+
+    assert placed == sum(count // number for count in HOSTS.values())
+    assert decided.full
+
+
 def test_a_device_that_is_only_free_in_placement():
     """A device that Placement counts as free, but nova-compute does not, is not
     interchangeable with the other devices."""
