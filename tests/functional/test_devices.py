@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, Refused, a_call, new_uuids
+from tests.lab.daemon import Daemon, Group, Refused, a_call, new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy
 
@@ -157,6 +157,18 @@ def test_a_device_of_another_scheduler(cloud, client, hosts):
     client.refusal(flavor=with_devices(1))
 
 
+def test_a_named_host(cloud, client, between, hosts):
+    """An administrator names the host of instances. Instances with devices fill the
+    host to the last device."""
+    instances = new_uuids(2)
+    for uuid in instances:
+        chosen = client.chosen(uuid, flavor=with_devices(4), force_hosts=['gpu-1'])
+        assert chosen == ['gpu-1']
+    assert devices_of(cloud, *instances) == dict.fromkeys(hosts['gpu-1'], 1)
+    client.refusal(flavor=with_devices(1), force_hosts=['gpu-1'])
+    check_queries(between)
+
+
 def test_alternates(cloud, client, hosts):
     """Alternates have candidates with as many devices."""
     [[best, *alternates]] = client.select_destinations(
@@ -188,3 +200,78 @@ def test_why_a_request_is_refused(cloud, client, tool, between, daemon, hosts):
         [why] = explanation['host']['why']
         assert reason in why
     check_queries(between)
+
+
+def a_move(cloud, **differences):
+    """The parameters of a request for an instance that is in a cell already."""
+    return {'destination': {'cell': cloud.cell_uuids['cell1']}, **differences}
+
+
+def test_an_evacuation(cloud, client, hosts):
+    """An instance that is evacuated keeps the devices of its source, and gets as many
+    devices on another host."""
+    flavor = with_devices(2)
+    [uuid] = new_uuids()
+    [source] = client.chosen(uuid, flavor=flavor)
+    before = cloud.placement.allocations(uuid)
+
+    move = a_move(cloud, ignore_hosts=[source])
+    [destination] = client.chosen(uuid, flavor=flavor, **move)
+
+    assert destination in hosts.keys() - {source}
+    devices = devices_of(cloud, uuid)
+    assert len(devices.keys() & set(hosts[source])) == 2
+    assert len(devices.keys() & set(hosts[destination])) == 2
+    assert cloud.placement.allocations(uuid).items() >= before.items()
+
+
+def test_a_resize(cloud, client, hosts):
+    """The devices of an instance stay with its migration while the instance is resized
+    on the same host, and are free once the migration has ended."""
+    for host in ('gpu-1', 'gpu-2'):
+        for device in hosts[host]:
+            cloud.placement.allocate(new_uuids()[0], device, {'VGPU': 1})
+    [uuid, migration] = new_uuids(2)
+    assert client.chosen(uuid, flavor=with_devices(2)) == ['gpu-0']
+
+    cloud.placement.hand_over(uuid, migration)
+    larger = with_devices(6)
+    assert client.chosen(uuid, flavor=larger, **a_move(cloud)) == ['gpu-0']
+    assert devices_of(cloud, uuid, migration) == dict.fromkeys(hosts['gpu-0'], 1)
+    client.refusal(flavor=with_devices(1))
+
+    cloud.placement.release(migration)
+    assert client.chosen(flavor=with_devices(2)) == ['gpu-0']
+
+
+def test_a_resize_that_is_reverted(cloud, client, hosts):
+    """The devices that a reverted resize has claimed are free again."""
+    [uuid, migration] = new_uuids(2)
+    client.chosen(uuid, flavor=with_devices(2))
+    before = devices_of(cloud, uuid)
+    cloud.placement.hand_over(uuid, migration)
+    client.chosen(uuid, flavor=with_devices(4), **a_move(cloud))
+
+    cloud.placement.release(uuid)
+    cloud.placement.hand_over(migration, uuid)
+
+    assert devices_of(cloud, uuid) == before
+    others = new_uuids(3 * DEVICES - 2)
+    for other in others:
+        client.chosen(other, flavor=with_devices(1))
+    assert devices_of(cloud, uuid, *others) == dict.fromkeys(all_devices(hosts), 1)
+
+
+@pytest.mark.parametrize(('policy', 'number'), [('anti-affinity', 3), ('affinity', 4)])
+def test_groups(cloud, client, hosts, policy, number):
+    """The members of a group get devices on different hosts, or on the same host."""
+    group = Group(policy)
+    flavor = with_devices(2)
+    members = new_uuids(number)
+    chosen = client.chosen(*members, flavor=flavor, group=group)
+    assert len({*chosen}) == (1 if policy == 'affinity' else number)
+    assert len(devices_of(cloud, *members)) == 2 * number
+
+    group.members = members
+    group.hosts = [*{*chosen}]
+    client.refusal(flavor=flavor, group=group)

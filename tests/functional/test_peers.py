@@ -9,10 +9,15 @@ import pytest
 
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.compute_rows import Compute, Flavor
-from tests.lab.daemon import Daemon, Group, Refused, a_call, new_uuids
+from tests.lab.daemon import Daemon, Group, NovaClient, Refused, a_call, new_uuids
 from tests.lab.processes import START, wait_until
 from tests.lab.proxy import Tunnel
-from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.reports import (
+    a_numa_cell,
+    a_numa_topology,
+    reported_devices,
+    some_devices,
+)
 from tests.lab.servers import RabbitMQ
 from tests.lab.sharing import sharing
 
@@ -24,7 +29,8 @@ OPTIONS = {
     'filter_scheduler': {
         'enabled_filters': 'ComputeFilter,NUMATopologyFilter,PciPassthroughFilter,'
         'ServerGroupAntiAffinityFilter,NumInstancesFilter',
-        'max_instances_per_host': '2',
+        'max_instances_per_host': '4',
+        'pci_in_placement': 'true',
     },
     'novasched': {'in_flight_timeout': 3600, 'share_pending_claims': SHARED},
 }
@@ -42,12 +48,16 @@ TWO_GPUS = Flavor(
 )
 GPUS = 4
 """Virtual GPUs of each host, each a nested resource provider."""
+DEVICE_CLASS = 'CUSTOM_PCI_8086_10FB'
+NEAR_DEVICES = {**DEVICE, 'count': 2, 'numa_policy': 'required'}
+NEAR_DEVICES_OF_CELL = 4
+TWO = Flavor(vcpus=2, ram_mb=64, disk_gb=1, extra_specs=PINNED)
 HARD = Group('anti-affinity')
 KINDS = {
     'guests of one NUMA cell': (2, FIVE, {}),
     'devices': (2, Flavor(), {'devices': [DEVICE]}),
     'a hard group': (1, Flavor(), {'group': HARD}),
-    'instances of a host': (2, Flavor(), {}),
+    'instances of a host': (4, Flavor(), {}),
     'virtual GPUs': (2, TWO_GPUS, {}),
 }
 """Instances per host, their flavor and the options of their request. Placement alone
@@ -189,3 +199,57 @@ def test_all_that_fit_are_placed_and_none_beside(cloud, client, schedulers, kind
     print(f'refused {len(refused)}, hosts by their number: {hosts_by_number}')
     assert refused == []
     assert instances_on == dict.fromkeys(names, per_host)
+
+
+@pytest.fixture
+def devices_client(nova, cloud):
+    """A client that makes a request group for each PCI device."""
+    config = cloud.config('devices', {'filter_scheduler': {'pci_in_placement': True}})
+    with closing(NovaClient(nova, config)) as client:
+        yield client
+
+
+def add_host_with_devices(cloud, name, cell):
+    """Add a host with PCI devices near each of its NUMA cells; the NUMA cell of each
+    device, by UUID of its resource provider."""
+    cell_of = {}
+    for numa_cell in range(2):
+        for provider in new_uuids(NEAR_DEVICES_OF_CELL):
+            cell_of[provider] = numa_cell
+    columns = {'numa_topology': TOPOLOGY, 'pci_stats': reported_devices(cell_of)}
+    host = cloud.add_host(name, cell, pcpus=16, columns=columns)
+    for provider in cell_of:
+        inventory = {DEVICE_CLASS: {'total': 1, 'max_unit': 1}}
+        cloud.placement.add_provider(provider, provider, inventory, [], host.uuid)
+    return cell_of
+
+
+def test_devices_near_the_cells_of_guests(cloud, devices_client, schedulers):
+    """Concurrent clients request guests with two devices near the NUMA cell of the
+    guest, until all devices are in use. All guests are placed, and no device is in use
+    twice."""
+    cloud.reset()
+    cells = []
+    for number in range(HOSTS):
+        name = f'host-{number:02}'
+        cells.append(add_host_with_devices(cloud, name, f'cell{number % 2 + 1}'))
+    devices = sum(map(len, cells))
+
+    calls = []
+    for _ in range(devices // NEAR_DEVICES['count']):
+        calls.append(a_call(new_uuids(), TWO, devices=[NEAR_DEVICES]))
+    answers = devices_client.select_at_once(calls, CLIENTS)
+
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    assert refused == []
+    allocations = cloud.placement.all_allocations()
+    assert len(allocations) == len(calls)
+    in_use = Counter()
+    for held in allocations.values():
+        numa_cells = set()
+        for host, cell_of in enumerate(cells):
+            for provider in cell_of.keys() & held.keys():
+                in_use[provider] += 1
+                numa_cells.add((host, cell_of[provider]))
+        assert len(numa_cells) == 1
+    assert in_use == {provider: 1 for cell_of in cells for provider in cell_of}

@@ -49,13 +49,27 @@ def some_devices(count, numa_node, **tags):
     """The text of ``pci_stats`` of a host with free devices near a host cell."""
     pools = []
     if count:
-        pool = an_object(
-            'PciDevicePool',
-            product_id='10fb',
-            vendor_id='8086',
-            numa_node=numa_node,
-            count=count,
-            tags={'dev_type': 'type-PCI', **tags},
-        )
-        pools.append(pool)
+        pools.append(_a_pool(count, numa_node, **tags))
     return json.dumps(an_object('PciDevicePoolList', objects=pools))
+
+
+def reported_devices(cell_of):
+    """The text of ``pci_stats`` of a host whose devices are reported in Placement.
+
+    :param cell_of: the host cell of each device, by UUID of its resource provider.
+    """
+    pools = []
+    for provider, cell in cell_of.items():
+        pools.append(_a_pool(1, cell, rp_uuid=provider))
+    return json.dumps(an_object('PciDevicePoolList', objects=pools))
+
+
+def _a_pool(count, numa_node, **tags):
+    return an_object(
+        'PciDevicePool',
+        product_id='10fb',
+        vendor_id='8086',
+        numa_node=numa_node,
+        count=count,
+        tags={'dev_type': 'type-PCI', **tags},
+    )
