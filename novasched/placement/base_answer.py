@@ -29,8 +29,7 @@ from novasched.placement.wire import (
 )
 
 CUSTOM = 'CUSTOM_'
-"""Prefix of traits that Placement may not know. It refuses a query with such a
-trait."""
+"""Prefix of traits that Placement may not know."""
 MAX_QUERIES = 64
 """Queries with shapes whose verdicts are kept."""
 MAX_PATTERNS = 10_000
@@ -127,6 +126,15 @@ class BaseAnswer:
                 if not is_root[row]:
                     nested_classes.add(name)
         self.root_classes = self.capacity_left.keys() - nested_classes
+
+    def unknown_traits(self, query: TreeQuery) -> frozenset[str]:
+        """The forbidden traits of a query that Placement may not know: custom traits of
+        no provider. Placement refuses a query with a trait that it does not know."""
+        unknown = set()
+        for name in query.forbidden_traits - self.trees.known_traits:
+            if name.startswith(CUSTOM):
+                unknown.add(name)
+        return frozenset(unknown)
 
     @property
     def free_of_trees(self) -> defaultdict[str, Column]:

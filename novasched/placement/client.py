@@ -7,9 +7,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 from keystoneauth1 import adapter
@@ -24,6 +25,7 @@ from novasched.placement.api import (
     READ_MICROVERSION,
     RETRY_LIMIT_S,
     PlacementApi,
+    Response,
 )
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.batching import BatchWindow
@@ -53,10 +55,10 @@ UTILS = logging.getLogger('nova.scheduler.utils')
 
 Kind = TypeVar('Kind')
 NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
-SHARED_CLASSES_S = 60.0
-"""Seconds for which the knowledge about sharing providers counts."""
-MAX_SHARED_CLASSES = 1_000
-"""Resource classes with such knowledge. Requests may name any class."""
+FACTS_S = 60.0
+"""Seconds for which the answer to a question about a name counts."""
+MAX_FACTS = 1_000
+"""Such answers that are kept. Requests may name any resource class and any trait."""
 
 
 CandidatesWithSummaries = AllocationCandidates[Candidate, ProviderSummary]
@@ -76,6 +78,19 @@ def parse(text: bytes, kind: type[Kind]) -> Kind:
         raise PlacementUnavailable(
             f'Placement sent no allocation candidates: {error}'
         ) from None
+
+
+def _has_providers(answer: Response) -> bool:
+    """True if an answer lists providers. Placement answers by 400 if it does not know
+    the resource class."""
+    if answer.status_code != 200:
+        return False
+    return bool(answer.decode(ResourceProviders).resource_providers)
+
+
+def _exists(answer: Response) -> bool:
+    """True if Placement knows a name."""
+    return answer.status_code < 300
 
 
 class PlacementClient:
@@ -101,9 +116,9 @@ class PlacementClient:
         # against the threads of requests.
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._bases: dict[str, SingleFlight[BaseAnswer]] = {}
-        # By resource class: whether providers share the class, and until when the
-        # answer counts (monotonic seconds).
-        self._shared_classes: dict[str, tuple[bool, float]] = {}
+        # By path of a question: the answer, and until when the answer counts (monotonic
+        # seconds).
+        self._facts: dict[str, tuple[bool, float]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
 
@@ -238,7 +253,7 @@ class PlacementClient:
             except (ValueError, KeyError, RecursionError, SearchTooLong) as error:
                 LOG.debug('Placement is asked for devices: %s', error)
                 return None
-            if matched is None:
+            if not self._are_known(answer.unknown_traits(local_query.trees)):
                 return None
             self._remembered.keep(local_query.base, answer)
             matches.append(matched)
@@ -254,21 +269,34 @@ class PlacementClient:
         if local is None:
             return False
         for name in local.further_classes:
-            is_shared, until = self._shared_classes.get(name, (False, -math.inf))
-            if time.monotonic() > until:
-                path = f'/resource_providers?{query.sharing(name)}'
-                answer = self._api.send('GET', path, retry_s=0)
-                # 400 for an unknown resource class.
-                is_shared = answer.status_code == 200 and bool(
-                    answer.decode(ResourceProviders).resource_providers
-                )
-                until = time.monotonic() + SHARED_CLASSES_S
-                if len(self._shared_classes) >= MAX_SHARED_CLASSES:
-                    self._shared_classes = {}
-                self._shared_classes[name] = is_shared, until
-            if is_shared:
+            path = f'/resource_providers?{query.sharing(name)}'
+            if self._is_true(path, _has_providers):
                 return True
         return False
+
+    def _are_known(self, traits: Collection[str]) -> bool:
+        """True if Placement knows traits. It refuses a query with another trait.
+
+        :raises PlacementUnavailable: no answer.
+        """
+        for name in traits:
+            if not self._is_true(f'/traits/{quote(name, safe="")}', _exists):
+                return False
+        return True
+
+    def _is_true(self, path: str, judge: Callable[[Response], bool]) -> bool:
+        """The answer to a question about a name, at most :data:`FACTS_S` old.
+
+        :param judge: reads the answer from Placement's response.
+        :raises PlacementUnavailable: no answer.
+        """
+        verdict, until = self._facts.get(path, (False, -math.inf))
+        if time.monotonic() > until:
+            verdict = judge(self._api.send('GET', path, retry_s=0))
+            if len(self._facts) >= MAX_FACTS:
+                self._facts = {}
+            self._facts[path] = verdict, time.monotonic() + FACTS_S
+        return verdict
 
     def base_answer(self, local: query.LocalQuery) -> BaseAnswer:
         """The answer to a base query, for the queries of a simulation.

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.placement.base_answer import (
-    CUSTOM,
     BaseAnswer,
     Column,
     fits,
@@ -190,19 +189,14 @@ def match(
     query: TreeQuery,
     left: Mapping[str, Column],
     allowed: NDArray[np.bool_] | None = None,
-) -> MatchedHosts | None:
-    """Find the hosts of an answer for a query. None if Placement may not know a
-    forbidden trait.
+) -> MatchedHosts:
+    """Find the hosts of an answer for a query.
 
     :param left: by resource class, the unused capacity of each row of the answer.
     :param allowed: by host, False if the host is excluded.
     :raises SearchTooLong: a tree has too many possibilities.
     """
     trees = answer.trees
-    unknown_traits = query.forbidden_traits - trees.known_traits
-    if any(name.startswith(CUSTOM) for name in unknown_traits):
-        return None
-
     fitting = fits(query, answer, left)
     if allowed is not None:
         fitting &= allowed

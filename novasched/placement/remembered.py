@@ -109,6 +109,8 @@ class RememberedAnswer:
 
         :raises SearchTooLong: a tree has too many possibilities.
         """
+        if self.answer.unknown_traits(query):
+            return None
         return match(self.answer, query, self._left, ~self._refused)
 
 

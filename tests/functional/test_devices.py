@@ -169,6 +169,19 @@ def test_a_named_host(cloud, client, between, hosts):
     check_queries(between)
 
 
+def test_a_forbidden_trait_of_no_host(cloud, client, between, hosts):
+    """Placement refuses a query with a trait that it does not know, and offers hosts
+    once the trait exists."""
+    flavor = with_devices(4, **{'trait:CUSTOM_NOWHERE': 'forbidden'})
+    client.refusal(flavor=flavor)
+    other = with_devices(4, **{'trait:CUSTOM_NOWHERE_ELSE': 'forbidden'})
+    cloud.placement.call('PUT', '/traits/CUSTOM_NOWHERE_ELSE')
+    between.asked.clear()
+
+    assert client.chosen(flavor=other)
+    check_queries(between)
+
+
 def test_alternates(cloud, client, hosts):
     """Alternates have candidates with as many devices."""
     [[best, *alternates]] = client.select_destinations(

@@ -37,6 +37,8 @@ class TreesLeft:
 
         :raises SearchTooLong: a tree has too many possibilities.
         """
+        if self._answer.unknown_traits(query):
+            return None
         self._follow()
         return match(self._answer, query, self._answer.capacity_left)
 
