@@ -106,10 +106,12 @@ class Bare(PlacementApi):
         self.release(server)
         return taken
 
-    def pace(self, query, clients, seconds):
+    def pace(self, offers, clients, seconds):
         """Claims per second that Placement grants to a number of clients with separate
-        connections, on all hosts in turn. The claims are deleted afterwards."""
-        offers = self._offers(query)
+        connections. The claims are deleted afterwards.
+
+        :param offers: allocation requests, which are claimed in turn.
+        """
         servers = []
         start = time.perf_counter()
 
@@ -135,10 +137,11 @@ class Bare(PlacementApi):
 
     def _claim(self, query):
         if query not in self._claims:
-            self._claims[query] = {**self._offers(query)[0], **OWNER}
+            self._claims[query] = {**self.offers(query)[0], **OWNER}
         return self._claims[query]
 
-    def _offers(self, query):
+    def offers(self, query):
+        """The allocation requests of Placement's answer to a query."""
         return self.send('GET', query).json()['allocation_requests']
 
 

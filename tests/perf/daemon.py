@@ -215,7 +215,8 @@ class Bench:
         yield row.bounded(
             Bound(median(stream.times) / bare, '≤', STREAM_TO_PLACEMENT, 'x Placement')
         )
-        most = self.bare.pace(self.plain[0], CLIENTS, CLAIMS_ALONE_S)
+        offers = self.bare.offers(self.plain[0])
+        most = self.bare.pace(offers, CLIENTS, CLAIMS_ALONE_S)
         yield replace(Row(hosts, title, 'requests/s', stream.pace), placement=most)
         refused = refused_share([stream])
         yield Row(hosts, title, 'claims refused', refused).bounded(

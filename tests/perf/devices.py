@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from statistics import median
 from urllib.parse import urlencode
 
@@ -75,10 +76,12 @@ REMEDY = {
 """The options of ``[placement]`` that Placement recommends for many equal devices."""
 
 CLIENTS = 16
-STREAM_S = 30.0
-SLICES = 10
-"""Parts of a stream. The claims of a part are deleted before the next part, so that the
-devices of the smallest cloud suffice."""
+STREAM_S = 60.0
+SLICES = 4
+"""Parts of a stream. Plain requests and a mix take turns, since the machine may become
+slower or faster meanwhile. The claims of a part are deleted before the next part."""
+CLAIMS_ALONE_S = 10.0
+"""Seconds in which a client claims without a scheduler."""
 TOGETHER = 100
 """Guests of one request that fills the cloud."""
 
@@ -248,26 +251,43 @@ class Bench:
         [self.base_query] = queries[ONE]
         rows = self._singles(hosts, asking, 'asked anew', ANEW_ROUNDS)
         for kind, row in zip(self.kinds, rows, strict=True):
-            claim = self._allocations(kind)
+            claim = self._allocations(kind, self._first_host)
             times = [self.bare.measure(queries[kind], claim) for _ in range(ROUNDS)]
             yield replace(row, placement=median(times) * 1e3)
 
-    def _allocations(self, kind):
-        """Allocations of a kind on the first host. A claim with devices takes Placement
-        longer, since it changes more providers."""
-        name, compute = next(iter(self.cloud.computes.items()))
+    @property
+    def _first_host(self):
+        return next(iter(self.cloud.computes))
+
+    def _allocations(self, kind, name):
+        """Allocations of a kind on a host. A claim with devices takes Placement longer,
+        since it changes more providers."""
+        compute = self.cloud.computes[name]
         allocations = {compute.uuid: {'resources': PLACED[kind].resources}}
         for index in range(NUMBER_OF_DEVICES[kind]):
             device = device_uuid(name, index)
             allocations[device] = {'resources': {DEVICE_CLASS: 1}}
         return allocations
 
+    def _claims_alone(self, kinds):
+        """Claims per second that Placement grants to the clients without a scheduler,
+        for kinds in turn, each on another host."""
+        offers = []
+        for name, kind in zip(self.cloud.computes, cycle(kinds), strict=False):
+            offers.append({'allocations': self._allocations(kind, name)})
+        return self.bare.pace(offers, CLIENTS, CLAIMS_ALONE_S)
+
     def _from_memory(self, hosts, ours):
-        """Single requests, most of them served from remembered answers."""
+        """Single requests, most of them served from remembered answers. Placement's own
+        time is the time of the claim."""
         self.tell('single requests, from memory')
         for kind in self.kinds:
             ours.place(kind)
-        yield from self._singles(hosts, ours, 'from memory', MEMORY_ROUNDS)
+        rows = self._singles(hosts, ours, 'from memory', MEMORY_ROUNDS)
+        for kind, row in zip(self.kinds, rows, strict=True):
+            claim = self._allocations(kind, self._first_host)
+            times = [self.bare.measure((), claim) for _ in range(ANEW_ROUNDS)]
+            yield replace(row, placement=median(times) * 1e3)
 
     def _singles(self, hosts, scheduler, mode, rounds):
         """A row for each kind. The kinds are asked in turn, since the machine may
@@ -308,14 +328,16 @@ class Bench:
         mixed = _joined(mixed_slices)
 
         yield Row.of_times(hosts, f'{title}, plain', plain.times, ())
-        yield Row(hosts, f'{title}, plain', 'requests/s', plain.pace)
+        pace = Row(hosts, f'{title}, plain', 'requests/s', plain.pace)
+        yield replace(pace, placement=self._claims_alone([PLAIN]))
         yield Row(hosts, f'{title}, plain', 'longest, ms', max(plain.times) * 1e3)
         refused = refused_share([plain])
         yield Row(hosts, f'{title}, plain', 'claims refused', refused)
 
         yield Row.of_times(hosts, f'{title}, mix', mixed.times, ())
         rate = Bound(mixed.pace / plain.pace, '≥', RATE_TO_PLAIN, 'x plain')
-        yield Row(hosts, f'{title}, mix', 'requests/s', mixed.pace).bounded(rate)
+        pace = Row(hosts, f'{title}, mix', 'requests/s', mixed.pace).bounded(rate)
+        yield replace(pace, placement=self._claims_alone(self.kinds))
         longest = max(mixed.times_of(PLACED[PLAIN]))
         yield Row(hosts, f'{title}, plain in mix', 'longest, ms', longest * 1e3)
         refused = refused_share([mixed])
