@@ -409,9 +409,9 @@ class Settings:
         None,
         'How long an answer of Placement about all hosts also serves later requests, '
         'in seconds. Placement verifies each claim, and is queried again before a '
-        'request is refused. Unset: 3.2 ms per host, at most 60 seconds, which is the '
-        'age of the answer on which nova-scheduler claims. 0 queries Placement for '
-        'each request.',
+        'request is refused. Unset: 3.2 ms per host, which is the age of the answer on '
+        'which nova-scheduler claims, or until the next answer if Placement takes '
+        'longer; at most 60 seconds. 0 queries Placement for each request.',
         min=0,
     )
     traits_weight_multiplier: float = option(

@@ -95,12 +95,13 @@ class BaseAnswer:
     """The answer to a base query.
 
     :ivar asked_at: when Placement was asked (monotonic seconds).
+    :ivar seconds: for how long Placement was asked.
     :ivar trees: the providers.
     :ivar capacity_left: by resource class, the unused capacity of each row.
     :ivar root_classes: the resource classes that only compute nodes have.
     """
 
-    def __init__(self, text: bytes, asked_at: float) -> None:
+    def __init__(self, text: bytes, asked_at: float, seconds: float = 0.0) -> None:
         """Parse an answer of Placement.
 
         :raises ValueError: the text has another format, or providers share their
@@ -109,6 +110,7 @@ class BaseAnswer:
         """
         answer = _decode_answer(text)
         self.asked_at = asked_at
+        self.seconds = seconds
         self.trees, summaries = _trees_of(answer)
 
         self.capacity_left: dict[str, Column] = {}

@@ -311,7 +311,8 @@ class PlacementClient:
 
     def _get_base(self, built: query.Query, trace_id: str | None) -> BaseAnswer:
         began = time.monotonic()
-        return BaseAnswer(self._answer(built, trace_id), began)
+        text = self._answer(built, trace_id)
+        return BaseAnswer(text, began, time.monotonic() - began)
 
     def _ask(
         self, built: query.Query, request: Request, basis: Basis

@@ -38,7 +38,8 @@ LOG = logging.getLogger(__name__)
 
 MAX_AGE_PER_HOST_S = 0.0032
 """Default of the maximum age of an answer, in seconds for each host of the answer. At
-5,000 hosts, the candidates that nova-scheduler claims are 16 s old."""
+5,000 hosts, the candidates that nova-scheduler claims are 16 s old. An answer that took
+Placement long, as an answer about many devices, serves until the next answer."""
 MAX_AGE_S = 60.0
 """Upper limit of the default of the maximum age, in seconds."""
 SHARE = 0.25
@@ -145,10 +146,12 @@ class _BaseQueries:
     """The latest base queries of requests, without lock or clock.
 
     :ivar max_age: the option ``[novasched] candidates_max_age`` in seconds.
+    :ivar pause_factor: seconds of pause for each second that Placement took.
     """
 
-    def __init__(self, max_age: float | None) -> None:
+    def __init__(self, max_age: float | None, pause_factor: float) -> None:
         self.max_age = max_age
+        self.pause_factor = pause_factor
         self._queries: dict[str, _BaseQuery] = {}
 
     def __iter__(self) -> Iterator[_BaseQuery]:
@@ -161,7 +164,9 @@ class _BaseQueries:
             return self.max_age
         if answer is None:
             return SOON_S
-        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * answer.hosts)
+        # The query, the pause after the query, and the next query.
+        until_next = (1 + self.pause_factor + 1) * answer.answer.seconds
+        return min(MAX_AGE_S, max(MAX_AGE_PER_HOST_S * answer.hosts, until_next))
 
     def get(self, string: str) -> _BaseQuery | None:
         """The query with a query string; None if no request has needed the query."""
@@ -224,12 +229,10 @@ class RememberedAnswers:
         self._get = get
         self._taken = taken
         self._clock = clock
-        # Seconds of pause for each second that Placement took.
-        self._pause_factor = processes / SHARE - 1
         self._pool = futures.ThreadPoolExecutor(1, 'candidates')
         # Guards the fields below against the threads of requests and of the pool.
         self._lock = threading.Lock()
-        self._queries = _BaseQueries(max_age)
+        self._queries = _BaseQueries(max_age, pause_factor=processes / SHARE - 1)
         self._refresh: _Refresh | None = None
         self._pause_until = 0.0
         self._forgotten_at = -math.inf
@@ -341,7 +344,8 @@ class RememberedAnswers:
         is_usable = False
         failures = 0
         try:
-            answer = RememberedAnswer(BaseAnswer(self._get(Query(query.string)), began))
+            text = self._get(Query(query.string))
+            answer = RememberedAnswer(BaseAnswer(text, began, self._clock() - began))
             is_usable = True
         except OutcomeUnknown as error:
             LOG.debug('No answer about all hosts: %s', error)
@@ -372,4 +376,4 @@ class RememberedAnswers:
             if is_answered:
                 # Without a response, the earlier answer serves until it is too old.
                 query.answer = answer
-            self._pause_until = now + self._pause_factor * seconds
+            self._pause_until = now + self._queries.pause_factor * seconds

@@ -374,13 +374,30 @@ def test_an_answer_about_many_hosts():
     assert site.answers.offer(queries) is None
 
 
-@pytest.mark.parametrize('option', [0, None, 0.5])
+@pytest.mark.parametrize('option', [0, 0.5])
 def test_the_option(option):
     """0 disables remembered answers. An answer that took longer than the maximum age is
     not used."""
     site = Site(max_age=option)
     assert site.offers(4) == [None] * 4
     assert len(site.asked) == (option != 0)
+
+
+@pytest.mark.parametrize('processes', [1, 4])
+def test_an_answer_that_took_long(processes):
+    """By default, an answer about few hosts that took Placement long serves until the
+    next answer."""
+    site = Site(max_age=None, processes=processes)
+    assert site.offers(3) == [None, 'abc', 'abc']
+    cycle = TAKES_S * processes / SHARE
+
+    site.clock.now += cycle - TAKES_S - 0.5
+    assert site.offer() == 'abc'
+    assert len(site.asked) == 1
+
+    site.clock.now += 1
+    assert site.offers(3) == ['abc'] * 3
+    assert len(site.asked) == 2
 
 
 def test_a_claim_is_subtracted_once(site):
