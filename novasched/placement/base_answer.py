@@ -246,42 +246,54 @@ def fits(
     :param left: by resource class, the unused capacity of each row.
     :raises SearchTooLong: a tree has too many possibilities.
     """
-    trees = answer.trees
     if is_flat(query, answer.root_classes):
-        return _fits_flat(query, trees, left)
-
-    fitting = np.zeros(len(trees.first_rows), bool)
-    for number, shape in enumerate(trees.shapes):
-        hosts = np.flatnonzero(trees.shape_of == number)
-        patterns = _Patterns.of(query, shape, trees.first_rows[hosts], left)
-        fitting[hosts] = patterns.verdicts()
-    return fitting
+        return _fits_flat(query, answer.trees, left)
+    return _fits_nested(
+        query, answer.trees, left, np.arange(len(answer.trees.shape_of))
+    )
 
 
-def fits_host(
+def fits_beside(
     query: TreeQuery,
     answer: BaseAnswer,
-    host: int,
+    hosts: Sequence[int],
     pending: Mapping[str, Amounts],
-) -> bool:
-    """True if the tree of a host serves a query beside pending claims.
+) -> NDArray[np.bool_]:
+    """For each of some hosts, True if the tree of the host serves a query beside
+    pending claims.
 
+    :param hosts: the numbers of the hosts.
     :param pending: amounts by provider UUID and resource class.
-    :raises SearchTooLong: the tree has too many possibilities.
+    :raises SearchTooLong: a tree has too many possibilities.
     """
     trees = answer.trees
-    rows = trees.rows(host)
     left = {}
     for name in query.demand.keys() & answer.capacity_left.keys():
-        left[name] = answer.capacity_left[name][rows.start : rows.stop].copy()
-    for position, row in enumerate(rows):
-        for name, amount in pending.get(trees.uuids[row], {}).items():
+        left[name] = answer.capacity_left[name].copy()
+    for provider in pending.keys() & trees.row_of.keys():
+        row = trees.row_of[provider]
+        for name, amount in pending[provider].items():
             if name in left:
-                left[name][position] -= amount
+                left[name][row] -= amount
+    return _fits_nested(query, trees, left, np.array(hosts, np.intp))
 
-    patterns = _Patterns.of(query, trees.shape(host), np.zeros(1, np.intp), left)
-    [verdict] = patterns.verdicts()
-    return verdict
+
+def _fits_nested(
+    query: TreeQuery,
+    trees: Trees,
+    left: Mapping[str, Column],
+    hosts: NDArray[np.intp],
+) -> NDArray[np.bool_]:
+    """For each of some hosts, True if the tree of the host serves a query."""
+    fitting = np.zeros(len(hosts), bool)
+    shape_of = trees.shape_of[hosts]
+    for number, shape in enumerate(trees.shapes):
+        positions = np.flatnonzero(shape_of == number)
+        if len(positions):
+            first_rows = trees.first_rows[hosts[positions]]
+            patterns = _Patterns.of(query, shape, first_rows, left)
+            fitting[positions] = patterns.verdicts()
+    return fitting
 
 
 def _fits_flat(

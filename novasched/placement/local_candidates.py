@@ -23,7 +23,7 @@ from novasched.placement.base_answer import (
     BaseAnswer,
     Column,
     fits,
-    fits_host,
+    fits_beside,
     is_flat,
 )
 from novasched.placement.tree_search import Assignment, SearchTooLong, TreeSearch
@@ -95,10 +95,12 @@ class MatchedHosts:
         provider whose capacity does not matter to the choice of a candidate."""
         return {}
 
-    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
-        """True if a host that serves the query still does beside pending claims. A
-        claim on the compute node alone is left to Placement."""
-        return True
+    def exhausted(
+        self, hosts: Collection[str], around: Surroundings
+    ) -> Collection[str]:
+        """The hosts that no longer serve the query beside pending claims, among
+        ``hosts``. A claim on the compute node alone is left to Placement."""
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +175,15 @@ class MatchedTrees(MatchedHosts):
             left[name] = int(column[row])
         return left
 
-    def fits_beside(self, host: str, pending: Mapping[str, Mapping[str, int]]) -> bool:
-        number = self.row_of[host]
-        uuids = self.answer.trees.uuids
-        if not any(uuids[row] in pending for row in self.answer.trees.rows(number)):
-            return True
+    def exhausted(
+        self, hosts: Collection[str], around: Surroundings
+    ) -> Collection[str]:
+        numbers = [self.row_of[host] for host in hosts]
         try:
-            return fits_host(self.query, self.answer, number, pending)
+            verdicts = fits_beside(self.query, self.answer, numbers, around.pending)
         except SearchTooLong:
-            return True
+            return {host for host in hosts if not self.candidates(host, around)}
+        return {*compress(hosts, (~verdicts).tolist())}
 
 
 def match(
@@ -342,15 +344,13 @@ class LocalCandidates(Candidates):
         nested = [match for match in self._matches if match.is_nested]
         if len(nested) < len(self._matches):
             return ()
-        exhausted = []
-        for host in hosts:
-            verdicts = []
-            for match in nested:
-                if match.has(host):
-                    verdicts.append(match.fits_beside(host, self._around.pending))
-            if verdicts and not any(verdicts):
-                exhausted.append(host)
-        return exhausted
+        offered: set[str] = set()
+        left: set[str] = set()
+        for match in nested:
+            served = [host for host in hosts if match.has(host)]
+            offered.update(served)
+            left.update({*served}.difference(match.exhausted(served, self._around)))
+        return offered - left
 
     def __iter__(self) -> Iterator[str]:
         uuids: dict[str, None] = {}
