@@ -21,7 +21,7 @@ class WaitingMessages:
     def __init__(self, heartbeats: RpcHeartbeats) -> None:
         self._heartbeats = heartbeats
         self._calls: deque[PendingCall] = deque()
-        # Messages that went back to the broker, by message id. The broker sends these
+        # Messages that went back to the broker, by unique id. The broker sends these
         # messages again.
         self._returned: dict[str, PendingCall] = {}
 
@@ -37,17 +37,18 @@ class WaitingMessages:
 
     def add(
         self, incoming: Any, lifetime: float, in_broker: float, redelivered: bool
-    ) -> None:
+    ) -> PendingCall:
         """Add a message from the broker, and begin to send heartbeats to the caller.
 
         The parameters are explained in :meth:`RpcHeartbeats.add`.
         """
-        earlier = self._returned.pop(incoming.msg_id, None)
+        earlier = self._returned.pop(incoming.unique_id, None)
         call = self._heartbeats.add(incoming, lifetime, earlier, in_broker, redelivered)
         if is_ping(incoming):
             self._calls.appendleft(call)
         else:
             self._calls.append(call)
+        return call
 
     def remove_first(self) -> None:
         """Remove the first message. The caller still gets heartbeats."""
@@ -63,5 +64,5 @@ class WaitingMessages:
         self._returned = {}
         for call in self._calls:
             self._heartbeats.forget(call.incoming)
-            self._returned[call.incoming.msg_id] = call
+            self._returned[call.incoming.unique_id] = call
         self._calls.clear()
