@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from contextlib import ExitStack, closing
 
+import os_traits
 import pytest
 
 from tests.lab.builders import a_host, a_request, a_uuid
@@ -51,7 +52,9 @@ GPUS = 4
 DEVICE_CLASS = 'CUSTOM_PCI_8086_10FB'
 NEAR_DEVICES = {**DEVICE, 'count': 2, 'numa_policy': 'required'}
 NEAR_DEVICES_OF_CELL = 4
-TWO = Flavor(vcpus=2, ram_mb=64, disk_gb=1, extra_specs=PINNED)
+TWO = Flavor(
+    vcpus=2, ram_mb=64, disk_gb=1, extra_specs={**PINNED, 'group_policy': 'isolate'}
+)
 HARD = Group('anti-affinity')
 KINDS = {
     'guests of one NUMA cell': (2, FIVE, {}),
@@ -220,7 +223,8 @@ def add_host_with_devices(cloud, name, cell):
     host = cloud.add_host(name, cell, pcpus=16, columns=columns)
     for provider in cell_of:
         inventory = {DEVICE_CLASS: {'total': 1, 'max_unit': 1}}
-        cloud.placement.add_provider(provider, provider, inventory, [], host.uuid)
+        traits = [os_traits.COMPUTE_MANAGED_PCI_DEVICE, os_traits.OWNER_NOVA]
+        cloud.placement.add_provider(provider, provider, inventory, traits, host.uuid)
     return cell_of
 
 
