@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.lab import fixtures
+from tests.lab import fixtures, placement_api
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 
@@ -17,10 +17,26 @@ directory = fixtures.directory
 nova = fixtures.nova
 mariadb = fixtures.mariadb
 rabbitmq = fixtures.rabbitmq
-placement = fixtures.placement
+
+RESHAPE = '"placement:reshaper:reshape": "role:admin"\n'
+"""A rule of Placement's policy. When a server moves, nova-compute may claim other
+devices than Placement has allocated, and corrects the allocations with POST
+/reshaper. By default, the role ``service`` may do that; without Keystone, nova-compute
+is admin."""
 
 REFERENCE = 'nova-scheduler'
 OURS = 'novasched'
+
+
+@pytest.fixture(scope='session')
+def placement(mariadb, directory):
+    policy = directory / 'placement-policy.yaml'
+    policy.write_text(RESHAPE)
+    environment = {'OS_OSLO_POLICY__POLICY_FILE': str(policy)}
+    with placement_api.placement(
+        mariadb.url, directory, environment=environment
+    ) as process:
+        yield process
 
 
 @pytest.fixture(scope='session')

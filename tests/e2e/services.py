@@ -9,12 +9,19 @@ from urllib.parse import urlsplit
 
 import requests
 
-from tests.lab.nova_release import ENVIRONMENT, named_python, run, write_config
+from tests.lab.nova_release import (
+    ENVIRONMENT,
+    merged,
+    named_python,
+    run,
+    write_config,
+)
 from tests.lab.processes import Process, free_port
 from tests.lab.proxy import JSON, HttpStub
 
 START = 120.0  # seconds
 SERVE = Path(__file__).with_name('serve_wsgi.py')
+COMPUTE = Path(__file__).with_name('serve_compute.py')
 DRIVER = 'fake.FakeDriverWithoutFakeNodes'
 """A fake driver whose node keeps its UUID when nova-compute restarts."""
 NOVA_PASTE = """\
@@ -65,6 +72,10 @@ GLANCE_RULES = (
     'get_image',
 )
 """A caller without a token has no role, so that these rules must not ask for a role."""
+
+EXTENSIONS = [{'alias': 'binding-extended'}]
+"""The extensions of Neutron. Without this extension, nova moves no running server with
+a PCI device."""
 
 
 class Service:
@@ -161,9 +172,10 @@ class NetworkService(HttpStub):
 
     def reply(self, method, path, headers, body):
         """Answer with an empty list: ``GET /v2.0/ports.json`` with ``{"ports": []}``,
-        and every other noun likewise."""
+        and every other noun likewise, except extensions."""
         noun = urlsplit(path).path.rpartition('/')[2].removesuffix('.json')
-        return 200, JSON, json.dumps({noun.replace('-', '_'): []}).encode()
+        resources = EXTENSIONS if noun == 'extensions' else []
+        return 200, JSON, json.dumps({noun.replace('-', '_'): resources}).encode()
 
 
 class NovaServices:
@@ -186,24 +198,21 @@ class NovaServices:
         self.api = WebService(cloud.nova.python, module, cloud.directory, environment)
 
         conductor = {**self._config, 'conductor': {'workers': 1}}
-        self._conductor = self._service('nova-conductor', 'conductor', conductor)
+        script = [cloud.nova.script('nova-conductor')]
+        self._conductor = self._service(script, 'conductor', conductor)
 
         self.computes: dict[str, Service] = {}
+        usual = merged(self._config, {'DEFAULT': {'compute_driver': DRIVER}})
+        script = [str(cloud.nova.python), str(COMPUTE)]
         for host, options in computes.items():
-            default = {
-                **config['DEFAULT'],
-                'compute_driver': DRIVER,
-                **options.get('DEFAULT', {}),
-            }
-            merged = {**self._config, **options, 'DEFAULT': default}
-            self.computes[host] = self._service('nova-compute', host, merged)
+            self.computes[host] = self._service(script, host, merged(usual, options))
 
     def _service(self, script, host, config):
         home = self._cloud.directory / host
         home.mkdir()
         default = {'state_path': home, **config.get('DEFAULT', {})}
         path = self._cloud.config(host, {**config, 'DEFAULT': default})
-        command = [self._cloud.nova.script(script), '--config-file', str(path)]
+        command = [*script, '--config-file', str(path)]
         return Service(command, home.with_suffix('.log'), ENVIRONMENT)
 
     def start(self, stack):

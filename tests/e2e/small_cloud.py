@@ -4,9 +4,11 @@
 from contextlib import contextmanager
 
 from novasched.conf.settings import DEFAULT_FILTERS
+from tests.lab.nova_release import merged
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import Failed, wait_until
 
+from . import devices
 from .compute_api import ComputeApi, eventually
 from .services import START, NovaServices
 
@@ -40,15 +42,30 @@ FLAVORS = {
 FAST = {'aggregate_instance_extra_specs:fast': 'true'}
 """Extra specs of the flavor ``fast``, which is as large as ``small``."""
 
+NO_VALID_HOST = 'No valid host was found. '
+"""The fault of a server if Placement has no candidate."""
+NOT_ENOUGH = 'No valid host was found. There are not enough hosts available.'
+"""The fault of a server if the filters reject all candidates."""
+
+
+def hosts_of(servers):
+    return {server.host for server in servers}
+
 
 class SmallCloud:
-    """Four computes of the same size and a fickle one, flavors and images."""
+    """Four computes of the same size and a fickle one, three computes with PCI devices,
+    flavors and images."""
 
     def __init__(self, databases, images, network):
         self.databases = databases
         self.placement = databases.placement
-        self.config = _config(images.url, f'http://{network.address}')
-        computes = {**{host: {} for host in COMPUTES}, FICKLE: FICKLENESS}
+        common = _config(images.url, f'http://{network.address}')
+        self.config = merged(common, devices.config())
+        computes = {
+            **{host: {} for host in COMPUTES},
+            FICKLE: FICKLENESS,
+            **devices.computes(),
+        }
 
         self.services = NovaServices(databases, self.config, computes)
         self.api = ComputeApi(self.services.api.url)
@@ -62,15 +79,24 @@ class SmallCloud:
     def start(self, stack):
         """Start the cloud; returns when every compute is mapped and in Placement."""
         self.services.start(stack)
-        count = len(self.services.computes)
+        count = len(self.services.computes) + devices.PROVIDERS
         wait_until(lambda: len(self.placement.providers()) == count, START, 'providers')
         self.services.discover_hosts()
-        self.api.update_compute(FICKLE, status='disabled')
+        for host in (FICKLE, *devices.HOSTS):
+            self.api.update_compute(host, status='disabled')
 
-        for name, size in {**FLAVORS, 'fast': FLAVORS['small']}.items():
-            flavor = {'name': name, 'id': name, **size}
-            self.api.call('POST', '/flavors', {'flavor': flavor})
-        self.api.call('POST', '/flavors/fast/os-extra_specs', {'extra_specs': FAST})
+        for name, size in FLAVORS.items():
+            self._add_flavor(name, size, {})
+        self._add_flavor('fast', FLAVORS['small'], FAST)
+        for name in devices.FLAVORS:
+            self._add_flavor(name, FLAVORS['small'], devices.extra_spec(name))
+
+    def _add_flavor(self, name, size, extra_specs):
+        flavor = {'name': name, 'id': name, **size}
+        self.api.call('POST', '/flavors', {'flavor': flavor})
+        if extra_specs:
+            path = f'/flavors/{name}/os-extra_specs'
+            self.api.call('POST', path, {'extra_specs': extra_specs})
 
     def ask(self, hints=None, **options):
         """Request a small server without networks, unless the options of the API say
@@ -195,13 +221,13 @@ class SmallCloud:
             ) from None
 
     def allocations(self):
-        """The allocations of all consumers: {server: {host: {resource class:
-        amount}}}."""
+        """The allocations of all consumers, except devices: {server: {host: {resource
+        class: amount}}}."""
         nodes = self.databases.cells['cell1'].rows('compute_nodes', deleted=0)
         names = {row['uuid']: row['host'] for row in nodes}
 
         allocations = {}
-        for consumer, by_provider in self.placement.all_allocations().items():
+        for consumer, by_provider in self.placement.allocations_on(names).items():
             by_host = {}
             for provider, amounts in by_provider.items():
                 by_host[names[provider]] = amounts

@@ -6,14 +6,7 @@ import json
 
 import pytest
 
-from .small_cloud import COMPUTES, FICKLE
-
-NO_VALID_HOST = 'No valid host was found. '
-NOT_ENOUGH = 'No valid host was found. There are not enough hosts available.'
-
-
-def hosts_of(servers):
-    return {server.host for server in servers}
+from .small_cloud import COMPUTES, FICKLE, NO_VALID_HOST, NOT_ENOUGH, hosts_of
 
 
 def test_boot(cloud):

@@ -66,12 +66,18 @@ class PlacementProcess(Service):
 
 
 @contextmanager
-def placement(server_url, directory, *arguments):
-    """Run Placement with a new database in a block."""
+def placement(server_url, directory, *arguments, environment=None):
+    """Run Placement with a new database in a block.
+
+    :param environment: see :class:`PlacementProcess`.
+    """
     name = f'novasched_{secrets.token_hex(4)}_placement'
     try:
         connection = create_database(server_url, name)
-        with PlacementProcess(connection, directory, *arguments) as process:
+        process = PlacementProcess(
+            connection, directory, *arguments, environment=environment
+        )
+        with process:
             yield process
     finally:
         drop_database(server_url, name)
@@ -151,8 +157,12 @@ class PlacementApi(Providers):
 
     def all_allocations(self):
         """The allocations of all consumers."""
+        return self.allocations_on(self.providers())
+
+    def allocations_on(self, providers):
+        """The allocations of all consumers on the providers."""
         allocations: Allocations = {}
-        for provider in self.providers():
+        for provider in providers:
             path = f'/resource_providers/{provider}/allocations'
             for consumer, part in self.call('GET', path)['allocations'].items():
                 allocations.setdefault(consumer, {})[provider] = part['resources']
