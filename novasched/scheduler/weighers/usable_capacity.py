@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worth of the free capacity of hosts for the usual guests of the cloud.
+
+A guest fits on a host as often as the scarcest resource of the host allows. Free
+capacity is worth the guests that fit, each by its share of the guests and by its size.
+Capacity that a usual guest cannot use, since another resource of the host is scarcer,
+is worth nothing to this guest.
+
+A host has amounts as a whole, such as memory, and parts with amounts: NUMA cells and
+devices. All arrays have a row for each host. Arrays of parts have a column for each
+part; a host with fewer parts has zeros.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+Amounts = tuple[tuple[Hashable, float], ...]
+"""Pairs of the name of a resource and a positive amount."""
+
+SCARCITY_POWER = 8
+"""The price of a resource is this power of its scarcity: the share of the capacity of
+the cloud that the usual guests ask for. The scarcer of two resources counts more."""
+
+HOSTS_AT_ONCE = 512
+"""Hosts that are compared at once. Larger arrays do not fit in the processor's
+cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartDemand:
+    """The demand of a guest on parts of a host.
+
+    :ivar kind: the kind of the parts.
+    :ivar count: the number of different parts of which the guest takes the amounts.
+    :ivar amounts: the amounts of each of these parts.
+    """
+
+    kind: Hashable
+    count: int
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The demand of a guest on a host.
+
+    :ivar amounts: the amounts of the host as a whole.
+    """
+
+    amounts: Amounts
+    parts: tuple[PartDemand, ...] = ()
+
+    @property
+    def sizes(self) -> Mapping[Hashable, float]:
+        """The amounts of the whole guest by the name of the resource."""
+        sizes = dict(self.amounts)
+        for part in self.parts:
+            for name, amount in part.amounts:
+                sizes[name] = sizes.get(name, 0.0) + part.count * amount
+        return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCapacity:
+    """The free capacity of hosts.
+
+    :ivar hosts: the number of hosts.
+    :ivar amounts: the amounts of the hosts as a whole, by the name of the resource.
+    :ivar parts: the amounts of the parts, by kind and by the name of the resource.
+    """
+
+    hosts: int
+    amounts: Mapping[Hashable, Numbers]
+    parts: Mapping[Hashable, Mapping[Hashable, Numbers]] = field(default_factory=dict)
+
+    def rows(self, rows: slice) -> 'FreeCapacity':
+        """The free capacity of some of the hosts."""
+        amounts = {name: column[rows] for name, column in self.amounts.items()}
+        parts: dict[Hashable, Mapping[Hashable, Numbers]] = {}
+        for kind, columns in self.parts.items():
+            parts[kind] = {name: column[rows] for name, column in columns.items()}
+        hosts = len(range(*rows.indices(self.hosts)))
+        return FreeCapacity(hosts, amounts, parts)
+
+    def without(self, demand: Demand) -> 'FreeCapacity':
+        """The free capacity after each host has taken a guest.
+
+        Of the parts that are large enough, the guest takes the parts with the least
+        room, so that the other parts stay whole.
+        """
+        amounts = dict(self.amounts)
+        for name, amount in demand.amounts:
+            amounts[name] = amounts[name] - amount
+
+        parts = dict(self.parts)
+        for part in demand.parts:
+            room = room_of_parts(parts[part.kind], part.amounts)
+            narrowest = np.where(room > 0.0, room, np.inf)
+            chosen = np.argsort(narrowest, axis=1, kind='stable')[:, : part.count]
+            is_chosen = np.zeros(room.shape)
+            np.put_along_axis(is_chosen, chosen, 1.0, axis=1)
+            left = dict(parts[part.kind])
+            for name, amount in part.amounts:
+                left[name] = left[name] - amount * is_chosen
+            parts[part.kind] = left
+        return FreeCapacity(self.hosts, amounts, parts)
+
+
+def room_of_parts(free: Mapping[Hashable, Numbers], amounts: Amounts) -> Numbers:
+    """The number of times that each part has the amounts, as a fraction; 0 if a part
+    has too little for a single time."""
+    rooms = [free[name] / amount for name, amount in amounts]
+    room: Numbers = np.minimum.reduce(rooms)
+    return np.where(room < 1.0, 0.0, room)
+
+
+def spread(room: Numbers, count: int) -> Numbers:
+    """The number of guests, as a fraction, that can each take ``count`` different parts
+    of a host.
+
+    :param room: the number of guests that each part can serve.
+    """
+    if count == 1:
+        number: Numbers = np.sum(room, axis=1)
+        return number
+
+    # A guest takes each part once. With k guests, each part serves k at most: for any
+    # number of widest parts that serve k each, the other parts must serve the rest.
+    ascending = np.sort(room, axis=1)
+    number = np.full(len(room), np.inf)
+    for widest in range(count):
+        others = ascending[:, : max(0, room.shape[1] - widest)]
+        number = np.minimum(number, np.sum(others, axis=1) / (count - widest))
+    return number
+
+
+class UsualDemands:
+    """The demands of the usual guests of a cloud.
+
+    :ivar demands: the demand of a guest of each kind.
+    :ivar weights: for each kind, the worth of one guest times the number of guests.
+    """
+
+    def __init__(self, demands: Sequence[Demand], weights: Sequence[float]) -> None:
+        self.demands = tuple(demands)
+        self.weights = np.array(weights, np.float64)
+        # By name of a resource, the kinds that demand the resource.
+        self._kinds: dict[Hashable, list[int]] = {}
+        # Many kinds have equal demands on parts, whose room is worked out once.
+        self._kinds_of_part: dict[PartDemand, list[int]] = {}
+        amounts: dict[Hashable, list[float]] = {}
+        for kind, demand in enumerate(demands):
+            for name, amount in demand.amounts:
+                self._kinds.setdefault(name, []).append(kind)
+                amounts.setdefault(name, []).append(amount)
+            for part in demand.parts:
+                self._kinds_of_part.setdefault(part, []).append(kind)
+        # The amounts of these kinds, each in a row.
+        self._amounts: dict[Hashable, Numbers] = {}
+        for name, column in amounts.items():
+            self._amounts[name] = np.array(column, np.float64)[:, None]
+
+    @classmethod
+    def of(
+        cls,
+        demands: Sequence[Demand],
+        numbers: Sequence[float],
+        capacity: Mapping[Hashable, float],
+    ) -> 'UsualDemands':
+        """The demands with the worth of each guest: the sum over its resources of the
+        price times the amount.
+
+        :param numbers: the number of guests of each kind.
+        :param capacity: the capacity of the cloud by the name of the resource.
+        """
+        prices = prices_of(demands, numbers, capacity)
+        weights = []
+        for demand, number in zip(demands, numbers, strict=True):
+            value = 0.0
+            for name, size in demand.sizes.items():
+                value += prices.get(name, 0.0) * size
+            weights.append(number * value)
+        return cls(demands, weights)
+
+    def fitting(self, free: FreeCapacity) -> Numbers:
+        """The number of guests that fit on each host, as a fraction, with a row for
+        each kind and a column for each host; 0 if no whole guest fits."""
+        number = np.full((len(self.demands), free.hosts), np.inf)
+        for name, kinds in self._kinds.items():
+            room = free.amounts[name] / self._amounts[name]
+            if len(kinds) == len(number):
+                # Without the copy that a selection of rows makes.
+                np.minimum(number, room, out=number)
+            else:
+                number[kinds] = np.minimum(number[kinds], room)
+        for part, kinds in self._kinds_of_part.items():
+            room = room_of_parts(free.parts[part.kind], part.amounts)
+            number[kinds] = np.minimum(number[kinds], spread(room, part.count))
+        number *= number >= 1.0
+        return number
+
+    def worth(self, free: FreeCapacity) -> Numbers:
+        """The worth of the free capacity of each host."""
+        worth: Numbers = self.weights @ self.fitting(free)
+        return worth
+
+    def loss(self, free: FreeCapacity, demand: Demand) -> Numbers:
+        """The worth that each host loses by a guest."""
+        loss = np.empty(free.hosts)
+        for begin in range(0, free.hosts, HOSTS_AT_ONCE):
+            rows = slice(begin, begin + HOSTS_AT_ONCE)
+            before = free.rows(rows)
+            loss[rows] = self.worth(before) - self.worth(before.without(demand))
+        return loss
+
+
+def prices_of(
+    demands: Sequence[Demand],
+    numbers: Sequence[float],
+    capacity: Mapping[Hashable, float],
+) -> Mapping[Hashable, float]:
+    """The price of a unit of each resource with a known capacity.
+
+    All of the scarcest resource of the cloud is worth 1. All of another resource is
+    worth less, by :data:`SCARCITY_POWER`.
+    """
+    asked = dict.fromkeys(capacity, 0.0)
+    for demand, number in zip(demands, numbers, strict=True):
+        for name, size in demand.sizes.items():
+            if name in asked:
+                asked[name] += number * size
+
+    scarcity = {}
+    for name, amount in capacity.items():
+        if amount > 0.0:
+            scarcity[name] = asked[name] / amount
+    highest = max(scarcity.values(), default=0.0)
+    if not highest:
+        return {}
+    prices = {}
+    for name, share in scarcity.items():
+        prices[name] = (share / highest) ** SCARCITY_POWER / capacity[name]
+    return prices

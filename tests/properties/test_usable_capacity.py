@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worth of free capacity, against a count host by host."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.scheduler.weighers.usable_capacity import (
+    Demand,
+    FreeCapacity,
+    PartDemand,
+    UsualDemands,
+)
+
+NAMES = ('VCPU', 'MEMORY_MB')
+SIZES = st.integers(1, 6)
+ROOM = st.integers(-2, 12)
+PARTS = 3
+COUNTS = st.integers(1, PARTS + 1)
+
+
+@st.composite
+def demands(draw):
+    """A demand on the host as a whole, and perhaps on its parts."""
+    amounts = tuple((name, float(draw(SIZES))) for name in NAMES)
+    parts = ()
+    if draw(st.booleans()):
+        parts = (PartDemand('cell', draw(COUNTS), (('PCPU', float(draw(SIZES))),)),)
+    return Demand(amounts, parts)
+
+
+HOSTS = st.lists(
+    st.tuples(ROOM, ROOM, st.lists(ROOM, min_size=PARTS, max_size=PARTS)),
+    min_size=1,
+    max_size=5,
+)
+KINDS = st.lists(st.tuples(demands(), st.integers(0, 5)), min_size=1, max_size=4)
+
+
+def room_of(cell, amount):
+    """The number of times that a cell has an amount."""
+    if cell < amount:
+        return 0.0
+    return cell / amount
+
+
+def number_of_guests(host, demand):
+    """The number of guests that fit on a host, counted in small steps."""
+    vcpus, memory, cells = host
+    sizes = dict(demand.amounts)
+    number = min(vcpus / sizes['VCPU'], memory / sizes['MEMORY_MB'])
+    for part in demand.parts:
+        [(_, amount)] = part.amounts
+        rooms = [room_of(cell, amount) for cell in cells]
+        number = min(number, most_guests(rooms, part.count))
+    return number if number >= 1.0 else 0.0
+
+
+def most_guests(rooms, count):
+    """The greatest number of guests for which the parts suffice, if each part serves a
+    guest once, by bisection."""
+    low = 0.0
+    high = sum(rooms) / count
+    for _ in range(60):
+        middle = (low + high) / 2
+        if sum(min(middle, room) for room in rooms) >= count * middle - 1e-12:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def with_guest(host, demand):
+    """A host after it has taken a guest."""
+    vcpus, memory, cells = host
+    sizes = dict(demand.amounts)
+    cells = list(cells)
+    for part in demand.parts:
+        [(_, amount)] = part.amounts
+        order = sorted(
+            range(len(cells)), key=lambda cell: room_of(cells[cell], amount) or np.inf
+        )
+        for cell in order[: part.count]:
+            cells[cell] -= amount
+    return vcpus - sizes['VCPU'], memory - sizes['MEMORY_MB'], cells
+
+
+@given(HOSTS, KINDS, demands())
+def test_the_loss_of_hosts(hosts, kinds, demand):
+    """Each host loses the usual guests that no longer fit, each times its weight."""
+    wanted = [kind for kind, _ in kinds]
+    weights = [float(weight) for _, weight in kinds]
+
+    def worth(host):
+        total = 0.0
+        for kind, weight in zip(wanted, weights, strict=True):
+            total += weight * number_of_guests(host, kind)
+        return total
+
+    expected = [worth(host) - worth(with_guest(host, demand)) for host in hosts]
+    columns = [np.array(column, float) for column in zip(*hosts, strict=True)]
+    free = FreeCapacity(
+        len(hosts),
+        dict(zip(NAMES, columns[:2], strict=True)),
+        {'cell': {'PCPU': columns[2]}},
+    )
+    loss = UsualDemands(wanted, weights).loss(free, demand)
+    assert loss.tolist() == pytest.approx(expected, abs=1e-6)
