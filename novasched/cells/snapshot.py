@@ -14,6 +14,7 @@ from novasched.cells.instances import HostInstances, InstanceDetail
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.reading import CellCaches, CellsReader
 from novasched.cells.servicegroup import ServiceGroup
+from novasched.cells.usual_guests import UsualGuestsReader
 from novasched.cells.views import CellsSnapshot, with_aggregates
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.conf.settings import Settings
@@ -21,6 +22,7 @@ from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import NO_INSTANCES, Needs
 
@@ -44,6 +46,13 @@ class HostReader:
         self._prefetches = futures.ThreadPoolExecutor(1, 'snapshot')
         self._instances = HostInstances(
             self.cells, self.settings.cell_timeout, self._pool
+        )
+        self._usual_guests = UsualGuestsReader(
+            self.cells,
+            self.settings.usual_flavors,
+            self.settings.cell_timeout,
+            self._pool,
+            lambda: self.host_snapshot.hosts.values(),
         )
         self._reader = CellsReader(
             self.cells,
@@ -72,6 +81,7 @@ class HostReader:
     def close(self) -> None:
         """Start no more queries. Running queries may end."""
         self._instances.close()
+        self._usual_guests.close()
         for pool in (self._prefetches, self._pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -134,6 +144,10 @@ class HostReader:
         :raises DatabaseUnavailable: the API database has never answered yet.
         """
         return self._reader.at_least(moment)
+
+    def usual_guests(self) -> UsualGuests:
+        """See :class:`novasched.scheduler.ports.Hosts`."""
+        return self._usual_guests.latest()
 
     def prefetch(self, moment: float) -> None:
         """See :class:`novasched.scheduler.ports.Hosts`."""

@@ -442,6 +442,21 @@ class Settings:
         'gathers the servers of an affinity or soft-affinity group in one failure '
         'domain. 0 disables the weigher.',
     )
+    fragmentation_weight_multiplier: float = option(
+        'novasched',
+        0.0,
+        'Multiplier of FragmentationWeigher. A positive value keeps capacity usable '
+        'for the usual servers of the cloud: a server goes where the fewest of them '
+        'no longer fit. To let it decide alone, choose a value far above the '
+        'multipliers of the other weighers. 0 disables the weigher.',
+    )
+    usual_flavors: tuple[str, ...] = option(
+        'novasched',
+        (),
+        'Names or ids of the flavors for which FragmentationWeigher keeps capacity '
+        'usable, all equally. Empty: the 32 most frequent flavors of the servers in '
+        'the cloud, each by its number of servers.',
+    )
     placement_patience: float = option(
         'novasched',
         30.0,

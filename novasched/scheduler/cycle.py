@@ -196,6 +196,8 @@ class Cycle:
             deps.hosts.prefetch(self.basis.read_since)
         needs = deps.pipeline.needed_instances(request)
         snapshot = deps.hosts.read(candidates, request, needs, self.basis)
+        if needs.usual_guests:
+            request = replace(request, usual_guests=deps.hosts.usual_guests())
         claims = deps.pending_claims.for_request(request)
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
 

@@ -23,6 +23,7 @@ from novasched.scheduler.model.candidate import (
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs, Placement
 from novasched.scheduler.requirements import flavor_sizes
 
@@ -44,6 +45,8 @@ class MemoryHosts:
     aggregates_settled = -math.inf
     compute_version = 0
     """The version that every nova-compute is taken to have."""
+    usual = NO_USUAL_GUESTS
+    """The usual guests of the cloud."""
 
     def __init__(
         self, hosts: Iterable[Host] = (), settings: Settings | None = None
@@ -58,6 +61,9 @@ class MemoryHosts:
 
     def minimum_version(self, since: float) -> int:
         return self.compute_version
+
+    def usual_guests(self) -> UsualGuests:
+        return self.usual
 
     def with_requested_destination(self, request: Request) -> Request:
         names = {host.host for host in self.hosts.values()}
@@ -174,6 +180,9 @@ class HostCache(MemoryHosts):
 
     def minimum_version(self, since: float) -> int:
         return self._source.minimum_version(since)
+
+    def usual_guests(self) -> UsualGuests:
+        return self._source.usual_guests()
 
     def with_requested_destination(self, request: Request) -> Request:
         return self._source.with_requested_destination(request)

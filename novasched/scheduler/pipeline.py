@@ -190,6 +190,7 @@ class Pipeline:
             named=() if needs_all else named,
             located=located,
             flavors=reads_flavors and not needs_all,
+            usual_guests=any(weigher.plugin.reads_usual_guests for weigher in weighers),
         )
 
     def rank(

@@ -10,6 +10,7 @@ from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import UsualGuests
 
 MAX_CLAIMS_PER_HOST = 3
 """Maximum number of claims for an instance on a host, each of a different candidate,
@@ -60,6 +61,7 @@ class Needs:
     :ivar named: UUIDs of instances that are needed if they are on a host.
     :ivar located: UUIDs of instances whose hosts are needed, in any cell.
     :ivar flavors: at least one instance of each flavor on each host.
+    :ivar usual_guests: the usual guests of the cloud.
     """
 
     instances: bool = False
@@ -67,6 +69,7 @@ class Needs:
     named: Collection[str] = ()
     located: Collection[str] = ()
     flavors: bool = False
+    usual_guests: bool = False
 
 
 NO_INSTANCES = Needs()
@@ -92,6 +95,10 @@ class Hosts(Protocol):
 
         :raises NoValidHost: the host or node does not exist.
         """
+
+    def usual_guests(self) -> UsualGuests:
+        """The usual guests of the cloud. The first call waits for a reading; later
+        calls answer from the last reading."""
 
     def read(
         self,

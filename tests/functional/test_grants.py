@@ -28,7 +28,8 @@ STATEMENT = re.compile(r'^    ((?:CREATE USER|GRANT) .*);$', re.M)
 
 PATIENCE = 60
 TOOLS = {'flavors', 'flavor_extra_specs'}
-"""Tables that only ``novaschedctl`` reads."""
+"""Tables that only ``novaschedctl`` reads, and the daemon with options that are off by
+default."""
 BASIC = 0
 DISCOVERY = 1
 """The parts of the page: the basic grants, and the grants for host discovery."""
@@ -154,8 +155,8 @@ def check_placement(cloud, client):
 
 def test_the_grants_of_the_documentation_are_needed(cloud):
     """Every granted table of nova is named by the daemon's readers of databases, and
-    the other way round. The page mentions the additional tables of the operator's
-    tool."""
+    the other way round. The page mentions the additional tables of tools and
+    options."""
     tables = set()
     for database in (cloud.api, cloud.cell0):
         tables.update(sa.inspect(database.engine).get_table_names())

@@ -10,7 +10,12 @@ from tests.parity.dice import cases
 from tests.parity.plans import FILTERS, NOISE, WEIGHERS
 from tests.parity.themes.aggregates import multipliers
 
-BEYOND_NOVA = {'FailureDomainFilter', 'FailureDomainWeigher', 'TraitsWeigher'}
+BEYOND_NOVA = {
+    'FailureDomainFilter',
+    'FailureDomainWeigher',
+    'FragmentationWeigher',
+    'TraitsWeigher',
+}
 
 
 def test_everything_has_a_plan(plugins):

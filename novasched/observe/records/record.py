@@ -179,10 +179,17 @@ class Rejections:
 
 
 LEFT_OUT_OF_RECORDS = frozenset(
-    ('request_id', 'global_request_id', 'received', 'origin', 'requirements')
+    (
+        'request_id',
+        'global_request_id',
+        'received',
+        'origin',
+        'requirements',
+        'usual_guests',
+    )
 )
 """Fields of a request that a record has elsewhere, or that no decision depends on, or
-that are worked out again."""
+that are worked out or read again."""
 
 
 def _request_fields() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, Image, RequestGroup
 from novasched.scheduler.model.numa import GuestTopology
 from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 from novasched.scheduler.requirements import Requirements
 
 REBUILD = ('rebuild',)
@@ -120,6 +121,8 @@ class Request:
     :ivar received: when the message reached this process. The patience of the request
         (``placement_patience``) counts from this moment. Infinity: the driver sets the
         moment.
+    :ivar usual_guests: the usual guests of the cloud, if a weigher needs them
+        (``reads_usual_guests``).
     :ivar requirements: the requirements of flavor and image.
     """
 
@@ -156,6 +159,9 @@ class Request:
     unlimited: bool = False
     received: float = math.inf
     origin: Origin | None = field(default=None, repr=False, compare=False)
+    usual_guests: UsualGuests = field(
+        default=NO_USUAL_GUESTS, repr=False, compare=False
+    )
     requirements: Requirements = field(
         default=NO_REQUIREMENTS, repr=False, compare=False
     )

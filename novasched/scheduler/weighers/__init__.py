@@ -40,6 +40,10 @@ class Weigher(Plugin):
     reads_images = False
     """The weigher reads ``image_properties`` of the instances on a host."""
 
+    reads_usual_guests = False
+    """The weigher reads ``request.usual_guests``, the most frequent flavors of the
+    instances in the cloud."""
+
     @property
     def default_scale(self) -> float:
         """The scale on hosts without aggregate metadata: the value of the option, or

@@ -26,6 +26,8 @@ from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry
+from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
+from tests.lab import topologies
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement, TraitsPlacement, slots_on
 from tests.lab.decision_records import DecisionList, RecordedScheduler, record_of
@@ -341,6 +343,9 @@ def _last_cell(lines, name):
 MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
 SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
 RACK = {'failure_domain': 'rack1'}
+TWO_CPUS_TO_PIN = topologies.a_host(topologies.a_cell(cores=1))
+PINNED = a_flavor({'hw:cpu_policy': 'dedicated'}, vcpus=2)
+PINNED_GUESTS = UsualGuests((UsualGuest(PINNED, 1),), {'VCPU': 2})
 NAUGHT = 0.0
 LEAST = None
 """What normalises to 0: that value, or the least found."""
@@ -366,6 +371,15 @@ WEIGHERS = [
         (1, 0),
         LEAST,
         2,
+    ),
+    (
+        'FragmentationWeigher',
+        {},
+        {'numa': lambda: TWO_CPUS_TO_PIN},
+        {'numa_topology': topologies.a_guest(topologies.a_pinned(1))},
+        (0, -1),
+        LEAST,
+        1,
     ),
     (
         'HypervisorVersionWeigher',
@@ -449,9 +463,9 @@ def test_a_weigher_that_prefers(
         hosts.append(replace(a_host(host_name, **own_fields), instances=instances))
     traits = {a_uuid('better'): better.get('traits', ())}
     placement = TraitsPlacement(slots_on(hosts, 9), traits)
-    decision = RecordedScheduler(hosts, placement, settings=settings).ask(
-        a_request(**asked)
-    )
+    scheduler = RecordedScheduler(hosts, placement, settings=settings)
+    scheduler.driver.deps.hosts.usual = PINNED_GUESTS
+    decision = scheduler.ask(a_request(**asked))
     record = record_of(decision)
     assert record.result.hosts == ('better',)
     lines = explain(decision).splitlines()

@@ -11,9 +11,20 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.errors import MetricMissing
 from novasched.scheduler.model.host import Instance
+from novasched.scheduler.model.numa import Pages
 from novasched.scheduler.model.pci import Pool
 from novasched.scheduler.model.request import Destination
-from tests.lab.builders import NOT_ASKED, Cases, a_group, a_host, a_request, a_uuid
+from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
+from tests.lab import topologies
+from tests.lab.builders import (
+    NOT_ASKED,
+    Cases,
+    a_flavor,
+    a_group,
+    a_host,
+    a_request,
+    a_uuid,
+)
 
 CASES = Cases()
 rows = CASES.rows
@@ -124,6 +135,59 @@ rows(
     failure_domain_weight_multiplier=1.0,
 )
 rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
+
+
+# A host weighs less by the usual guests that no longer fit. A vCPU of a usual guest is
+# worth 1 here, and no further resource has a price.
+def usual(*flavors):
+    """Fields of a request, in a cloud with usual guests."""
+    guests = tuple(UsualGuest(flavor, 1) for flavor in flavors)
+    return {'usual_guests': UsualGuests(guests, {'VCPU': 1})}
+
+
+SMALL = a_flavor(vcpus=2, memory_mb=1024, root_gb=0)
+LARGE = a_flavor(vcpus=8, memory_mb=1024, root_gb=0)
+PINNED = a_flavor({'hw:cpu_policy': 'dedicated'}, vcpus=2, root_gb=0)
+PAGES = a_flavor({'hw:mem_page_size': '2048'}, vcpus=2, memory_mb=1024, root_gb=0)
+HUGE = (Pages(4, 0), Pages(2048, 1024))
+
+
+def cells(**fields):
+    """Fields of a host with two NUMA cells of eight CPUs."""
+    topology = topologies.a_host(*(topologies.a_cell(i, **fields) for i in (0, 1)))
+    return {'numa': lambda: topology}
+
+
+def pinned(*vcpus):
+    """Fields of a request for a guest with pinned CPUs in each of its cells."""
+    guest_cells = [topologies.a_pinned(number) for number in vcpus]
+    return {'numa_topology': topologies.a_guest(*guest_cells)}
+
+
+IN_PAGES = {
+    'numa_topology': topologies.a_guest(topologies.a_shared(memory=512, pagesize=2048))
+}
+rows(
+    'FragmentationWeigher',
+    ({}, {}, 0),
+    ({}, usual(SMALL), -1),
+    ({}, usual(SMALL, LARGE), -9),
+    ({'vcpus_used': 1}, usual(LARGE), 0),
+    ({'ram': 1024}, usual(SMALL), -2),
+    ({'ram': 1000}, usual(SMALL), 0),
+    ({'vcpus': 99, 'disk_gb': 16}, usual(a_flavor(vcpus=4, root_gb=4)), -1),
+    ({}, usual(PINNED), 0),
+    (cells(), usual(PINNED), -1),
+    (cells(), {**usual(PINNED), **pinned(2)}, -1),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(2)}, -2),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7)}, -8),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7, 7)}, -16),
+    (cells(), usual(PAGES), 0),
+    ({'vcpus': 99, **cells(mempages=HUGE)}, usual(PAGES), 0),
+    ({'vcpus': 99, **cells(mempages=HUGE)}, {**usual(PAGES), **IN_PAGES}, -1),
+    fragmentation_weight_multiplier=1.0,
+)
+rows('FragmentationWeigher', ({}, usual(SMALL), NOT_ASKED))
 
 
 # Metrics are whole numbers, and fractions of a CPU are percents, rounded down. Each

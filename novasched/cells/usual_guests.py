@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The usual guests of the cloud, learned from the instances in the cells.
+
+Each database of a cell counts its instances by flavor, and sends the most frequent
+flavors only. The readings are seldom, and no request waits for a reading.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from concurrent import futures
+
+import sqlalchemy as sa
+
+from novasched.cells.database import Database
+from novasched.cells.instances import find_flavor
+from novasched.cells.mappings import Cell, Cells, scatter_gather
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.usual_guests import (
+    DISK_MB,
+    MEMORY_MB,
+    NO_USUAL_GUESTS,
+    VCPU,
+    UsualGuest,
+    UsualGuests,
+)
+
+LOG = logging.getLogger('nova.scheduler.host_manager')
+
+MAX_USUAL_GUESTS = 32
+"""The number of flavors that count as usual, the most frequent flavors first."""
+MAX_AGE_S = 600.0
+"""Seconds after which the usual guests are read again."""
+KIND_COLUMNS = (
+    'instance_type_id',
+    'vcpus',
+    'memory_mb',
+    'root_gb',
+    'ephemeral_gb',
+)
+"""The columns of instances that tell a flavor."""
+
+Kind = tuple[int | None, ...]
+"""The values of :data:`KIND_COLUMNS`."""
+
+
+class UsualGuestsReader:
+    """Keeps the usual guests, and reads them again in a thread of its own.
+
+    :param hosts: returns the hosts of all cells, for the capacity of the cloud.
+    :param flavors: names or ids of flavors (``[novasched] usual_flavors``), which count
+        equally. Empty to learn the flavors from the instances.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        flavors: Collection[str],
+        timeout: float,
+        pool: futures.Executor,
+        hosts: Callable[[], Iterable[Host]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cells = cells
+        self._flavors = flavors
+        self._timeout = timeout
+        self._pool = pool
+        self._hosts = hosts
+        self._clock = clock
+        # Guards the thread that reads, and when it last began.
+        self._lock = threading.Lock()
+        self._thread = futures.ThreadPoolExecutor(1, 'usual guests')
+        self._reading: futures.Future[None] | None = None
+        self._began = 0.0
+        self._last: UsualGuests | None = None
+
+    def close(self) -> None:
+        """Start no more readings."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def latest(self) -> UsualGuests:
+        """The usual guests of the last reading.
+
+        The first call waits for a reading. A later call begins a reading in the
+        background if the last reading is outdated.
+        """
+        with self._lock:
+            now = self._clock()
+            reading = self._reading
+            is_outdated = now - self._began > MAX_AGE_S
+            if reading is None or (reading.done() and is_outdated):
+                self._began = now
+                reading = self._thread.submit(self._refresh)
+                self._reading = reading
+        if self._last is None:
+            reading.result()
+        return self._last or NO_USUAL_GUESTS
+
+    def end_reading(self) -> UsualGuests:
+        """The usual guests after the end of the reading in the background."""
+        if self._reading is not None:
+            self._reading.result()
+        return self._last or NO_USUAL_GUESTS
+
+    def _refresh(self) -> None:
+        """Read the usual guests. The last guests stay while a database fails."""
+        try:
+            if self._flavors:
+                guests = self._listed()
+            else:
+                guests = self._learned()
+        except DatabaseUnavailable as error:
+            LOG.warning('Usual guests cannot be read, and stay as they were: %s', error)
+            return
+        # Equal guests stay the same object, so that weights stay valid.
+        if self._last is None or guests != self._last.guests:
+            self._last = UsualGuests(guests, _capacity_of(self._hosts()))
+
+    def _listed(self) -> tuple[UsualGuest, ...]:
+        """The flavors of the option."""
+        guests = []
+        for name in self._flavors:
+            flavor = find_flavor(self._cells.api, name)
+            if flavor is None:
+                LOG.warning('[novasched] usual_flavors: there is no flavor %s', name)
+            else:
+                guests.append(UsualGuest(flavor, 1))
+        return tuple(guests)
+
+    def _learned(self) -> tuple[UsualGuest, ...]:
+        """The most frequent flavors of the instances in all enabled cells that
+        answer."""
+        numbers = Counter[Kind]()
+        answers = scatter_gather(
+            self._pool, self._cells.enabled(), _count_kinds, self._timeout
+        )
+        for _, of_cell in answers:
+            numbers.update(of_cell)
+
+        usual = numbers.most_common(MAX_USUAL_GUESTS)
+        ids = {kind[0] for kind, _ in usual if kind[0] is not None}
+        extra_specs = _extra_specs(self._cells.api, ids)
+        guests = []
+        for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
+            flavor = Flavor(
+                id=flavor_id,
+                vcpus=vcpus or 0,
+                memory_mb=memory_mb or 0,
+                root_gb=root_gb or 0,
+                ephemeral_gb=ephemeral_gb or 0,
+                extra_specs=extra_specs.get(flavor_id or 0, {}),
+            )
+            guests.append(UsualGuest(flavor, number))
+        return tuple(guests)
+
+
+def _capacity_of(hosts: Iterable[Host]) -> Mapping[Hashable, float]:
+    """The capacity of hosts, overcommit included."""
+    names: tuple[Hashable, ...] = (VCPU, MEMORY_MB, DISK_MB)
+    capacity = dict.fromkeys(names, 0.0)
+    for host in hosts:
+        capacity[VCPU] += host.vcpus_total * host.cpu_allocation_ratio
+        capacity[MEMORY_MB] += host.total_usable_ram_mb * host.ram_allocation_ratio
+        disk_mb = host.total_usable_disk_gb * 1024
+        capacity[DISK_MB] += disk_mb * host.disk_allocation_ratio
+    return capacity
+
+
+def _count_kinds(cell: Cell) -> Mapping[Kind, int]:
+    """The numbers of instances on the hosts of a cell by kind, the most frequent kinds
+    only.
+
+    :raises DatabaseUnavailable: the cell does not answer.
+    """
+    database = cell.database
+
+    def work(connection: sa.Connection) -> Mapping[Kind, int]:
+        select = database.select('instances', KIND_COLUMNS).where(
+            database.table('instances').c.host.is_not(None)
+        )
+        columns = [*select.selected_columns]
+        number = sa.func.count().label('number')
+        select = (
+            select.with_only_columns(*columns, number)
+            .group_by(*columns)
+            .order_by(number.desc())
+            .limit(MAX_USUAL_GUESTS)
+        )
+        numbers: dict[Kind, int] = {}
+        for row in connection.execute(select):
+            numbers[tuple(row[:-1])] = row.number
+        return numbers
+
+    return database.read(work)
+
+
+def _extra_specs(
+    api: Database, flavor_ids: Collection[int]
+) -> Mapping[int, Mapping[str, str]]:
+    """The extra specs of flavors by id. A deleted flavor has none.
+
+    :raises DatabaseUnavailable: the API database does not answer.
+    """
+    specs: dict[int, dict[str, str]] = {}
+    for row in api.rows(
+        'flavor_extra_specs',
+        ('flavor_id', 'key', 'value'),
+        lambda columns: columns.flavor_id.in_(flavor_ids),
+    ):
+        if row.value is not None:
+            specs.setdefault(row.flavor_id, {})[row.key] = row.value
+    return specs

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FragmentationWeigher: keep capacity usable for the usual guests of the cloud.
+
+The rule itself is in :mod:`novasched.scheduler.weighers.usable_capacity`. This module
+tells the demands of guests and the free capacity of hosts in the terms of the rule.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+
+from novasched.scheduler.errors import BadRequest, NoValidHost
+from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.numa import KIB_PER_MIB, GuestTopology, HostCell
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import (
+    DISK_MB,
+    MEMORY_MB,
+    VCPU,
+    UsualGuests,
+)
+from novasched.scheduler.requirements import numa
+from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.weighers.usable_capacity import (
+    Demand,
+    FreeCapacity,
+    Numbers,
+    PartDemand,
+    UsualDemands,
+)
+
+PCPU = 'PCPU'
+CELLS = 'NUMA cells'
+"""The kind of the parts of a host that are NUMA cells."""
+MAX_READINGS = 4
+"""Readings of usual guests whose demands are kept. Requests that began before a reading
+use the reading before."""
+
+
+class FragmentationWeigher(Weigher):
+    """Weigh a host by the worth of its free capacity after the guest is placed, less
+    the worth before. Capacity is worth the usual guests that fit.
+
+    Hosts on which no usual guest is lost weigh 0, all further hosts less. An option of
+    0 disables the weigher, regardless of aggregate metadata.
+    """
+
+    multiplier = 'fragmentation_weight_multiplier'
+    scope = Scope.HOST
+    reads_usual_guests = True
+
+    def applies(self, request: Request) -> bool:
+        # 0 must not cause a reading of the usual guests.
+        return self.default_scale != 0.0
+
+    def request_key(self, request: Request) -> Hashable:
+        return _demand_of_request(request), request.usual_guests
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return self.weigh_all([host], request)[0]
+
+    def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
+        usual = usual_demands(request.usual_guests)
+        demand = _demand_of_request(request)
+        free = free_capacity(hosts, (demand, *usual.demands))
+        # Not the negative: 0 must not become -0.
+        weights: list[float] = (0.0 - usual.loss(free, demand)).tolist()
+        return weights
+
+
+def _demand_of_request(request: Request) -> Demand:
+    """The demand of the current instance of a request."""
+    return demand_of(request.flavor, request.numa_topology, request.is_bfv)
+
+
+def demand_of(
+    flavor: Flavor, topology: GuestTopology | None, is_bfv: bool = False
+) -> Demand:
+    """The demand of a guest.
+
+    :param topology: the NUMA cells of the guest; None without cells.
+    :param is_bfv: the root disk is a volume.
+    """
+    disk_gb = flavor.ephemeral_gb
+    if not is_bfv:
+        disk_gb += flavor.root_gb
+    sizes = {
+        VCPU: flavor.vcpus,
+        MEMORY_MB: flavor.memory_mb,
+        DISK_MB: disk_gb * 1024,
+    }
+    amounts: list[tuple[Hashable, float]] = []
+    for name, size in sizes.items():
+        if size > 0:
+            amounts.append((name, float(size)))
+    parts: tuple[PartDemand, ...] = ()
+    if topology is not None:
+        parts = _demand_on_cells(topology)
+    return Demand(tuple(amounts), parts)
+
+
+def _demand_on_cells(topology: GuestTopology) -> tuple[PartDemand, ...]:
+    """The demand of a guest on host cells, which is that of its largest cell on each.
+
+    Dedicated CPUs and pages of a requested size count by host cell. Floating vCPUs and
+    further memory count for the host as a whole.
+    """
+    largest: dict[Hashable, float] = {}
+    for cell in topology.cells:
+        sizes: dict[Hashable, float] = {}
+        if cell.is_pinned:
+            sizes[PCPU] = float(len(cell.pcpuset))
+        if cell.pagesize is not None and cell.pagesize > 0:
+            sizes[cell.pagesize] = cell.memory * KIB_PER_MIB / cell.pagesize
+        for name, size in sizes.items():
+            largest[name] = max(size, largest.get(name, 0.0))
+
+    amounts = tuple((name, size) for name, size in largest.items() if size > 0)
+    if not amounts:
+        return ()
+    return (PartDemand(CELLS, len(topology.cells), amounts),)
+
+
+@lru_cache(MAX_READINGS)
+def usual_demands(usual_guests: UsualGuests) -> UsualDemands:
+    """The demands of the usual guests. Images are unknown: only flavors count."""
+    demands = []
+    numbers = []
+    for guest in usual_guests.guests:
+        try:
+            topology = numa.topology(guest.flavor, NO_PROPERTIES)
+        except (BadRequest, NoValidHost):
+            # The flavor contradicts itself. Its instances had an image, or another
+            # flavor of the same id.
+            topology = None
+        demands.append(demand_of(guest.flavor, topology))
+        numbers.append(float(guest.number))
+    return UsualDemands.of(demands, numbers, usual_guests.capacity)
+
+
+def free_capacity(hosts: Sequence[Host], demands: Iterable[Demand]) -> FreeCapacity:
+    """The free capacity of hosts, as far as the demands need it."""
+    amounts: dict[Hashable, Numbers] = {}
+    parts: dict[Hashable, dict[Hashable, Numbers]] = {}
+    for demand in demands:
+        for name, _ in demand.amounts:
+            if name not in amounts:
+                amounts[name] = _free_amounts(hosts, name)
+        for name, _ in chain.from_iterable(part.amounts for part in demand.parts):
+            cells = parts.setdefault(CELLS, {})
+            if name not in cells:
+                cells[name] = _free_on_cells(hosts, name)
+    return FreeCapacity(len(hosts), amounts, parts)
+
+
+def _free_amounts(hosts: Sequence[Host], name: Hashable) -> Numbers:
+    """The free amount of a resource on each host, overcommit included."""
+    free: list[float] = []
+    if name == VCPU:
+        for host in hosts:
+            total = host.vcpus_total * host.cpu_allocation_ratio
+            free.append(total - host.vcpus_used)
+    elif name == MEMORY_MB:
+        free = [host.free_ram_mb for host in hosts]
+    else:
+        free = [host.free_disk_mb for host in hosts]
+    return np.array(free, np.float64)
+
+
+def _free_on_cells(hosts: Sequence[Host], name: Hashable) -> Numbers:
+    """The free amount of a resource on each NUMA cell of each host."""
+    rows: list[Sequence[float]] = []
+    # Hosts with equal cells share a topology.
+    known: dict[int, Sequence[float]] = {}
+    for host in hosts:
+        topology = host.numa_topology
+        row = known.get(id(topology))
+        if row is None:
+            cells = topology.cells if topology is not None else ()
+            row = [_free_on_cell(cell, name) for cell in cells]
+            known[id(topology)] = row
+        rows.append(row)
+
+    free = np.zeros((len(hosts), max(map(len, rows), default=0)))
+    for index, row in enumerate(rows):
+        free[index, : len(row)] = row
+    return free
+
+
+def _free_on_cell(cell: HostCell, name: Hashable) -> float:
+    """The free dedicated CPUs of a host cell, or the free pages of a size."""
+    if name == PCPU:
+        return float(cell.free_on_cores)
+    free = 0
+    for pages in cell.mempages:
+        if pages.size_kb == name:
+            free += pages.free
+    return float(free)
