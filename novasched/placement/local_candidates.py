@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from novasched.placement.base_answer import (
     BaseAnswer,
     Column,
+    Trees,
     fits,
     fits_beside,
     is_flat,
@@ -56,6 +57,38 @@ NO_SURROUNDINGS = Surroundings({}, no_places)
 
 
 @dataclass(frozen=True, slots=True)
+class TreeCapacity:
+    """The unused capacity of the providers of an answer.
+
+    :ivar left: by resource class, the unused capacity of each row of the answer, less
+        pending claims. Claims of later requests are subtracted, too.
+    """
+
+    trees: Trees
+    left: Mapping[str, Column]
+
+    def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
+        """See :meth:`novasched.scheduler.model.candidate.Candidates.devices_left`."""
+        trees = self.trees
+        column = self.left.get(name)
+        if column is None or not len(column) or not hosts:
+            return np.zeros((len(hosts), 0))
+
+        numbers = np.array([trees.host_of.get(host, -1) for host in hosts])
+        is_known = numbers >= 0
+        ends = np.append(trees.first_rows[1:], len(column))
+        sizes = np.where(is_known, ends[numbers] - trees.first_rows[numbers], 0)
+        positions = np.arange(max(int(np.max(sizes)), 1))
+        rows = trees.first_rows[numbers][:, None] + positions
+        is_in_tree = positions < sizes[:, None]
+        devices = np.where(is_in_tree, column[np.minimum(rows, len(column) - 1)], 0)
+        # Most providers of a tree have other classes: only columns in use stay.
+        devices = -np.sort(-devices, axis=1)
+        is_used = np.any(devices > 0, axis=0)
+        return devices[:, is_used].astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
 class MatchedHosts:
     """The hosts of an answer, matched with a query that the compute node serves.
 
@@ -65,6 +98,7 @@ class MatchedHosts:
     :ivar row_of: the row of a host: the index in ``uuids``.
     :ivar fits: by row, True if the host serves the query.
     :ivar kinds: by row, the index of the traits of the host in ``traits``.
+    :ivar capacity: the unused capacity of all providers, if known.
     """
 
     amounts: Mapping[str, int]
@@ -73,6 +107,7 @@ class MatchedHosts:
     fits: NDArray[np.bool_]
     kinds: NDArray[np.intp]
     traits: Sequence[Collection[str]]
+    capacity: TreeCapacity | None = field(default=None, kw_only=True)
 
     @property
     def is_nested(self) -> bool:
@@ -208,13 +243,16 @@ def match(
         amounts[name] = demand[name]
     hosts = trees.host_uuids, trees.host_of, fitting
     traits = trees.kinds[trees.first_rows], trees.traits
+    capacity = TreeCapacity(trees, left)
     if is_flat(query, answer.root_classes):
-        return MatchedHosts(amounts, *hosts, *traits)
+        return MatchedHosts(amounts, *hosts, *traits, capacity=capacity)
     columns = {}
     for name in demand:
         if name in answer.capacity_left:
             columns[name] = answer.capacity_left[name]
-    return MatchedTrees(amounts, *hosts, *traits, query, answer, columns)
+    return MatchedTrees(
+        amounts, *hosts, *traits, query, answer, columns, capacity=capacity
+    )
 
 
 def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:
@@ -274,6 +312,12 @@ class LocalCandidates(Candidates):
         for match in self._matches:
             left |= match.capacity_left(provider)
         return left
+
+    def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
+        capacity = self._matches[0].capacity
+        if capacity is None:
+            return super().devices_left(hosts, name)
+        return capacity.devices_left(hosts, name)
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         if len(self._matches) > 1:

@@ -82,7 +82,8 @@ def with_guest(host, demand):
             range(len(cells)), key=lambda cell: room_of(cells[cell], amount) or np.inf
         )
         for cell in order[: part.count]:
-            cells[cell] -= amount
+            if room_of(cells[cell], amount):
+                cells[cell] -= amount
     return vcpus - sizes['VCPU'], memory - sizes['MEMORY_MB'], cells
 
 

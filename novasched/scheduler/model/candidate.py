@@ -120,6 +120,17 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         """The unused capacity of a provider by resource class, as far as known."""
         return {}
 
+    def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
+        """The unused capacity of a resource class on each provider of some hosts, less
+        pending claims, with a row for each host.
+
+        Hosts with fewer providers of the class have zeros, and so have all hosts if the
+        offer does not know the providers.
+
+        :param hosts: UUIDs of compute nodes.
+        """
+        return np.zeros((len(hosts), 0))
+
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         """Provider UUIDs in Placement's order, and by row True if the offer has
         candidates of the provider.

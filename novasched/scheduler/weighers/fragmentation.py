@@ -5,14 +5,16 @@ The rule itself is in :mod:`novasched.scheduler.weighers.usable_capacity`. This 
 tells the demands of guests and the free capacity of hosts in the terms of the rule.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
 
 import numpy as np
+import os_resource_classes as classes
 
 from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor
+from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import KIB_PER_MIB, GuestTopology, HostCell
 from novasched.scheduler.model.request import Request
@@ -22,8 +24,8 @@ from novasched.scheduler.model.usual_guests import (
     VCPU,
     UsualGuests,
 )
-from novasched.scheduler.requirements import numa
-from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.requirements import Requirements, numa
+from novasched.scheduler.weighers import CandidatesWeigher, Scope
 from novasched.scheduler.weighers.usable_capacity import (
     Demand,
     FreeCapacity,
@@ -35,12 +37,16 @@ from novasched.scheduler.weighers.usable_capacity import (
 PCPU = 'PCPU'
 CELLS = 'NUMA cells'
 """The kind of the parts of a host that are NUMA cells."""
+NOT_DEVICES = frozenset(
+    (classes.VCPU, classes.PCPU, classes.MEMORY_MB, classes.DISK_GB)
+)
+"""Resource classes that count by the sizes of the flavor and by NUMA cells."""
 MAX_READINGS = 4
 """Readings of usual guests whose demands are kept. Requests that began before a reading
 use the reading before."""
 
 
-class FragmentationWeigher(Weigher):
+class FragmentationWeigher(CandidatesWeigher):
     """Weigh a host by the worth of its free capacity after the guest is placed, less
     the worth before. Capacity is worth the usual guests that fit.
 
@@ -59,13 +65,12 @@ class FragmentationWeigher(Weigher):
     def request_key(self, request: Request) -> Hashable:
         return _demand_of_request(request), request.usual_guests
 
-    def weigh(self, host: Host, request: Request) -> float:
-        return self.weigh_all([host], request)[0]
-
-    def weigh_all(self, hosts: Sequence[Host], request: Request) -> list[float]:
+    def weigh_offered(
+        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    ) -> list[float]:
         usual = usual_demands(request.usual_guests)
-        demand = _demand_of_request(request)
-        free = free_capacity(hosts, (demand, *usual.demands))
+        demand = usual.part_of(_demand_of_request(request))
+        free = free_capacity(hosts, (demand, *usual.demands), candidates)
         # Not the negative: 0 must not become -0.
         weights: list[float] = (0.0 - usual.loss(free, demand)).tolist()
         return weights
@@ -73,15 +78,25 @@ class FragmentationWeigher(Weigher):
 
 def _demand_of_request(request: Request) -> Demand:
     """The demand of the current instance of a request."""
-    return demand_of(request.flavor, request.numa_topology, request.is_bfv)
+    groups = request.requirements.flavor_groups.groups.values()
+    return demand_of(
+        request.flavor,
+        request.numa_topology,
+        (*groups, *request.requested_resources),
+        request.is_bfv,
+    )
 
 
 def demand_of(
-    flavor: Flavor, topology: GuestTopology | None, is_bfv: bool = False
+    flavor: Flavor,
+    topology: GuestTopology | None,
+    groups: Iterable[RequestGroup],
+    is_bfv: bool = False,
 ) -> Demand:
     """The demand of a guest.
 
     :param topology: the NUMA cells of the guest; None without cells.
+    :param groups: the request groups of the guest, for its devices.
     :param is_bfv: the root disk is a volume.
     """
     disk_gb = flavor.ephemeral_gb
@@ -96,13 +111,27 @@ def demand_of(
     for name, size in sizes.items():
         if size > 0:
             amounts.append((name, float(size)))
-    parts: tuple[PartDemand, ...] = ()
+    parts = _demand_of_devices(groups)
     if topology is not None:
-        parts = _demand_on_cells(topology)
-    return Demand(tuple(amounts), parts)
+        parts += _demand_on_cells(topology)
+    return Demand(tuple(amounts), tuple(parts))
 
 
-def _demand_on_cells(topology: GuestTopology) -> tuple[PartDemand, ...]:
+def _demand_of_devices(groups: Iterable[RequestGroup]) -> list[PartDemand]:
+    """The demand of request groups. Groups with equal amounts take different devices
+    each, as with ``group_policy=isolate``."""
+    counts = Counter[tuple[str, int]]()
+    for group in groups:
+        for name, amount in group.resources.items():
+            if amount > 0 and name not in NOT_DEVICES:
+                counts[name, amount] += 1
+    parts = []
+    for (name, amount), count in counts.items():
+        parts.append(PartDemand(name, count, ((name, float(amount)),)))
+    return parts
+
+
+def _demand_on_cells(topology: GuestTopology) -> list[PartDemand]:
     """The demand of a guest on host cells, which is that of its largest cell on each.
 
     Dedicated CPUs and pages of a requested size count by host cell. Floating vCPUs and
@@ -120,8 +149,8 @@ def _demand_on_cells(topology: GuestTopology) -> tuple[PartDemand, ...]:
 
     amounts = tuple((name, size) for name, size in largest.items() if size > 0)
     if not amounts:
-        return ()
-    return (PartDemand(CELLS, len(topology.cells), amounts),)
+        return []
+    return [PartDemand(CELLS, len(topology.cells), amounts)]
 
 
 @lru_cache(MAX_READINGS)
@@ -136,23 +165,49 @@ def usual_demands(usual_guests: UsualGuests) -> UsualDemands:
             # The flavor contradicts itself. Its instances had an image, or another
             # flavor of the same id.
             topology = None
-        demands.append(demand_of(guest.flavor, topology))
+        groups = Requirements(guest.flavor).flavor_groups.groups.values()
+        demands.append(demand_of(guest.flavor, topology, groups))
         numbers.append(float(guest.number))
-    return UsualDemands.of(demands, numbers, usual_guests.capacity)
+
+    # The capacity of devices is unknown here. Devices count as scarce: as if the usual
+    # guests had all of them.
+    capacity = dict(usual_guests.capacity)
+    for demand, number in zip(demands, numbers, strict=True):
+        for part in demand.parts:
+            if part.kind == CELLS:
+                continue
+            for name, amount in part.amounts:
+                size = number * part.count * amount
+                capacity[name] = capacity.get(name, 0.0) + size
+    return UsualDemands.of(demands, numbers, capacity)
 
 
-def free_capacity(hosts: Sequence[Host], demands: Iterable[Demand]) -> FreeCapacity:
-    """The free capacity of hosts, as far as the demands need it."""
+def free_capacity(
+    hosts: Sequence[Host], demands: Iterable[Demand], candidates: Candidates | None
+) -> FreeCapacity:
+    """The free capacity of hosts, as far as the demands need it.
+
+    :param candidates: Placement's offer, for the devices. Without an offer, the hosts
+        count as hosts without devices.
+    """
+    uuids = [host.uuid for host in hosts]
     amounts: dict[Hashable, Numbers] = {}
     parts: dict[Hashable, dict[Hashable, Numbers]] = {}
     for demand in demands:
         for name, _ in demand.amounts:
             if name not in amounts:
                 amounts[name] = _free_amounts(hosts, name)
-        for name, _ in chain.from_iterable(part.amounts for part in demand.parts):
-            cells = parts.setdefault(CELLS, {})
-            if name not in cells:
-                cells[name] = _free_on_cells(hosts, name)
+        for part in demand.parts:
+            columns = parts.setdefault(part.kind, {})
+            for name, _ in part.amounts:
+                if name in columns:
+                    continue
+                if part.kind == CELLS:
+                    columns[name] = _free_on_cells(hosts, name)
+                elif candidates is not None:
+                    columns[name] = candidates.devices_left(uuids, str(name))
+                else:
+                    columns[name] = np.zeros((len(hosts), 0))
     return FreeCapacity(len(hosts), amounts, parts)
 
 

@@ -90,7 +90,8 @@ class FreeCapacity:
         """The free capacity after each host has taken a guest.
 
         Of the parts that are large enough, the guest takes the parts with the least
-        room, so that the other parts stay whole.
+        room, so that the other parts stay whole. Parts that are too small stay as they
+        are: filters reject the host.
         """
         amounts = dict(self.amounts)
         for name, amount in demand.amounts:
@@ -103,6 +104,7 @@ class FreeCapacity:
             chosen = np.argsort(narrowest, axis=1, kind='stable')[:, : part.count]
             is_chosen = np.zeros(room.shape)
             np.put_along_axis(is_chosen, chosen, 1.0, axis=1)
+            is_chosen *= room > 0.0
             left = dict(parts[part.kind])
             for name, amount in part.amounts:
                 left[name] = left[name] - amount * is_chosen
@@ -185,6 +187,16 @@ class UsualDemands:
                 value += prices.get(name, 0.0) * size
             weights.append(number * value)
         return cls(demands, weights)
+
+    def part_of(self, demand: Demand) -> Demand:
+        """The part of a demand that matters to the usual guests."""
+        amounts = []
+        for name, amount in demand.amounts:
+            if name in self._kinds:
+                amounts.append((name, amount))
+        kinds = {part.kind for part in self._kinds_of_part}
+        parts = tuple(part for part in demand.parts if part.kind in kinds)
+        return Demand(tuple(amounts), parts)
 
     def fitting(self, free: FreeCapacity) -> Numbers:
         """The number of guests that fit on each host, as a fraction, with a row for

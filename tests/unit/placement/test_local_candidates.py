@@ -57,6 +57,21 @@ def test_hosts(query, hosts):
         assert not candidates.exhausted([host])
 
 
+@pytest.mark.parametrize('query', [a_query(), a_query(GPU)])
+def test_devices_left(query):
+    """Each provider of a class has a column, the largest amounts first."""
+    providers = [
+        *a_host('a', ('CUSTOM_X', 7), ('VGPU', 1), ('VGPU', 0), ('VGPU', 3)),
+        *a_host('b', GPU),
+        *a_host('c'),
+    ]
+    candidates = candidates_for(query, providers)
+    left = candidates.devices_left(['c', 'a', 'away', 'b'], 'VGPU')
+    assert left.tolist() == [[0, 0], [3, 1], [0, 0], [1, 0]]
+    assert candidates.devices_left(['a'], 'CUSTOM_Y').tolist() == [[]]
+    assert candidates.devices_left([], 'VGPU').shape == (0, 0)
+
+
 def test_a_candidate():
     """A candidate has the form of Placement's allocation requests."""
     candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
