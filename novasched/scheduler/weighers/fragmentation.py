@@ -6,7 +6,7 @@ tells the demands of guests and the free capacity of hosts in the terms of the r
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,11 @@ from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.numa import KIB_PER_MIB, GuestTopology, HostCell
+from novasched.scheduler.model.numa import (
+    KIB_PER_MIB,
+    GuestTopology,
+    HostTopology,
+)
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import (
     DISK_MB,
@@ -24,6 +28,7 @@ from novasched.scheduler.model.usual_guests import (
     VCPU,
     UsualGuests,
 )
+from novasched.scheduler.numa.plain_fit import CELL_CAPACITY
 from novasched.scheduler.requirements import Requirements, numa
 from novasched.scheduler.weighers import CandidatesWeigher, Scope
 from novasched.scheduler.weighers.usable_capacity import (
@@ -37,6 +42,7 @@ from novasched.scheduler.weighers.usable_capacity import (
 PCPU = 'PCPU'
 CELLS = 'NUMA cells'
 """The kind of the parts of a host that are NUMA cells."""
+NO_CELLS = HostTopology(())
 NOT_DEVICES = frozenset(
     (classes.VCPU, classes.PCPU, classes.MEMORY_MB, classes.DISK_GB)
 )
@@ -190,24 +196,25 @@ def free_capacity(
     :param candidates: Placement's offer, for the devices. Without an offer, the hosts
         count as hosts without devices.
     """
-    uuids = [host.uuid for host in hosts]
     amounts: dict[Hashable, Numbers] = {}
-    parts: dict[Hashable, dict[Hashable, Numbers]] = {}
+    names_of_parts: dict[Hashable, set[Hashable]] = {}
     for demand in demands:
         for name, _ in demand.amounts:
             if name not in amounts:
                 amounts[name] = _free_amounts(hosts, name)
         for part in demand.parts:
-            columns = parts.setdefault(part.kind, {})
-            for name, _ in part.amounts:
-                if name in columns:
-                    continue
-                if part.kind == CELLS:
-                    columns[name] = _free_on_cells(hosts, name)
-                elif candidates is not None:
-                    columns[name] = candidates.devices_left(uuids, str(name))
-                else:
-                    columns[name] = np.zeros((len(hosts), 0))
+            names = names_of_parts.setdefault(part.kind, set())
+            names.update(name for name, _ in part.amounts)
+
+    parts: dict[Hashable, Mapping[Hashable, Numbers]] = {}
+    uuids = [host.uuid for host in hosts]
+    for kind, names in names_of_parts.items():
+        if kind == CELLS:
+            parts[kind] = _free_on_cells(hosts, names)
+        elif candidates is None:
+            parts[kind] = {kind: np.zeros((len(hosts), 0))}
+        else:
+            parts[kind] = {kind: candidates.devices_left(uuids, str(kind))}
     return FreeCapacity(len(hosts), amounts, parts)
 
 
@@ -225,32 +232,45 @@ def _free_amounts(hosts: Sequence[Host], name: Hashable) -> Numbers:
     return np.array(free, np.float64)
 
 
-def _free_on_cells(hosts: Sequence[Host], name: Hashable) -> Numbers:
-    """The free amount of a resource on each NUMA cell of each host."""
-    rows: list[Sequence[float]] = []
+def _free_on_cells(
+    hosts: Sequence[Host], names: Iterable[Hashable]
+) -> Mapping[Hashable, Numbers]:
+    """The free amounts of resources on each NUMA cell of each host: dedicated CPUs, or
+    pages of a size in KiB."""
     # Hosts with equal cells share a topology.
-    known: dict[int, Sequence[float]] = {}
+    topologies: list[HostTopology] = []
+    number_of: dict[int, int] = {}
+    numbers = []
     for host in hosts:
-        topology = host.numa_topology
-        row = known.get(id(topology))
-        if row is None:
-            cells = topology.cells if topology is not None else ()
-            row = [_free_on_cell(cell, name) for cell in cells]
-            known[id(topology)] = row
-        rows.append(row)
+        topology = host.numa_topology or NO_CELLS
+        number = number_of.setdefault(id(topology), len(topologies))
+        if number == len(topologies):
+            topologies.append(topology)
+        numbers.append(number)
 
-    free = np.zeros((len(hosts), max(map(len, rows), default=0)))
-    for index, row in enumerate(rows):
-        free[index, : len(row)] = row
+    counts = [len(topology.cells) for topology in topologies]
+    rows = np.repeat(np.arange(len(topologies)), counts)
+    columns = np.concatenate([np.arange(count) for count in counts])
+    free = {}
+    for name in names:
+        table = np.zeros((len(topologies), max(counts)))
+        if name == PCPU:
+            packed = b''.join([topology.packed_capacities for topology in topologies])
+            table[rows, columns] = np.frombuffer(packed, CELL_CAPACITY)['pinnable']
+        else:
+            table[rows, columns] = _free_pages(topologies, name)
+        free[name] = table[numbers]
     return free
 
 
-def _free_on_cell(cell: HostCell, name: Hashable) -> float:
-    """The free dedicated CPUs of a host cell, or the free pages of a size."""
-    if name == PCPU:
-        return float(cell.free_on_cores)
-    free = 0
-    for pages in cell.mempages:
-        if pages.size_kb == name:
-            free += pages.free
-    return float(free)
+def _free_pages(topologies: Sequence[HostTopology], size_kb: Hashable) -> list[int]:
+    """The free pages of a size on each cell of some topologies."""
+    free = []
+    for topology in topologies:
+        for cell in topology.cells:
+            pages_of_size = 0
+            for pages in cell.mempages:
+                if pages.size_kb == size_kb:
+                    pages_of_size += pages.free
+            free.append(pages_of_size)
+    return free
