@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from novasched.cells.aggregates import AggregateReader
@@ -14,7 +15,7 @@ from novasched.cells.instances import HostInstances, InstanceDetail
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.reading import CellCaches, CellsReader
 from novasched.cells.servicegroup import ServiceGroup
-from novasched.cells.usual_guests import UsualGuestsReader
+from novasched.cells.usual_guests import UsualGuestsReader, UsualGuestsSource
 from novasched.cells.views import CellsSnapshot, with_aggregates
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.conf.settings import Settings
@@ -47,13 +48,6 @@ class HostReader:
         self._instances = HostInstances(
             self.cells, self.settings.cell_timeout, self._pool
         )
-        self._usual_guests = UsualGuestsReader(
-            self.cells,
-            self.settings.usual_flavors,
-            self.settings.cell_timeout,
-            self._pool,
-            lambda: self.host_snapshot.hosts.values(),
-        )
         self._reader = CellsReader(
             self.cells,
             self.aggregates,
@@ -81,7 +75,6 @@ class HostReader:
     def close(self) -> None:
         """Start no more queries. Running queries may end."""
         self._instances.close()
-        self._usual_guests.close()
         for pool in (self._prefetches, self._pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -144,6 +137,18 @@ class HostReader:
         :raises DatabaseUnavailable: the API database has never answered yet.
         """
         return self._reader.at_least(moment)
+
+    @cached_property
+    def _usual_guests(self) -> UsualGuestsReader:
+        """Made at the first use: most clouds need no usual guests."""
+        source = UsualGuestsSource(
+            self.cells,
+            self.settings.usual_flavors,
+            self.settings.cell_timeout,
+            self._pool,
+            lambda: self.host_snapshot.hosts.values(),
+        )
+        return UsualGuestsReader(source)
 
     def usual_guests(self) -> UsualGuests:
         """See :class:`novasched.scheduler.ports.Hosts`."""

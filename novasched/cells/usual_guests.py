@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent import futures
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -48,28 +49,87 @@ Kind = tuple[int | None, ...]
 """The values of :data:`KIND_COLUMNS`."""
 
 
-class UsualGuestsReader:
-    """Keeps the usual guests, and reads them again in a thread of its own.
+@dataclass(frozen=True, slots=True)
+class UsualGuestsSource:
+    """Reads the usual guests.
 
-    :param hosts: returns the hosts of all cells, for the capacity of the cloud.
-    :param flavors: names or ids of flavors (``[novasched] usual_flavors``), which count
+    :ivar flavors: names or ids of flavors (``[novasched] usual_flavors``), which count
         equally. Empty to learn the flavors from the instances.
+    :ivar timeout: seconds to wait for the cells.
+    :ivar hosts: returns the hosts of all cells, for the capacity of the cloud.
     """
 
+    cells: Cells
+    flavors: Collection[str]
+    timeout: float
+    pool: futures.Executor
+    hosts: Callable[[], Iterable[Host]]
+
+    def guests(self) -> tuple[UsualGuest, ...]:
+        """The guests that the option lists, or else that the instances show.
+
+        :raises DatabaseUnavailable: the API database does not answer.
+        """
+        if self.flavors:
+            return self._listed()
+        return self._learned()
+
+    def capacity(self) -> Mapping[Hashable, float]:
+        """The capacity of the hosts, overcommit included."""
+        names: tuple[Hashable, ...] = (VCPU, MEMORY_MB, DISK_MB)
+        capacity = dict.fromkeys(names, 0.0)
+        for host in self.hosts():
+            capacity[VCPU] += host.vcpus_total * host.cpu_allocation_ratio
+            capacity[MEMORY_MB] += host.total_usable_ram_mb * host.ram_allocation_ratio
+            disk_mb = host.total_usable_disk_gb * 1024
+            capacity[DISK_MB] += disk_mb * host.disk_allocation_ratio
+        return capacity
+
+    def _listed(self) -> tuple[UsualGuest, ...]:
+        """The flavors of the option."""
+        guests = []
+        for name in self.flavors:
+            flavor = find_flavor(self.cells.api, name)
+            if flavor is None:
+                LOG.warning('[novasched] usual_flavors: there is no flavor %s', name)
+            else:
+                guests.append(UsualGuest(flavor, 1))
+        return tuple(guests)
+
+    def _learned(self) -> tuple[UsualGuest, ...]:
+        """The most frequent flavors of the instances in all enabled cells that
+        answer."""
+        numbers = Counter[Kind]()
+        answers = scatter_gather(
+            self.pool, self.cells.enabled(), _count_kinds, self.timeout
+        )
+        for _, of_cell in answers:
+            numbers.update(of_cell)
+
+        usual = numbers.most_common(MAX_USUAL_GUESTS)
+        ids = {kind[0] for kind, _ in usual if kind[0] is not None}
+        extra_specs = _extra_specs(self.cells.api, ids)
+        guests = []
+        for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
+            flavor = Flavor(
+                id=flavor_id,
+                vcpus=vcpus or 0,
+                memory_mb=memory_mb or 0,
+                root_gb=root_gb or 0,
+                ephemeral_gb=ephemeral_gb or 0,
+                extra_specs=extra_specs.get(flavor_id or 0, {}),
+            )
+            guests.append(UsualGuest(flavor, number))
+        return tuple(guests)
+
+
+class UsualGuestsReader:
+    """Keeps the usual guests, and reads them again in a thread of its own."""
+
     def __init__(
-        self,
-        cells: Cells,
-        flavors: Collection[str],
-        timeout: float,
-        pool: futures.Executor,
-        hosts: Callable[[], Iterable[Host]],
-        clock: Callable[[], float] = time.monotonic,
+        self, source: UsualGuestsSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cells = cells
-        self._flavors = flavors
-        self._timeout = timeout
-        self._pool = pool
-        self._hosts = hosts
+        self._source = source
         self._clock = clock
         # Guards the thread that reads, and when it last began.
         self._lock = threading.Lock()
@@ -109,65 +169,13 @@ class UsualGuestsReader:
     def _refresh(self) -> None:
         """Read the usual guests. The last guests stay while a database fails."""
         try:
-            if self._flavors:
-                guests = self._listed()
-            else:
-                guests = self._learned()
+            guests = self._source.guests()
         except DatabaseUnavailable as error:
             LOG.warning('Usual guests cannot be read, and stay as they were: %s', error)
             return
         # Equal guests stay the same object, so that weights stay valid.
         if self._last is None or guests != self._last.guests:
-            self._last = UsualGuests(guests, _capacity_of(self._hosts()))
-
-    def _listed(self) -> tuple[UsualGuest, ...]:
-        """The flavors of the option."""
-        guests = []
-        for name in self._flavors:
-            flavor = find_flavor(self._cells.api, name)
-            if flavor is None:
-                LOG.warning('[novasched] usual_flavors: there is no flavor %s', name)
-            else:
-                guests.append(UsualGuest(flavor, 1))
-        return tuple(guests)
-
-    def _learned(self) -> tuple[UsualGuest, ...]:
-        """The most frequent flavors of the instances in all enabled cells that
-        answer."""
-        numbers = Counter[Kind]()
-        answers = scatter_gather(
-            self._pool, self._cells.enabled(), _count_kinds, self._timeout
-        )
-        for _, of_cell in answers:
-            numbers.update(of_cell)
-
-        usual = numbers.most_common(MAX_USUAL_GUESTS)
-        ids = {kind[0] for kind, _ in usual if kind[0] is not None}
-        extra_specs = _extra_specs(self._cells.api, ids)
-        guests = []
-        for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
-            flavor = Flavor(
-                id=flavor_id,
-                vcpus=vcpus or 0,
-                memory_mb=memory_mb or 0,
-                root_gb=root_gb or 0,
-                ephemeral_gb=ephemeral_gb or 0,
-                extra_specs=extra_specs.get(flavor_id or 0, {}),
-            )
-            guests.append(UsualGuest(flavor, number))
-        return tuple(guests)
-
-
-def _capacity_of(hosts: Iterable[Host]) -> Mapping[Hashable, float]:
-    """The capacity of hosts, overcommit included."""
-    names: tuple[Hashable, ...] = (VCPU, MEMORY_MB, DISK_MB)
-    capacity = dict.fromkeys(names, 0.0)
-    for host in hosts:
-        capacity[VCPU] += host.vcpus_total * host.cpu_allocation_ratio
-        capacity[MEMORY_MB] += host.total_usable_ram_mb * host.ram_allocation_ratio
-        disk_mb = host.total_usable_disk_gb * 1024
-        capacity[DISK_MB] += disk_mb * host.disk_allocation_ratio
-    return capacity
+            self._last = UsualGuests(guests, self._source.capacity())
 
 
 def _count_kinds(cell: Cell) -> Mapping[Kind, int]:

@@ -10,6 +10,7 @@ from novasched.cells.usual_guests import (
     MAX_AGE_S,
     MAX_USUAL_GUESTS,
     UsualGuestsReader,
+    UsualGuestsSource,
 )
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.usual_guests import UsualGuest
@@ -40,9 +41,10 @@ def make_reader(two_cells):
         def make(*flavors):
             clock = Clock()
             hosts = [a_host(ram=2048, vcpus=4, disk_gb=1, cpu_allocation_ratio=2.0)]
-            reader = UsualGuestsReader(
-                two_cells.cells, flavors, 10.0, pool, lambda: hosts, clock
+            source = UsualGuestsSource(
+                two_cells.cells, flavors, 10.0, pool, lambda: hosts
             )
+            reader = UsualGuestsReader(source, clock)
             reader.clock = clock
             readers.append(reader)
             return reader
