@@ -29,7 +29,7 @@ PAUSE = 0.05
 PR_SET_PDEATHSIG = 1
 KILLED = 30.0
 """Seconds until a killed process has ended."""
-START = 60.0
+START = 180.0
 """Seconds until a server has started or stopped."""
 
 
