@@ -242,7 +242,8 @@ def test_no_connection_is_left(databases, caplog):
         with ExitStack() as connections:
             for _ in range(9):
                 connections.enter_context(engine.connect())
-            assert hosts(reader) == {'h2'}
+            # On a busy machine, the other cell may also answer too late at first.
+            wait_until(lambda: hosts(reader) == {'h2'}, SECONDS, 'answer of a cell')
             assert 'max_user_connections' in caplog.text
         wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'connection')
 
