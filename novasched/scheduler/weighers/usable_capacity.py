@@ -116,7 +116,7 @@ def room_of_parts(free: Mapping[Hashable, Numbers], amounts: Amounts) -> Numbers
     """The number of times that each part has the amounts, as a fraction; 0 if a part
     has too little for a single time."""
     rooms = [free[name] / amount for name, amount in amounts]
-    room: Numbers = np.minimum.reduce(rooms)
+    room: Numbers = np.min(np.array(rooms), axis=0)
     return np.where(room < 1.0, 0.0, room)
 
 
