@@ -2,7 +2,7 @@
 """The usual guests of the cloud, learned from the instances in the cells.
 
 Each database of a cell counts its instances by flavor, and sends the most frequent
-flavors only. The readings are seldom, and no request waits for a reading.
+flavors only. The readings are seldom, and only the first request waits for a reading.
 """
 
 import logging

@@ -95,7 +95,7 @@ class BaseAnswer:
     """The answer to a base query.
 
     :ivar asked_at: when Placement was asked (monotonic seconds).
-    :ivar seconds: for how long Placement was asked.
+    :ivar seconds: the time from the query to the answer of Placement, in seconds.
     :ivar trees: the providers.
     :ivar capacity_left: by resource class, the unused capacity of each row.
     :ivar root_classes: the resource classes that only compute nodes have.

@@ -40,6 +40,8 @@ PLACED = 'placed'
 REFUSED = 'refused'
 FAILED = 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
+"""In turn: every instance has a host; an instance has no valid host; a failure that an
+operator must mend."""
 
 REMEMBERED = 'remembered'
 ALL_HOSTS = 'all_hosts'
@@ -47,8 +49,6 @@ OWN_QUERY = 'own_query'
 CANDIDATE_SOURCES = (REMEMBERED, ALL_HOSTS, OWN_QUERY)
 """Where the candidates of a request come from: an earlier answer of Placement about
 all hosts, a new answer about all hosts, or the answer to the query of the request."""
-"""In turn: every instance has a host; an instance has no valid host; a failure that an
-operator must mend."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,8 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
 
     def without(self, host: str, refused: Sequence[Candidate]) -> 'Candidates':
         """The offer with candidates of a host that avoid the devices of refused
-        candidates, if there are such candidates. Filters have not narrowed them."""
+        candidates, if there are such candidates. Filters have not judged these
+        candidates."""
         return self
 
     def exhausted(self, hosts: Collection[str]) -> Collection[str]:
