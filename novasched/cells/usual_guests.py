@@ -56,6 +56,7 @@ class UsualGuestsSource:
     :ivar flavors: names or ids of flavors (``[novasched] usual_flavors``), which count
         equally. Empty to learn the flavors from the instances.
     :ivar timeout: seconds to wait for the cells.
+    :ivar pool: the threads for the reading and for the queries to the cells.
     :ivar hosts: returns the hosts of all cells, for the capacity of the cloud.
     """
 
@@ -124,23 +125,18 @@ class UsualGuestsSource:
 
 
 class UsualGuestsReader:
-    """Keeps the usual guests, and reads them again in a thread of its own."""
+    """Keeps the usual guests, and reads them again in a thread of the pool."""
 
     def __init__(
         self, source: UsualGuestsSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._source = source
         self._clock = clock
-        # Guards the thread that reads, and when it last began.
+        # Guards the reading, and when the reading began.
         self._lock = threading.Lock()
-        self._thread = futures.ThreadPoolExecutor(1, 'usual guests')
         self._reading: futures.Future[None] | None = None
         self._began = 0.0
         self._last: UsualGuests | None = None
-
-    def close(self) -> None:
-        """Start no more readings."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def latest(self) -> UsualGuests:
         """The usual guests of the last reading.
@@ -154,7 +150,7 @@ class UsualGuestsReader:
             is_outdated = now - self._began > MAX_AGE_S
             if reading is None or (reading.done() and is_outdated):
                 self._began = now
-                reading = self._thread.submit(self._refresh)
+                reading = self._source.pool.submit(self._refresh)
                 self._reading = reading
         if self._last is None:
             reading.result()

@@ -35,7 +35,6 @@ def make_reader(two_cells):
     """A function that makes a reader, whose clock is the attribute ``clock`` of the
     reader."""
     two_cells.cells.refresh()
-    readers = []
     with ThreadPoolExecutor(4) as pool:
 
         def make(*flavors):
@@ -46,12 +45,9 @@ def make_reader(two_cells):
             )
             reader = UsualGuestsReader(source, clock)
             reader.clock = clock
-            readers.append(reader)
             return reader
 
         yield make
-        for reader in readers:
-            reader.close()
 
 
 def boot(cloud, cell, flavor_id, count, **columns):
