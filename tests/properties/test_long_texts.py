@@ -47,9 +47,10 @@ from tests.lab.wire import FLAVOR, a_spec, primitive
 SIZE = 112 * 1024
 """Characters of the longest body that nova-api takes."""
 MAX_STEP_S = 0.02
-MAX_PATTERN_S = 0.1
-"""Limit for a single pattern, on a text that is not cut before. Linear patterns take a
-quarter of the limit."""
+MAX_PATTERN_S = 0.5
+"""Limit for a pattern, or for the patterns of a function, on a text that is not cut
+before. Linear patterns take a tenth of the limit, and others more than ten times the
+limit: each machine tells them apart."""
 MAX_TRIES = 10
 RANDOM = 'kG7bQz2mXw9RtLp4'
 

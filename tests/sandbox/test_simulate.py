@@ -47,7 +47,9 @@ MACHINES = (
     ),
     SandboxHost('off', cell='cell1'),
     SandboxHost('dead', cell='cell2'),
-    *(SandboxHost(name, cell='cell1', memory_mb=32768) for name in NUMA_HOSTS),
+    # With different memory: of hosts with equal weights, any may be the best.
+    SandboxHost('numa1', cell='cell1', memory_mb=32768),
+    SandboxHost('numa2', cell='cell1', memory_mb=32256),
     *(SandboxHost(name, cell='cell2', memory_mb=8192) for name in GPU_HOSTS),
 )
 FILTERS = (
