@@ -140,7 +140,9 @@ def pair(cloud):
                     'enabled_filters': ','.join(conductor_requests.FILTERS)
                 },
                 'placement': {'endpoint': between.url},
-                'novasched': {'in_flight_timeout': 0},
+                # A refusal on an earlier answer of Placement is decided a second time,
+                # and logged a second time.
+                'novasched': {'in_flight_timeout': 0, 'candidates_max_age': 0},
             }
             daemon = stack.enter_context(Daemon(cloud, config, command))
             schedulers.append(Scheduler(daemon, between, caller, cloud))
