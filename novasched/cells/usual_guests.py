@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent import futures
 from dataclasses import dataclass
 
@@ -20,12 +20,9 @@ from novasched.cells.instances import find_flavor
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host import Host, capacity_of
 from novasched.scheduler.model.usual_guests import (
-    DISK_MB,
-    MEMORY_MB,
     NO_USUAL_GUESTS,
-    VCPU,
     UsualGuest,
     UsualGuests,
 )
@@ -74,17 +71,6 @@ class UsualGuestsSource:
         if self.flavors:
             return self._listed()
         return self._learned()
-
-    def capacity(self) -> Mapping[Hashable, float]:
-        """The capacity of the hosts, overcommit included."""
-        names: tuple[Hashable, ...] = (VCPU, MEMORY_MB, DISK_MB)
-        capacity = dict.fromkeys(names, 0.0)
-        for host in self.hosts():
-            capacity[VCPU] += host.vcpus_total * host.cpu_allocation_ratio
-            capacity[MEMORY_MB] += host.total_usable_ram_mb * host.ram_allocation_ratio
-            disk_mb = host.total_usable_disk_gb * 1024
-            capacity[DISK_MB] += disk_mb * host.disk_allocation_ratio
-        return capacity
 
     def _listed(self) -> tuple[UsualGuest, ...]:
         """The flavors of the option."""
@@ -171,7 +157,7 @@ class UsualGuestsReader:
             return
         # Equal guests stay the same object, so that weights stay valid.
         if self._last is None or guests != self._last.guests:
-            self._last = UsualGuests(guests, self._source.capacity())
+            self._last = UsualGuests(guests, capacity_of(self._source.hosts()))
 
 
 def _count_kinds(cell: Cell) -> Mapping[Kind, int]:

@@ -100,11 +100,59 @@ def test_the_loss_of_hosts(hosts, kinds, demand):
         return total
 
     expected = [worth(host) - worth(with_guest(host, demand)) for host in hosts]
+    loss = UsualDemands(wanted, weights).loss(capacity(hosts), demand)
+    assert loss.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def capacity(hosts):
+    """The free capacity of hosts in columns."""
     columns = [np.array(column, float) for column in zip(*hosts, strict=True)]
-    free = FreeCapacity(
+    return FreeCapacity(
         len(hosts),
         dict(zip(NAMES, columns[:2], strict=True)),
         {'cell': {'PCPU': columns[2]}},
     )
-    loss = UsualDemands(wanted, weights).loss(free, demand)
-    assert loss.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def whole_guests(host, demand):
+    """The number of whole guests of a kind that fill a host, placed one by one."""
+    vcpus, memory, cells = host
+    sizes = dict(demand.amounts)
+    number = 0
+    while True:
+        vcpus -= sizes['VCPU']
+        memory -= sizes['MEMORY_MB']
+        if vcpus < 0 or memory < 0:
+            return number
+        for part in demand.parts:
+            [(_, amount)] = part.amounts
+            # The emptiest cells first: then no choice fits more guests.
+            cells = sorted(cells, reverse=True)
+            if len([cell for cell in cells if cell >= amount]) < part.count:
+                return number
+            for cell in range(part.count):
+                cells[cell] -= amount
+        number += 1
+
+
+@given(HOSTS, KINDS)
+def test_the_stranded_capacity(hosts, kinds):
+    """The capacity that no kind of guests uses, if its guests fill the host, is
+    stranded."""
+    wanted = [kind for kind, _ in kinds]
+    usual = UsualDemands(wanted, [1.0] * len(wanted))
+    free = capacity(hosts)
+    numbers = [[whole_guests(host, kind) for host in hosts] for kind in wanted]
+    assert usual.whole_guests(free).tolist() == numbers
+
+    for name, found in usual.stranded(free).items():
+        stranded = 0.0
+        for host, of_host in zip(hosts, zip(*numbers, strict=True), strict=True):
+            amounts = [*host[:2], sum(max(cell, 0) for cell in host[2])]
+            left = max(amounts[[*NAMES, 'PCPU'].index(name)], 0)
+            used = 0.0
+            for kind, number in zip(wanted, of_host, strict=True):
+                used = max(used, number * kind.sizes.get(name, 0.0))
+            stranded += left - used
+        assert found.amount == stranded
+        assert sum(found.by.values()) == stranded

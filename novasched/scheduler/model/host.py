@@ -7,7 +7,8 @@ instance makes another host.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -18,6 +19,7 @@ from novasched.scheduler.model.flavor import NO_PROPERTIES
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import Pools
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import DISK_MB, MEMORY_MB, PCPU, VCPU
 
 AVAILABILITY_ZONE = 'availability_zone'
 UP = 'up'
@@ -111,6 +113,17 @@ class Host:
     def pci_stats(self) -> Pools:
         """The free PCI devices; empty if not readable."""
         return self.pci()
+
+    @property
+    def floating_vcpus(self) -> tuple[float, int]:
+        """The floating vCPUs that fit, overcommit included, and those in use. CPUs for
+        pinned vCPUs alone, and the vCPUs pinned there, do not count."""
+        dedicated = pinned = 0
+        topology = self.numa()
+        if topology is not None:
+            dedicated, pinned = topology.dedicated_cpus
+        total = (self.vcpus_total - dedicated) * self.cpu_allocation_ratio
+        return total, self.vcpus_used - pinned
 
     @property
     def key(self) -> tuple[str, str]:
@@ -275,3 +288,20 @@ ATTRIBUTES = frozenset(attribute.name for attribute in fields(Host)) - {'numa', 
 
 uuid_of: Callable[[Host], str] = attrgetter('uuid')
 """The UUID of a compute node."""
+
+
+def capacity_of(hosts: Iterable[Host]) -> Mapping[Hashable, float]:
+    """The capacity of hosts, overcommit included, in the names and units of
+    :class:`novasched.scheduler.model.usual_guests.UsualGuests`."""
+    capacity: defaultdict[Hashable, float] = defaultdict(float)
+    for host in hosts:
+        capacity[VCPU] += host.floating_vcpus[0]
+        capacity[MEMORY_MB] += host.total_usable_ram_mb * host.ram_allocation_ratio
+        disk_mb = host.total_usable_disk_gb * 1024
+        capacity[DISK_MB] += disk_mb * host.disk_allocation_ratio
+        topology = host.numa_topology
+        for cell in topology.cells if topology else ():
+            capacity[PCPU] += len(cell.pcpuset)
+            for pages in cell.mempages:
+                capacity[pages.size_kb] += pages.total - pages.reserved
+    return dict(capacity)

@@ -244,6 +244,18 @@ class HostTopology:
         numbers = [*chain(*map(_capacity_of, self.cells))]
         return struct.pack(f'={len(numbers)}d', *numbers)
 
+    @cached_property
+    def dedicated_cpus(self) -> tuple[int, int]:
+        """The CPUs that no floating vCPU uses (``[compute] cpu_dedicated_set``): their
+        number, and the number of these that are pinned."""
+        number = 0
+        pinned = 0
+        for cell in self.cells:
+            dedicated = cell.pcpuset - cell.cpuset
+            number += len(dedicated)
+            pinned += len(dedicated & cell.pinned_cpus)
+        return number, pinned
+
     @property
     def has_threads(self) -> bool:
         """True if any core has more than one thread."""

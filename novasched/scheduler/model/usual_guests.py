@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from novasched.scheduler.model.flavor import Flavor
 
 VCPU = 'VCPU'
+PCPU = 'PCPU'
 MEMORY_MB = 'MEMORY_MB'
 DISK_MB = 'DISK_MB'
 
@@ -26,7 +27,8 @@ class UsualGuests:
     read.
 
     :ivar capacity: the capacity of all hosts when the guests were read, overcommit
-        included: :data:`VCPU`, :data:`MEMORY_MB` and :data:`DISK_MB`.
+        included: :data:`VCPU` without CPUs for pinned vCPUs alone, :data:`PCPU`,
+        :data:`MEMORY_MB`, :data:`DISK_MB`, and the number of pages by size in KiB.
     """
 
     guests: tuple[UsualGuest, ...] = ()

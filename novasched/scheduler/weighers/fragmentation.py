@@ -25,6 +25,7 @@ from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import (
     DISK_MB,
     MEMORY_MB,
+    PCPU,
     VCPU,
     UsualGuests,
 )
@@ -39,7 +40,6 @@ from novasched.scheduler.weighers.usable_capacity import (
     UsualDemands,
 )
 
-PCPU = 'PCPU'
 CELLS = 'NUMA cells'
 """The kind of the parts of a host that are NUMA cells."""
 NO_CELLS = HostTopology(())
@@ -69,20 +69,20 @@ class FragmentationWeigher(CandidatesWeigher):
         return self.default_scale != 0.0
 
     def request_key(self, request: Request) -> Hashable:
-        return _demand_of_request(request), request.usual_guests
+        return demand_of_request(request), request.usual_guests
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> list[float]:
         usual = usual_demands(request.usual_guests)
-        demand = usual.part_of(_demand_of_request(request))
+        demand = usual.part_of(demand_of_request(request))
         free = free_capacity(hosts, (demand, *usual.demands), candidates)
         # Not the negative: 0 must not become -0.
         weights: list[float] = (0.0 - usual.loss(free, demand)).tolist()
         return weights
 
 
-def _demand_of_request(request: Request) -> Demand:
+def demand_of_request(request: Request) -> Demand:
     """The demand of the current instance of a request."""
     groups = request.requirements.flavor_groups.groups.values()
     return demand_of(
@@ -108,8 +108,11 @@ def demand_of(
     disk_gb = flavor.ephemeral_gb
     if not is_bfv:
         disk_gb += flavor.root_gb
+    pinned = 0
+    if topology is not None:
+        pinned = sum(len(cell.pcpuset) for cell in topology.cells if cell.is_pinned)
     sizes = {
-        VCPU: flavor.vcpus,
+        VCPU: flavor.vcpus - pinned,
         MEMORY_MB: flavor.memory_mb,
         DISK_MB: disk_gb * 1024,
     }
@@ -223,8 +226,8 @@ def _free_amounts(hosts: Sequence[Host], name: Hashable) -> Numbers:
     free: list[float] = []
     if name == VCPU:
         for host in hosts:
-            total = host.vcpus_total * host.cpu_allocation_ratio
-            free.append(total - host.vcpus_used)
+            total, used = host.floating_vcpus
+            free.append(total - used)
     elif name == MEMORY_MB:
         free = [host.free_ram_mb for host in hosts]
     else:

@@ -86,6 +86,17 @@ class FreeCapacity:
         hosts = len(range(*rows.indices(self.hosts)))
         return FreeCapacity(hosts, amounts, parts)
 
+    def total_of(self, name: Hashable) -> Numbers:
+        """The free amount of a resource on each host as a whole, in all parts; 0 for an
+        overcommitted host."""
+        total = np.zeros(self.hosts)
+        if name in self.amounts:
+            total = np.maximum(self.amounts[name], 0.0)
+        for columns in self.parts.values():
+            if name in columns:
+                total = total + np.sum(np.maximum(columns[name], 0.0), axis=1)
+        return total
+
     def without(self, demand: Demand) -> 'FreeCapacity':
         """The free capacity after each host has taken a guest.
 
@@ -138,6 +149,30 @@ def spread(room: Numbers, count: int) -> Numbers:
         others = ascending[:, : max(0, room.shape[1] - widest)]
         number = np.minimum(number, np.sum(others, axis=1) / (count - widest))
     return number
+
+
+def _whole_rooms(free: FreeCapacity, demand: Demand) -> Mapping[Hashable, Numbers]:
+    """The number of whole guests that each host has room for, by the name of the
+    resource or the kind of the parts."""
+    rooms = {}
+    for name, amount in demand.amounts:
+        rooms[name] = np.floor(np.maximum(free.amounts[name], 0.0) / amount)
+    for part in demand.parts:
+        room = np.floor(room_of_parts(free.parts[part.kind], part.amounts))
+        rooms[part.kind] = np.floor(spread(room, part.count))
+    return rooms
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """The free capacity of a resource, and how much of it no usual guest can use.
+
+    :ivar by: parts of ``amount`` by the resource that is scarcer on the host.
+    """
+
+    free: float
+    amount: float
+    by: Mapping[Hashable, float]
 
 
 class UsualDemands:
@@ -214,6 +249,58 @@ class UsualDemands:
             number[kinds] = np.minimum(number[kinds], spread(room, part.count))
         number *= number >= 1.0
         return number
+
+    def whole_guests(self, free: FreeCapacity) -> Numbers:
+        """The number of whole guests that fit on each host, with a row for each kind
+        and a column for each host."""
+        number = np.empty((len(self.demands), free.hosts))
+        for kind, demand in enumerate(self.demands):
+            number[kind] = np.min([*_whole_rooms(free, demand).values()], axis=0)
+        return number
+
+    def stranded(self, free: FreeCapacity) -> Mapping[Hashable, Stranded]:
+        """The free capacity of the hosts that the usual guests cannot use, by the name
+        of the resource.
+
+        A host can be filled with whole guests of one kind. For each resource, the kind
+        counts that uses most of the resource.
+        """
+        names: dict[Hashable, None] = {}
+        for demand in self.demands:
+            names.update(dict.fromkeys(demand.sizes))
+        rooms = [_whole_rooms(free, demand) for demand in self.demands]
+        return {name: self._stranded(free, name, rooms) for name in names}
+
+    def _stranded(
+        self,
+        free: FreeCapacity,
+        name: Hashable,
+        rooms: Sequence[Mapping[Hashable, Numbers]],
+    ) -> Stranded:
+        """The stranded amount of a resource.
+
+        :param rooms: for each kind and resource, the guests that each host has room
+            for.
+        """
+        most_used = np.full(free.hosts, -1.0)
+        scarcest = np.empty(free.hosts, object)
+        for demand, of_kind in zip(self.demands, rooms, strict=True):
+            size = demand.sizes.get(name)
+            if size is None:
+                continue
+            table = np.array([*of_kind.values()])
+            used = size * np.min(table, axis=0)
+            limits = np.array([*of_kind, None], object)[:-1][np.argmin(table, axis=0)]
+            is_better = used > most_used
+            most_used[is_better] = used[is_better]
+            scarcest[is_better] = limits[is_better]
+
+        left = free.total_of(name)
+        stranded = np.maximum(left - np.maximum(most_used, 0.0), 0.0)
+        by: dict[Hashable, float] = {}
+        for host in np.flatnonzero(stranded).tolist():
+            by[scarcest[host]] = by.get(scarcest[host], 0.0) + float(stranded[host])
+        return Stranded(float(np.sum(left)), float(np.sum(stranded)), by)
 
     def worth(self, free: FreeCapacity) -> Numbers:
         """The worth of the free capacity of each host."""

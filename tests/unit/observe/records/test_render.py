@@ -345,7 +345,7 @@ SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
 RACK = {'failure_domain': 'rack1'}
 TWO_CPUS_TO_PIN = topologies.a_host(topologies.a_cell(cores=1))
 PINNED = a_flavor({'hw:cpu_policy': 'dedicated'}, vcpus=2)
-PINNED_GUESTS = UsualGuests((UsualGuest(PINNED, 1),), {'VCPU': 2})
+PINNED_GUESTS = UsualGuests((UsualGuest(PINNED, 1),), {'PCPU': 2})
 NAUGHT = 0.0
 LEAST = None
 """What normalises to 0: that value, or the least found."""

@@ -137,12 +137,12 @@ rows(
 rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
 
 
-# A host weighs less by the usual guests that no longer fit. A vCPU of a usual guest is
-# worth 1 here, and no further resource has a price.
+# A host weighs less by the usual guests that no longer fit. A vCPU of a usual guest,
+# floating or pinned, is worth 1 here, and no further resource has a price.
 def usual(*flavors):
     """Fields of a request, in a cloud with usual guests."""
     guests = tuple(UsualGuest(flavor, 1) for flavor in flavors)
-    return {'usual_guests': UsualGuests(guests, {'VCPU': 1})}
+    return {'usual_guests': UsualGuests(guests, {'VCPU': 1, 'PCPU': 1})}
 
 
 SMALL = a_flavor(vcpus=2, memory_mb=1024, root_gb=0)
@@ -177,8 +177,8 @@ rows(
     ({'ram': 1000}, usual(SMALL), 0),
     ({'vcpus': 99, 'disk_gb': 16}, usual(a_flavor(vcpus=4, root_gb=4)), -1),
     ({}, usual(PINNED), 0),
-    (cells(), usual(PINNED), -1),
-    (cells(), {**usual(PINNED), **pinned(2)}, -1),
+    (cells(), usual(PINNED), 0),
+    (cells(), {**usual(PINNED), **pinned(2)}, -2),
     ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(2)}, -2),
     ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7)}, -8),
     ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7, 7)}, -16),
