@@ -22,6 +22,7 @@ from novasched.scheduler.model.candidate import (
 )
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs, Placement
@@ -125,18 +126,28 @@ class MemoryHosts:
         """
         return self.hosts
 
-    def place(self, request: Request, selection: Selection) -> None:
-        """Put the current instance of a request on the chosen host."""
+    def place(self, request: Request, selection: Selection) -> Fit | None:
+        """Put the current instance of a request on the chosen host.
+
+        :returns: the NUMA cells and CPUs of the instance; None without a topology.
+        """
         with self._lock:
-            if host := self.hosts.get(selection.compute_node_uuid):
-                self.hosts[host.uuid] = self._with_instance(host, request, selection)
+            host = self.hosts.get(selection.compute_node_uuid)
+            if host is None:
+                return None
+            claimed = host, request, selection.candidate
+            fit = fitting.claimed_fit(*claimed, selection.limits, self._settings)
+            self.hosts[host.uuid] = self._with_instance(*claimed, fit)
+        return fit
 
     def _with_instance(
-        self, host: Host, request: Request, selection: Selection
+        self,
+        host: Host,
+        request: Request,
+        candidate: Candidate | None,
+        fit: Fit | None,
     ) -> Host:
-        claimed = host, request, selection.candidate
-        place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
-        return fitting.with_instance_claimed(*claimed, place)
+        return fitting.with_instance_claimed(host, request, candidate, fit)
 
 
 class HostCache(MemoryHosts):

@@ -8,7 +8,14 @@ only, and each request finds hosts and Placement as earlier requests have left t
 import sys
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -27,6 +34,7 @@ from novasched.placement.tree_search import SearchTooLong
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.memory import (
     FreeResources,
     HostCache,
@@ -34,12 +42,27 @@ from novasched.scheduler.memory import (
 )
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
-from novasched.scheduler.model.host import Host, Selection
-from novasched.scheduler.model.request import Request, ServerGroup
+from novasched.scheduler.model.changes import ChangeLog
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.numa import Fit
+from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.ports import Hosts
+from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs
 from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.tools.simulate.trees import TreesLeft
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedInstance:
+    """A simulated instance on its host.
+
+    :ivar request: the request of this instance.
+    :ivar fit: its NUMA cells and CPUs; None without a topology.
+    """
+
+    request: Request
+    selection: Selection
+    fit: Fit | None
 
 
 class SimulatedHosts(HostCache):
@@ -52,47 +75,96 @@ class SimulatedHosts(HostCache):
     def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
         """:param moment: time of the oldest usable data, in monotonic seconds."""
         super().__init__(source, settings, Basis(began=moment, read_since=moment))
-        self._placed: list[tuple[Request, Selection]] = []
+        self._without_simulated: Mapping[str, Host] = {}
+        self._changes = ChangeLog()
+        # By compute node UUID and instance UUID.
+        self._placed: dict[str, dict[Hashable, PlacedInstance]] = defaultdict(dict)
 
     def refresh(
         self, instances: bool = False, images: bool = False
     ) -> Mapping[str, Host]:
         """Read all hosts, and place the simulated instances again."""
-        super().refresh(instances, images)
-        for request, selection in self._placed:
-            super().place(request, selection)
+        self._without_simulated = dict(super().refresh(instances, images))
+        self._changes = ChangeLog().with_step(())
+        for placed_on_host in self._placed.values():
+            for key, placed in placed_on_host.items():
+                fit = super().place(placed.request, placed.selection)
+                placed_on_host[key] = replace(placed, fit=fit)
         return self.hosts
 
-    def place(self, request: Request, selection: Selection) -> None:
-        self._placed.append((request, selection))
-        super().place(request, selection)
+    def read(
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        needs: Needs = NO_INSTANCES,
+        basis: Basis = FRESH,
+    ) -> HostSnapshot:
+        """Read all hosts: later snapshots know the changes since."""
+        snapshot = super().read(None, request, needs, basis)
+        if len(snapshot.hosts) < snapshot.total:
+            return snapshot
+        return replace(snapshot, changes=self._changes)
+
+    def place(self, request: Request, selection: Selection) -> Fit | None:
+        """See :meth:`MemoryHosts.place`."""
+        fit = super().place(request, selection)
+        # Instances without a UUID stay until the end.
+        key = request.instance_uuid or object()
+        node_uuid = selection.compute_node_uuid
+        self._placed[node_uuid][key] = PlacedInstance(request, selection, fit)
+        self._changes = self._changes.with_step([node_uuid])
+        return fit
+
+    def remove(self, instance_uuid: str, node_uuid: str) -> Request:
+        """Delete a simulated instance: the host is as if the instance had never come.
+        The other instances keep their NUMA cells and CPUs.
+
+        :returns: the request of the instance.
+        """
+        others = self._placed[node_uuid]
+        removed = others.pop(instance_uuid)
+        host = self._without_simulated[node_uuid]
+        for placed in others.values():
+            candidate = placed.selection.candidate
+            host = self._with_instance(host, placed.request, candidate, placed.fit)
+        self.hosts[node_uuid] = host
+        self._changes = self._changes.with_step([node_uuid])
+        return removed.request
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Forget at the end the instances placed within the block."""
         hosts = dict(self.all())
+        without_simulated = self._without_simulated
         detail = self._detail
-        placed = len(self._placed)
+        placed = {node: dict(on_host) for node, on_host in self._placed.items()}
         try:
             yield
         finally:
             self.hosts = hosts
+            self._changes = ChangeLog().with_step(())
+            self._without_simulated = without_simulated
             self._detail = detail
-            del self._placed[placed:]
+            self._placed = defaultdict(dict, placed)
 
     def _with_instance(
-        self, host: Host, request: Request, selection: Selection
+        self,
+        host: Host,
+        request: Request,
+        candidate: Candidate | None,
+        fit: Fit | None,
     ) -> Host:
         # A new instance counts as an I/O operation until it is built.
-        after = super()._with_instance(host, request, selection)
+        after = super()._with_instance(host, request, candidate, fit)
         return replace(after, num_io_ops=host.num_io_ops)
 
 
 class CandidatesLeft:
     """The candidates of a query that still fit.
 
-    A claim never makes room, and the units and steps of an inventory do not depend on
-    its usage, so later answers of Placement are subsets of the first answer.
+    Only simulated claims make room when they end, and the units and steps of an
+    inventory do not depend on its usage, so later answers of Placement are subsets of
+    the first answer.
 
     :ivar _indexes: indexes of the candidates on each provider, by UUID.
     :ivar _gone: resource classes missing for each candidate that no longer fits.
@@ -145,8 +217,8 @@ class CandidatesLeft:
         return min(taken)
 
     def _follow(self) -> None:
-        """Compare candidates on changed providers with the free resources. A trial that
-        ends gives resources back, so candidates may come back."""
+        """Compare candidates on changed providers with the free resources. Candidates
+        come back when instances are deleted, or when a trial ends."""
         for provider in {*self._free.changes[self._seen :]}:
             for index in self._indexes.get(provider, ()):
                 lacking = self._free.lacking(self._amounts[index])
@@ -163,7 +235,8 @@ class SimulatedPlacement(MemoryPlacement):
     """Placement after the claims of the simulation. The real Placement is asked each
     query once, for all candidates; later answers come from memory.
 
-    :param ask: asks the real Placement a query.
+    :param ask: asks the real Placement a query; None without a real Placement, where
+        base queries must serve all requests.
     :param ask_base: asks the real Placement a base query; None to ask for all
         candidates of devices.
     :ivar beyond: number of candidates beyond the limit of the last request. The real
@@ -172,7 +245,7 @@ class SimulatedPlacement(MemoryPlacement):
 
     def __init__(
         self,
-        ask: Callable[[query.Query], CandidatesWithSummaries],
+        ask: Callable[[query.Query], CandidatesWithSummaries] | None,
         settings: Settings,
         ask_base: Callable[[query.LocalQuery], BaseAnswer] | None = None,
     ) -> None:
@@ -266,9 +339,14 @@ class SimulatedPlacement(MemoryPlacement):
         """The queries of a request for devices, each with the trees of hosts; None if
         the real Placement is to be asked for all candidates."""
         local_queries = []
+        if self._ask is None:
+            # All hosts are known, so that no limit matters.
+            request = replace(request, unlimited=False)
         for built in query.build_all(request, self.settings):
             local = built.local
-            if local is None or local.is_for_placement:
+            if local is None:
+                return None
+            if local.is_for_placement and self._ask is not None:
                 return None
             trees = self._trees_of(local)
             if trees is None:
@@ -299,7 +377,12 @@ class SimulatedPlacement(MemoryPlacement):
         return offers
 
     def _read(self, question: query.Query) -> CandidatesLeft:
-        """Ask the real Placement, and keep the free resources of new providers."""
+        """Ask the real Placement, and keep the free resources of new providers.
+
+        :raises BadRequest: there is no real Placement.
+        """
+        if self._ask is None:
+            raise BadRequest(f'only a real Placement answers {question.string}')
         answer = self._ask(question)
         for provider, summary in answer.provider_summaries.items():
             free = {}
@@ -336,7 +419,6 @@ class Simulator:
     :param real: the scheduler of nova.conf; it is not changed.
     :param moment: time of the oldest usable data, in monotonic seconds.
     :ivar diagnose: finds out why the real Placement offers no candidate.
-    :ivar _groups: server groups with simulated members, by UUID.
     :ivar _diagnoses: diagnoses by query.
     """
 
@@ -355,7 +437,8 @@ class Simulator:
         self.simulated_hosts = SimulatedHosts(real.deps.hosts, settings, moment)
         self._random = Random(seed)
         self._moment = moment
-        self._groups: dict[str, ServerGroup] = {}
+        # The hosts of simulated members, by UUID of the server group and of the member.
+        self._members: dict[str, dict[str, str]] = defaultdict(dict)
         self._diagnoses: dict[str, Diagnosis] = {}
         # Simulated hosts have their instances at once, so no claim is pending.
         pending_claims = PendingClaims(settings, SharedLedger(timeout=0))
@@ -405,7 +488,7 @@ class Simulator:
         """Undo at the end the decisions within the block, with their draws: each trial
         starts from the same state."""
         draws = self._random.getstate()
-        groups = dict(self._groups)
+        members = {group: dict(hosts) for group, hosts in self._members.items()}
         before = {*self.placement.allocations}
         try:
             with self.simulated_hosts.trial():
@@ -414,7 +497,7 @@ class Simulator:
             for claim in self.placement.allocations.keys() - before:
                 self.placement.delete_allocations(claim)
             self._random.setstate(draws)
-            self._groups = groups
+            self._members = defaultdict(dict, members)
 
     def decide(self, request: Request) -> SimulatedDecision:
         """Place the instances of a request, or refuse the request.
@@ -446,9 +529,18 @@ class Simulator:
 
         group = request.instance_group
         if group is not None and group.uuid:
-            hosts = group.hosts.union(selection.service_host for selection in chosen)
-            members = group.members.union(request.instance_uuids or ())
-            self._groups[group.uuid] = replace(group, hosts=hosts, members=members)
+            for consumer, selection in zip(uuids, chosen, strict=True):
+                if consumer is not None:
+                    self._members[group.uuid][consumer] = selection.service_host
+
+    def delete(self, instance_uuid: str, node_uuid: str) -> None:
+        """Delete a simulated instance from its compute node, from Placement, and from
+        its server group."""
+        self.placement.delete_allocations(instance_uuid)
+        request = self.simulated_hosts.remove(instance_uuid, node_uuid)
+        group = request.instance_group
+        if group is not None and group.uuid:
+            del self._members[group.uuid][instance_uuid]
 
     def _with_simulated_members(self, request: Request) -> Request:
         """The request with the simulated instances in its server group."""
@@ -456,9 +548,9 @@ class Simulator:
         if group is None:
             return request
 
-        simulated = self._groups.get(group.uuid or '', group)
-        members = group.members.union(simulated.members, request.instance_uuids or ())
-        hosts = group.hosts | simulated.hosts
+        simulated = self._members[group.uuid or '']
+        members = group.members.union(simulated, request.instance_uuids or ())
+        hosts = group.hosts.union(simulated.values())
         return replace(
             request, instance_group=replace(group, hosts=hosts, members=members)
         )
