@@ -4,9 +4,9 @@
 The databases and Placement are read; nothing is claimed or written. "boot" shows where
 a server goes, or how many servers fit. "replay" decides all requests of a file, under
 nova.conf and under changed options. "lose" evacuates the servers of lost hosts.
-"headroom" counts the servers that fit once the fullest host of a zone is lost. The exit
-status is 0; 1 after an error, or if a line of FILE cannot be read; 2 for a wrong
-argument.
+"headroom" counts the servers that fit once the fullest host of a zone is lost. "trace"
+plays boots and deletions of a file, and shows how full the cloud gets. The exit status
+is 0; 1 after an error, or if a line of FILE cannot be read; 2 for a wrong argument.
 """
 
 import argparse
@@ -57,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     headroom = commands.add_parser('headroom', help=text, description=text)
     _add_headroom(headroom)
     _add_common(headroom, 'table', 'json', 'prometheus')
+
+    text = 'play boots and deletions of a file, and show how full the cloud gets'
+    trace = commands.add_parser('trace', help=text, description=text)
+    _add_trace(trace)
 
 
 def _add_boot(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +147,37 @@ def _add_headroom(parser: argparse.ArgumentParser) -> None:
     )
     _add_flavor_details(parser)
     _add_limit(parser)
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('file', metavar='FILE', help='the requests, a JSON object in each line')
+    add(
+        '--cloud',
+        metavar='FILE',
+        help='play on the hosts that this JSON file describes, not on the live cloud',
+    )
+    add(
+        '--moments',
+        type=whole_number,
+        default=20,
+        metavar='N',
+        help='report the cloud at N moments (%(default)s)',
+    )
+    text = 'draw the capacity in use by the offered load, as .png, .svg or .pdf'
+    add('--plot', metavar='FILE', help=text)
+    _add_common(parser, 'table', 'json')
+    text = (
+        'play a further time with changed options, separated by semicolons; repeat it '
+        'to compare several settings'
+    )
+    add(
+        '--beside',
+        action='append',
+        default=[],
+        metavar='GROUP.NAME=VALUE[;...]',
+        help=text,
+    )
 
 
 def _add_flavor_details(parser: argparse.ArgumentParser) -> None:

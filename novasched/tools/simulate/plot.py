@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of the use of all hosts, from the fullest to the emptiest."""
+"""Plots: the use of all hosts, from the fullest to the emptiest, and the capacity in
+use by the offered load."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,15 @@ INK = '#334155'
 FAINT = '#e2e8f0'
 COLOURS = ('#94a3b8', '#2563eb', '#ea580c')
 """The colour of the hosts before, and of the hosts after each run."""
+
+LINES = ('#2563eb', '#ea580c', '#16a34a', '#9333ea', '#0891b2')
+"""The colours of configurations, in turn."""
+
+PANEL_INCHES = 3.6
+MAX_LEGEND_COLUMNS = 3
+
+Loads = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+"""Pairs of an offered share and a share in use, by resource and configuration."""
 
 
 def check(path: str) -> None:
@@ -54,12 +65,39 @@ def draw(path: str, title: str, curves: Mapping[str, Sequence[Host]]) -> None:
         ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10))
     )
 
+    _save(path, title, figure, memory)
+
+
+def draw_loads(path: str, title: str, loads: Loads) -> None:
+    """Draw the share in use by the offered share, a panel for each resource and a line
+    for each configuration.
+
+    :param loads: points by resource and configuration.
+    :raises Unusable: the file cannot be written.
+    """
+    size = (max(SIZE[0], PANEL_INCHES * len(loads)), SIZE[1])
+    figure = Figure(figsize=size, layout='constrained')
+    panels = figure.subplots(1, len(loads), squeeze=False)[0]
+    for axes, (name, lines) in zip(panels, loads.items(), strict=True):
+        for (setting, points), colour in zip(lines.items(), cycle(LINES), strict=False):
+            axes.plot(*zip(*points, strict=True), label=setting, color=colour)
+        axes.set_title(f'{name} in use', loc='left', color=INK, fontsize=11)
+        axes.set_xlabel('offered', color=INK)
+        axes.xaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+        axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+        _style(axes)
+    _save(path, title, figure, panels[0])
+
+
+def _save(path: str, title: str, figure: Figure, labelled: Axes) -> None:
+    """Write a figure with a title, and with a legend of the lines of a panel."""
+    handles, labels = labelled.get_legend_handles_labels()
     legend: dict[str, Any] = {
         'loc': 'outside lower center',
-        'ncols': len(curves),
+        'ncols': min(len(labels), MAX_LEGEND_COLUMNS),
         'frameon': False,
     }
-    figure.legend(*memory.get_legend_handles_labels(), **legend, labelcolor=INK)
+    figure.legend(handles, labels, **legend, labelcolor=INK)
     figure.suptitle(title, color=INK, fontsize=13, fontweight='bold')
 
     try:
@@ -91,6 +129,10 @@ def _panel(
     axes.set_title(title, loc='left', color=INK, fontsize=11)
     axes.set_xlabel('hosts, the fullest first', color=INK)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10)))
+    _style(axes)
+
+
+def _style(axes: Axes) -> None:
     axes.grid(axis='y', color=FAINT)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK)

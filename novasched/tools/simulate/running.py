@@ -17,15 +17,24 @@ from novasched.conf.logs import without_secrets
 from novasched.conf.redaction import printable_lines, redact
 from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host import Host, capacity_of
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.tools import config_files, explain, imported
-from novasched.tools.simulate import headroom, losses, runs, sources
+from novasched.tools.simulate import headroom, losses, runs, sources, trace_reports
+from novasched.tools.simulate.described_cloud import read_cloud
 from novasched.tools.simulate.simulation import (
     RequestOptions,
     Simulation,
     change_options,
+    described_simulation,
     open_simulation,
+)
+from novasched.tools.simulate.trace import (
+    TraceEntry,
+    TracePlayer,
+    read_trace,
+    usual_guests_of,
 )
 
 BEFORE = 'before'
@@ -213,11 +222,58 @@ def run_headroom(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_trace(arguments: argparse.Namespace) -> int:
+    """Play a trace under each configuration, on hosts of its own."""
+    if arguments.plot:
+        plot = imported('novasched.tools.simulate.plot', 'simulate')
+        plot.check(arguments.plot)
+    # All configurations are read first, so that their errors are shown early.
+    configurations = [('as it is', _configuration(arguments))]
+    for text in arguments.beside:
+        conf = _configuration(arguments)
+        change_options(conf, text.split(';'))
+        configurations.append((text, conf))
+    entries = read_trace(arguments.file)
+
+    played = []
+    for name, conf in configurations:
+        with _opened(conf, arguments, entries) as (simulation, usual):
+            player = TracePlayer(simulation, usual)
+            played.append(player.play(name, entries, arguments.moments))
+
+    if arguments.format == 'json':
+        print(trace_reports.as_json(played))
+    else:
+        print(printable_lines(trace_reports.as_text(played)))
+    if arguments.plot:
+        title = f'{len(entries):,} requests of a trace'
+        plot.draw_loads(arguments.plot, title, trace_reports.curves(played))
+    return 0
+
+
+@contextmanager
+def _opened(
+    conf: cfg.ConfigOpts, arguments: argparse.Namespace, entries: Sequence[TraceEntry]
+) -> Iterator[tuple[Simulation, UsualGuests]]:
+    """The simulation for a trace, and the usual guests of the trace."""
+    if arguments.cloud is None:
+        with open_simulation(conf, arguments.seed) as live:
+            capacity = capacity_of(live.simulator.hosts)
+            yield live, usual_guests_of(entries, live.find_flavor, capacity)
+        return
+
+    cloud = read_cloud(arguments.cloud)
+    capacity = capacity_of(cloud.hosts)
+    usual = usual_guests_of(entries, cloud.flavors.get, capacity)
+    yield described_simulation(conf, cloud, usual, arguments.seed), usual
+
+
 SUBCOMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     'boot': run_boot,
     'replay': run_replay,
     'lose': run_lose,
     'headroom': run_headroom,
+    'trace': run_trace,
 }
 
 

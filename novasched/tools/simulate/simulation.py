@@ -3,8 +3,9 @@
 requests for it."""
 
 import dataclasses
+import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,15 +17,27 @@ from novasched.conf.errors import ConfigError
 from novasched.conf.options import OPTIONS, field_of
 from novasched.conf.settings import Settings
 from novasched.observe.records.diagnosis import Diagnoser
+from novasched.plugins import loading as plugins
+from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.scheduler.drivers import SchedulerDeps
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.request import Request, ServerGroup
+from novasched.scheduler.model.usual_guests import UsualGuests
+from novasched.scheduler.prefilters import Sources
+from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.scheduler.requirements import numa
 from novasched.scheduler.requirements.pci_aliases import pci_requests, request_groups
 from novasched.service.build import Application, http_adapter
 from novasched.tools.shadow.comparison import composed
 from novasched.tools.simulate import sources
+from novasched.tools.simulate.described_cloud import (
+    COMPUTE_VERSION,
+    DescribedCloud,
+)
 from novasched.tools.simulate.evacuations import CYBORG_SPEC, EvacuationReader
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
@@ -92,25 +105,24 @@ class RequestOptions:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A simulator with the configuration and the databases behind it."""
+    """A simulator with its configuration.
+
+    :ivar find_flavor: returns the flavor of an id or name, or None.
+    """
 
     conf: cfg.ConfigOpts
-    application: Application
     simulator: Simulator
+    find_flavor: Callable[[str], Flavor | None]
 
     def flavor(self, name: str) -> Flavor:
         """The flavor of an id or name.
 
-        :raises Unusable: the API database has no such flavor.
+        :raises Unusable: the cloud has no such flavor.
         """
-        flavor = find_flavor(self.application.cells.api, name)
+        flavor = self.find_flavor(name)
         if flavor is None:
             raise sources.Unusable(f'there is no flavor of the id or name {name}')
         return flavor
-
-    def evacuations(self) -> EvacuationReader:
-        cells = self.application.cells
-        return EvacuationReader(cells.api, cells.all(), self.simulator.settings)
 
     def new_request(self, flavor: Flavor, options: RequestOptions) -> Request:
         """A request for new instances, with the NUMA topology, the PCI requests and the
@@ -162,9 +174,21 @@ class Simulation:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LiveSimulation(Simulation):
+    """A simulation on the live cloud."""
+
+    application: Application
+
+    def evacuations(self) -> EvacuationReader:
+        cells = self.application.cells
+        return EvacuationReader(cells.api, cells.all(), self.simulator.settings)
+
+
 @contextmanager
-def open_simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
-    """A simulation of the scheduler of a configuration; closed at the end."""
+def open_simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[LiveSimulation]:
+    """A simulation of the scheduler of a configuration on the live cloud; closed at the
+    end."""
     with composed(conf) as (application, driver):
         settings = driver.pipeline.settings
         placement = SimulatedPlacement(
@@ -178,4 +202,32 @@ def open_simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
         simulator.diagnose = Diagnoser(
             settings, http, aggregates, lambda _: hosts.all()
         )
-        yield Simulation(conf, application, simulator)
+        find = functools.partial(find_flavor, application.cells.api)
+        yield LiveSimulation(conf, simulator, find, application)
+
+
+def described_simulation(
+    conf: cfg.ConfigOpts, cloud: DescribedCloud, usual: UsualGuests, seed: int
+) -> Simulation:
+    """A simulation of the scheduler of a configuration on the cloud of a file.
+
+    :param usual: the usual guests of the cloud.
+    :raises ConfigError: the value of an option cannot be used.
+    :raises BadPlugin: a filter or weigher cannot be loaded.
+    """
+    settings = loading.settings(conf)
+    prepare = functools.partial(share_options, conf)
+    placement = SimulatedPlacement(None, settings, cloud.base_answer)
+    hosts = MemoryHosts(cloud.hosts, settings)
+    hosts.compute_version = COMPUTE_VERSION
+    hosts.usual = usual
+    deps = SchedulerDeps(
+        settings,
+        enabled_prefilters(settings, Sources(cloud)),
+        placement,
+        hosts,
+        plugins.filters(settings, prepare),
+        plugins.weighers(settings, prepare),
+    )
+    simulator = Simulator(FilterScheduler(deps), placement, seed, time.monotonic())
+    return Simulation(conf, simulator, cloud.flavors.get)

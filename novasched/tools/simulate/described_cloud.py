@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clouds that a file describes: kinds of hosts with numbers, and flavors.
+
+The file is JSON::
+
+    {"hosts": [{"name": "gpu", "number": 40, "disk_gb": 2000, "zone": "az1",
+                "cells": [{"dedicated_cpus": 32, "memory_mb": 262144},
+                          {"dedicated_cpus": 32, "memory_mb": 262144}],
+                "devices": [{"resource_class": "CUSTOM_GPU", "number": 8}]},
+               {"name": "plain", "number": 200, "vcpus": 64, "memory_mb": 262144,
+                "disk_gb": 2000}],
+     "flavors": {"m1.large": {"vcpus": 4, "memory_mb": 8192, "root_gb": 80}}}
+
+Every field has the name and the unit of nova: MB for MiB of memory, GB for GiB of disk.
+"""
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+import os_traits
+
+from novasched.placement.base_answer import BaseAnswer
+from novasched.placement.query import LocalQuery
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.host import (
+    AVAILABILITY_ZONE,
+    Aggregate,
+    Host,
+    Service,
+)
+from novasched.scheduler.model.numa import (
+    KIB_PER_MIB,
+    HostCell,
+    HostTopology,
+    Pages,
+)
+from novasched.tools.simulate.sources import Unusable
+
+NAMESPACE = uuid.UUID('5f0c5b0e-5d4a-4f43-9d0e-7d1a2a5c9b61')
+SMALL_PAGE_KB = 4
+COMPUTE_VERSION = 74
+"""The version of the nova-compute of every host: that of nova 34.0.0."""
+
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=1)]
+Ratio = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class DescribedCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A NUMA cell of a host.
+
+    :ivar cpus: CPUs for floating vCPUs.
+    :ivar dedicated_cpus: CPUs for pinned vCPUs.
+    :ivar threads: threads of each core.
+    :ivar pages: numbers of huge pages by size in KiB.
+    """
+
+    memory_mb: Amount
+    cpus: Amount = 0
+    dedicated_cpus: Amount = 0
+    threads: Number = 1
+    pages: dict[int, Amount] = {}
+
+
+class DescribedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Equal devices of a host. Each device is a child provider of the compute node.
+
+    :ivar amount: the amount of the resource class on each device.
+    """
+
+    resource_class: str
+    number: Number = 1
+    amount: Number = 1
+    traits: list[str] = []
+
+
+class DescribedHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of hosts. With NUMA cells, the cells have the CPUs and the memory.
+
+    :ivar number: the number of hosts of the kind.
+    :ivar zone: the availability zone; the default zone by default.
+    """
+
+    name: str
+    number: Number = 1
+    vcpus: Amount = 0
+    memory_mb: Amount = 0
+    disk_gb: Amount = 0
+    cells: list[DescribedCell] = []
+    devices: list[DescribedDevices] = []
+    traits: list[str] = []
+    zone: str | None = None
+    cpu_allocation_ratio: Ratio = 4.0
+    ram_allocation_ratio: Ratio = 1.0
+    disk_allocation_ratio: Ratio = 1.0
+    reserved_memory_mb: Amount = 512
+
+    @property
+    def shared_cpus(self) -> int:
+        """CPUs for floating vCPUs."""
+        return self.vcpus + sum(cell.cpus for cell in self.cells)
+
+    @property
+    def dedicated_cpus(self) -> int:
+        """CPUs for pinned vCPUs."""
+        return sum(cell.dedicated_cpus for cell in self.cells)
+
+    @property
+    def memory(self) -> int:
+        """Memory in MiB, with the reserved memory."""
+        return self.memory_mb + sum(cell.memory_mb for cell in self.cells)
+
+    @property
+    def capacities(self) -> Mapping[str, int]:
+        """The capacity of the compute node in Placement, by resource class."""
+        ram_mb = (self.memory - self.reserved_memory_mb) * self.ram_allocation_ratio
+        capacities = {
+            'VCPU': int(self.shared_cpus * self.cpu_allocation_ratio),
+            'PCPU': self.dedicated_cpus,
+            'MEMORY_MB': int(ram_mb),
+            'DISK_GB': int(self.disk_gb * self.disk_allocation_ratio),
+        }
+        return {name: amount for name, amount in capacities.items() if amount > 0}
+
+
+class DescribedFlavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A flavor, see :class:`novasched.scheduler.model.flavor.Flavor`."""
+
+    vcpus: Number
+    memory_mb: Amount
+    root_gb: Amount = 0
+    ephemeral_gb: Amount = 0
+    swap: Amount = 0
+    extra_specs: dict[str, str] = {}
+
+    def flavor(self, name: str, number: int) -> Flavor:
+        """The flavor with a name and an id."""
+        return Flavor(
+            name,
+            f'{name}-{number}',
+            number,
+            self.vcpus,
+            self.memory_mb,
+            self.root_gb,
+            self.ephemeral_gb,
+            self.swap,
+            self.extra_specs,
+        )
+
+
+class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file."""
+
+    hosts: list[DescribedHosts]
+    flavors: dict[str, DescribedFlavor] = {}
+
+
+_decode = msgspec.json.Decoder(Description).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider of a tree, as Placement summarises it."""
+
+    uuid: str
+    root: str
+    capacities: Mapping[str, int]
+    traits: Sequence[str]
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The summary in an answer of Placement, without usage."""
+        resources = {}
+        for name, amount in self.capacities.items():
+            resources[name] = {'capacity': amount, 'used': 0}
+        parent = None if self.uuid == self.root else self.root
+        return {
+            'resources': resources,
+            'traits': [*self.traits],
+            'parent_provider_uuid': parent,
+            'root_provider_uuid': self.root,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCloud:
+    """The empty hosts of a description, with their aggregates and providers.
+
+    :ivar providers: the tree of each host, by compute node UUID; the compute node is
+        first.
+    """
+
+    hosts: Sequence[Host]
+    aggregates: Sequence[Aggregate]
+    flavors: Mapping[str, Flavor]
+    providers: Mapping[str, Sequence[Provider]] = field(repr=False)
+
+    def all(self, since: float) -> Sequence[Aggregate]:
+        """See :class:`novasched.scheduler.prefilters.Aggregates`."""
+        return self.aggregates
+
+    def base_answer(self, local: LocalQuery) -> BaseAnswer:
+        """The answer of a Placement with the cloud to a base query."""
+        parameters = parse_qsl(local.base)
+        requests: list[Mapping[str, Any]] = []
+        summaries = {}
+        for host in self.hosts:
+            tree = self.providers[host.uuid]
+            if not _is_asked_for(host, tree[0], parameters):
+                continue
+            requests.append({'allocations': {host.uuid: {'resources': {}}}})
+            for provider in tree:
+                summaries[provider.uuid] = provider.summary
+        answer = {'allocation_requests': requests, 'provider_summaries': summaries}
+        return BaseAnswer(json.dumps(answer).encode(), time.monotonic())
+
+
+def _is_asked_for(
+    host: Host, node: Provider, parameters: Collection[tuple[str, str]]
+) -> bool:
+    """True if a base query asks for a host."""
+    aggregates = {aggregate.uuid for aggregate in host.aggregates}
+    for name, value in parameters:
+        if name == 'member_of':
+            is_forbidden = value.startswith('!')
+            uuids = value.removeprefix('!').removeprefix('in:').split(',')
+            if aggregates.isdisjoint(uuids) != is_forbidden:
+                return False
+        elif name == 'in_tree' and value != host.uuid:
+            return False
+        elif name == 'resources':
+            for amount in value.split(','):
+                if amount.partition(':')[0] not in node.capacities:
+                    return False
+    return True
+
+
+def read_cloud(path: str) -> DescribedCloud:
+    """Read the description of a cloud.
+
+    :raises Unusable: the file cannot be read, or describes no cloud.
+    """
+    try:
+        with open(path, 'rb') as file:
+            description = _decode(file.read())
+    except OSError as error:
+        raise Unusable(f'{path}: {error.strerror}') from None
+    except msgspec.DecodeError as error:
+        raise Unusable(f'{path}: {error}') from None
+
+    kinds = [kind.name for kind in description.hosts]
+    for name in kinds:
+        if kinds.count(name) > 1:
+            raise Unusable(f'{path}: two kinds of hosts have the name {name}')
+
+    zones: dict[str, Aggregate] = {}
+    for kind in description.hosts:
+        if kind.zone is not None and kind.zone not in zones:
+            number = len(zones) + 1
+            metadata = {AVAILABILITY_ZONE: kind.zone}
+            zone_uuid = _uuid('zone', kind.zone)
+            zones[kind.zone] = Aggregate(number, zone_uuid, kind.zone, metadata)
+
+    hosts = []
+    providers = {}
+    for kind in description.hosts:
+        aggregates = (zones[kind.zone],) if kind.zone is not None else ()
+        topology = _topology(kind)
+        for number in range(kind.number):
+            host = _host(f'{kind.name}-{number:05}', kind, aggregates, topology)
+            hosts.append(host)
+            providers[host.uuid] = [*_tree(host, kind)]
+
+    flavors = {}
+    for number, (name, flavor) in enumerate(description.flavors.items(), 1):
+        flavors[name] = flavor.flavor(name, number)
+    return DescribedCloud(hosts, [*zones.values()], flavors, providers)
+
+
+def _host(
+    name: str,
+    kind: DescribedHosts,
+    aggregates: tuple[Aggregate, ...],
+    topology: HostTopology | None,
+) -> Host:
+    memory_mb = kind.memory
+    return Host(
+        host=name,
+        nodename=name,
+        uuid=_uuid('host', name),
+        cell_uuid=_uuid('cell', 'cell1'),
+        service=Service(name),
+        total_usable_ram_mb=memory_mb,
+        free_ram_mb=memory_mb - kind.reserved_memory_mb,
+        total_usable_disk_gb=kind.disk_gb,
+        free_disk_mb=kind.disk_gb * 1024,
+        vcpus_total=kind.shared_cpus + kind.dedicated_cpus,
+        cpu_allocation_ratio=kind.cpu_allocation_ratio,
+        ram_allocation_ratio=kind.ram_allocation_ratio,
+        disk_allocation_ratio=kind.disk_allocation_ratio,
+        hypervisor_type='QEMU',
+        hypervisor_hostname=name,
+        supported_instances=(('x86_64', 'qemu', 'hvm'),),
+        aggregates=aggregates,
+        numa=lambda: topology,
+    )
+
+
+def _tree(host: Host, kind: DescribedHosts) -> Iterator[Provider]:
+    """The compute node and a provider for each device."""
+    # Every nova-compute of this version sets the trait.
+    traits = [os_traits.OWNER_NOVA, *kind.traits]
+    yield Provider(host.uuid, host.uuid, kind.capacities, traits)
+    for devices in kind.devices:
+        for number in range(devices.number):
+            yield Provider(
+                _uuid(devices.resource_class, f'{host.host}-{number}'),
+                host.uuid,
+                {devices.resource_class: devices.amount},
+                devices.traits,
+            )
+
+
+def _topology(kind: DescribedHosts) -> HostTopology | None:
+    """The NUMA cells of each host of a kind. CPUs are numbered through the cells."""
+    if not kind.cells:
+        return None
+    cells = []
+    first = 0
+    for number, cell in enumerate(kind.cells):
+        between = first + cell.cpus
+        end = between + cell.dedicated_cpus
+        siblings: tuple[frozenset[int], ...] = ()
+        if cell.threads > 1:
+            cores = range(first, end, cell.threads)
+            siblings = tuple(
+                frozenset(range(core, min(core + cell.threads, end))) for core in cores
+            )
+        cells.append(
+            HostCell(
+                number,
+                frozenset(range(first, between)),
+                cell.memory_mb,
+                frozenset(range(between, end)),
+                siblings=siblings,
+                mempages=tuple(_pages(cell)),
+                socket=number,
+            )
+        )
+        first = end
+    return HostTopology(tuple(cells))
+
+
+def _pages(cell: DescribedCell) -> Iterator[Pages]:
+    """The pages of a cell: the huge pages, and the rest of the memory as small
+    pages."""
+    huge_kb = sum(size_kb * number for size_kb, number in cell.pages.items())
+    small_kb = max(0, cell.memory_mb * KIB_PER_MIB - huge_kb)
+    yield Pages(SMALL_PAGE_KB, math.floor(small_kb / SMALL_PAGE_KB))
+    for size_kb, number in sorted(cell.pages.items()):
+        yield Pages(size_kb, number)
+
+
+def _uuid(kind: str, name: str) -> str:
+    """The same UUID for the same name, in every run."""
+    return str(uuid.uuid5(NAMESPACE, f'{kind} {name}'))

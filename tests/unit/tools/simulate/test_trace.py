@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces on clouds that a file describes."""
+
+import json
+
+import pytest
+
+from novasched.cmd import novaschedctl
+
+CELL = {'cpus': 2, 'dedicated_cpus': 4, 'memory_mb': 8192, 'pages': {'2048': 1024}}
+CLOUD = {
+    'hosts': [
+        {
+            'name': 'numa',
+            'number': 2,
+            'disk_gb': 100,
+            'cells': [CELL, CELL],
+            'devices': [{'resource_class': 'CUSTOM_GPU', 'number': 2}],
+            'zone': 'az1',
+            'reserved_memory_mb': 0,
+        },
+        {
+            'name': 'plain',
+            'number': 2,
+            'vcpus': 4,
+            'memory_mb': 8192,
+            'disk_gb': 100,
+            'reserved_memory_mb': 0,
+        },
+    ],
+    'flavors': {
+        'half': {'vcpus': 1, 'memory_mb': 4096},
+        'pinned': {
+            'vcpus': 3,
+            'memory_mb': 512,
+            'extra_specs': {'hw:cpu_policy': 'dedicated'},
+        },
+        'paged': {
+            'vcpus': 1,
+            'memory_mb': 1024,
+            'extra_specs': {'hw:mem_page_size': '2048'},
+        },
+        'gpu': {
+            'vcpus': 1,
+            'memory_mb': 512,
+            'extra_specs': {'resources1:CUSTOM_GPU': '1'},
+        },
+    },
+}
+CONF = """[filter_scheduler]
+enabled_filters = ComputeFilter,NUMATopologyFilter,ServerGroupAntiAffinityFilter
+[workarounds]
+disable_fallback_pcpu_query = True
+"""
+
+
+@pytest.fixture
+def play(tmp_path, capsys):
+    """Plays entries; returns the results as JSON."""
+    (tmp_path / 'nova.conf').write_text(CONF)
+    (tmp_path / 'cloud.json').write_text(json.dumps(CLOUD))
+
+    def run(*entries, status=0, arguments=()):
+        lines = [
+            entry if isinstance(entry, str) else json.dumps(entry) for entry in entries
+        ]
+        (tmp_path / 'trace').write_text('\n'.join(lines))
+        command = ['simulate', 'trace', str(tmp_path / 'trace')]
+        command += ['--cloud', str(tmp_path / 'cloud.json')]
+        command += ['--config-file', str(tmp_path / 'nova.conf'), *arguments]
+        assert novaschedctl.main(command) == status
+        return capsys.readouterr()
+
+    return run
+
+
+def boots(number, **fields):
+    """As many boots at the same time."""
+    return [{'at': 0, **fields}] * number
+
+
+@pytest.mark.parametrize(
+    ('entry', 'fit'),
+    [
+        # Eight in the memory of the four hosts together.
+        ({'flavor': 'half'}, 4 + 4 + 2 + 2),
+        ({'flavor': 'half', 'zone': 'az1'}, 4 + 4),
+        # A cell with four CPUs takes one guest of three.
+        ({'flavor': 'pinned'}, 4),
+        # 2 GiB of huge pages in each cell.
+        ({'flavor': 'paged'}, 8),
+        ({'flavor': 'gpu'}, 4),
+        ({'vcpus': 1, 'memory_mb': 64, 'group': 'one on each host'}, 4),
+        ({'vcpus': 1, 'memory_mb': 8192}, 2 * 2 + 2),
+        ({'flavor': 'gpu', 'count': 3}, 3),
+    ],
+)
+def test_until_full(play, entry, fit):
+    """As many servers fit as the described hosts have room for."""
+    said = json.loads(play(*boots(20, **entry), arguments=['--format', 'json']).out)
+    [setting] = said['settings']
+    last = setting['moments'][-1]
+    assert last['servers'] == fit
+    assert setting['refused'] == 20 * entry.get('count', 1) - fit
+    numbers = [refusal['number'] for refusal in setting['refusals']]
+    assert sum(numbers) == setting['refused']
+
+
+@pytest.mark.parametrize(
+    'entry',
+    [
+        *({'flavor': name} for name in CLOUD['flavors']),
+        {'vcpus': 1, 'memory_mb': 64, 'group': 'one on each host'},
+    ],
+)
+def test_deleted_servers_make_room(play, entry):
+    """After the end of all servers, as many fit as before."""
+    entries = [
+        *boots(20, **entry, lifetime=10),
+        *[{'at': 10, **entry}] * 20,
+    ]
+    arguments = ['--format', 'json', '--moments', '2']
+    [setting] = json.loads(play(*entries, arguments=arguments).out)['settings']
+    first, last = setting['moments']
+    assert first['servers'] == last['servers'] > 0
+    assert first['in_use'] == last['in_use']
+    assert first['stranded'] == last['stranded']
+
+
+def test_what_is_stranded(play):
+    """Two guests of half the memory fill a plain host, whose vCPUs no usual guest can
+    use then."""
+    entries = boots(12, flavor='half')
+    [setting] = json.loads(play(*entries, arguments=['--format', 'json']).out)[
+        'settings'
+    ]
+    last = setting['moments'][-1]
+    assert last['fitting'] == {'half': 0}
+    assert last['in_use']['MEMORY_MB'] == 1.0
+    stranded = last['stranded']['VCPU']
+    assert stranded['amount'] == stranded['free'] > 0
+    assert stranded['by'] == {'MEMORY_MB': stranded['amount']}
+
+
+def test_settings_beside_each_other(play, tmp_path):
+    """Each setting plays on hosts of its own, and the picture has a line for each."""
+    stacking = 'filter_scheduler.ram_weight_multiplier=-1'
+    picture = tmp_path / 'loads.svg'
+    arguments = ['--beside', stacking, '--plot', str(picture), '--moments', '3']
+    said = play(*boots(6, flavor='half'), arguments=arguments).out
+    for name in ('as it is', stacking):
+        assert f'{name}:\n' in said
+        assert f'<!-- {name} -->' in picture.read_text()
+    [refused] = [line for line in said.splitlines() if 'servers refused' in line]
+    assert refused.count('0 of 6') == 2
+
+
+@pytest.mark.parametrize(
+    ('line', 'why'),
+    [
+        ('{"at": 0, "flavour": "half"}', 'line 1: Object contains unknown field'),
+        ('{"at": -1}', 'line 1: Expected `float` >= 0.0'),
+        ('nonsense', 'line 1: JSON is malformed'),
+        ('', 'there is no request in the file'),
+        ('{"at": 0, "flavor": "none"}', 'there is no flavor of the id or name none'),
+    ],
+)
+def test_what_cannot_be_played(play, line, why):
+    """An error is one line, and the status is 1."""
+    said = play(line, status=1).err
+    assert why in said
+    assert said.count('\n') == 1
