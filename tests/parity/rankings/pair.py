@@ -288,10 +288,10 @@ def base_query(query: str) -> str | None:
     query without devices.
 
     A base query asks for 1 of each resource class of compute nodes, in the aggregates of
-    the unsuffixed group.
+    the unsuffixed group, or in the tree of the requested host.
     """
     classes = set()
-    aggregates = []
+    places = []
     is_for_devices = False
     for name, value in parse_qsl(query):
         if name.startswith('resources'):
@@ -301,13 +301,13 @@ def base_query(query: str) -> str | None:
                     classes.add(resource_class)
                 else:
                     is_for_devices = True
-        elif name == 'member_of':
-            aggregates.append((name, value))
+        elif name in ('member_of', 'in_tree'):
+            places.append((name, value))
     if not is_for_devices or not classes:
         return None
 
     resources = ','.join(f'{name}:1' for name in sorted(classes))
-    return urlencode([*sorted(aggregates), ('resources', resources)])
+    return urlencode([*sorted(places), ('resources', resources)])
 
 
 def as_nova_asks(theirs: Sequence[str], ours: Sequence[str]) -> list[str]:
