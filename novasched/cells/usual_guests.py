@@ -95,10 +95,12 @@ class UsualGuestsSource:
 
         usual = numbers.most_common(MAX_USUAL_GUESTS)
         ids = {kind[0] for kind, _ in usual if kind[0] is not None}
+        names = _names(self.cells.api, ids)
         extra_specs = _extra_specs(self.cells.api, ids)
         guests = []
         for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
             flavor = Flavor(
+                name=names.get(flavor_id or 0, ''),
                 id=flavor_id,
                 vcpus=vcpus or 0,
                 memory_mb=memory_mb or 0,
@@ -186,6 +188,19 @@ def _count_kinds(cell: Cell) -> Mapping[Kind, int]:
         return numbers
 
     return database.read(work)
+
+
+def _names(api: Database, flavor_ids: Collection[int]) -> Mapping[int, str]:
+    """The names of flavors by id. A deleted flavor has none.
+
+    :raises DatabaseUnavailable: the API database does not answer.
+    """
+    names: dict[int, str] = {}
+    for row in api.rows(
+        'flavors', ('id', 'name'), lambda columns: columns.id.in_(flavor_ids)
+    ):
+        names[row.id] = row.name or ''
+    return names
 
 
 def _extra_specs(

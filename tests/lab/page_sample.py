@@ -16,8 +16,13 @@ from novasched.conf.settings import Settings
 from novasched.observe.page.app import Page
 from novasched.observe.page.hosts import CellView
 from novasched.observe.page.watch import Watch
-from novasched.scheduler.model.host import Aggregate, Host
+from novasched.scheduler.model.host import Aggregate, Host, capacity_of
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
+from novasched.scheduler.model.usual_guests import (
+    NO_USUAL_GUESTS,
+    UsualGuest,
+    UsualGuests,
+)
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid, numbered_uuids
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.decision_records import RecordedScheduler, write_records
@@ -39,6 +44,10 @@ FLAVORS = [
     a_flavor(name='r1.huge', vcpus=16, memory_mb=240 * GIB, root_gb=100),
     a_flavor(name='d1.store', vcpus=4, memory_mb=16 * GIB, root_gb=9000),
 ]
+PINNED = a_flavor(
+    {'hw:cpu_policy': 'dedicated'}, name='p1.large', vcpus=4, memory_mb=8 * GIB
+)
+GPU = a_flavor({'resources1:VGPU': '1'}, name='g1.large', vcpus=4, memory_mb=8 * GIB)
 NOVEMBER = 1795282629.0
 
 
@@ -49,6 +58,7 @@ class Cells:
     :ivar silent: the names of cells that do not answer.
     :ivar error: an error of all readings.
     :ivar readings: number of readings.
+    :ivar usual: the usual guests.
     """
 
     def __init__(self, hosts):
@@ -57,6 +67,7 @@ class Cells:
         self.error: Exception | None = None
         self.readings = 0
         self.old = False
+        self.usual = NO_USUAL_GUESTS
 
     def read(self):
         self.readings += 1
@@ -67,7 +78,7 @@ class Cells:
             cells[name] = CellView(name, hosts, 0.0)
         for name in self.silent:
             cells[name] = CellView(name, answers=False)
-        return cells, self.old
+        return cells, self.old, self.usual
 
 
 def cloud(count, seed=1):
@@ -136,9 +147,13 @@ def a_site(folder, count, requests):
     :param requests: number of decisions.
     """
     cells = cloud(count)
+    hosts = [*itertools.chain.from_iterable(cells.values())]
     path = folder / 'decisions'
-    decided(path, [*itertools.chain.from_iterable(cells.values())], requests)
-    return a_page(Cells(cells), path, timeout=60.0), path
+    decided(path, hosts, requests)
+    reader = Cells(cells)
+    guests = [UsualGuest(flavor, 10 * count) for flavor in (*FLAVORS, PINNED, GPU)]
+    reader.usual = UsualGuests(tuple(guests), capacity_of(hosts))
+    return a_page(reader, path, timeout=60.0), path
 
 
 def _host(number, cell, count, random):

@@ -24,6 +24,7 @@ PAGES = {
     'nothing': '/?name=nobody',
     'host': '/hosts/compute-002',
     'decisions': '/decisions',
+    'room': '/room',
     'decision': '/decisions/{placed}?host=compute-007',
     'refusal': '/decisions/{refused}',
     'error': '/decisions/nothing',

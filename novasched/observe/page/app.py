@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import jinja2
 
-from novasched.observe.page import hosts
+from novasched.observe.page import hosts, room
 from novasched.observe.page import query as queries
 from novasched.observe.page.query import BadQuery, is_local
 from novasched.observe.page.watch import Watch
@@ -127,6 +127,8 @@ class Page:
             match path.split('/', 2):
                 case [''] | ['', '']:
                     return self._hosts(query)
+                case ['', 'room']:
+                    return self._room(query)
                 case ['', 'decisions']:
                     return self._decisions(query)
                 case ['', 'decisions', name] if name and queries.is_plain(name):
@@ -151,6 +153,21 @@ class Page:
             status = OK
         return self._shown(
             'hosts', './', status, view=view, query=hosts_query, heatmap=heatmap
+        )
+
+    def _room(self, query: str) -> PageResponse:
+        queries.parse(queries.PageQuery, query)
+        view = self._watch.hosts()
+        status = UNAVAILABLE
+        if view.known:
+            status = OK
+        return self._shown(
+            'room',
+            './',
+            status,
+            view=view,
+            room=room.room(view, self._zone),
+            scarcer=room.scarcer,
         )
 
     def _host(self, name: str, query: str) -> PageResponse:

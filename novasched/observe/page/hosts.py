@@ -13,6 +13,7 @@ from novasched.conf.redaction import redact
 from novasched.observe.page.query import HostsQuery
 from novasched.scheduler.model.host import DISABLED, DOWN, UP, Host, state
 from novasched.scheduler.model.numa import HostCell
+from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 
 MAX_PAGE_SIZES = 8
 """Page sizes of a NUMA cell that the page of a host lists."""
@@ -118,7 +119,8 @@ def _ram(host: Host) -> Sequence[Amount]:
 
 
 def _vcpus(host: Host) -> Sequence[Amount]:
-    return (Amount(host.vcpus_used, host.vcpus_total * host.cpu_allocation_ratio),)
+    total, used = host.floating_vcpus
+    return (Amount(used, total),)
 
 
 def _disk(host: Host) -> Sequence[Amount]:
@@ -171,11 +173,13 @@ class HostsView:
 
     :ivar failure: the reason why the cells cannot be read.
     :ivar stale: zones and aggregates are old values.
+    :ivar usual: the usual guests of the cloud.
     """
 
     cells: tuple[CellView, ...] = ()
     failure: str | None = None
     stale: bool = False
+    usual: UsualGuests = NO_USUAL_GUESTS
 
     @property
     def known(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from novasched.conf.errors import NovaschedError
 from novasched.observe.page.hosts import CellView, HostsView
+from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 
 LOG = logging.getLogger(__name__)
 
@@ -22,9 +23,9 @@ READ_TIMEOUT_S = 2.0
 SILENT = 'The databases do not answer; the log says why.'
 UNREAD = 'The databases have not answered yet.'
 
-ReadCells = Callable[[], tuple[Mapping[str, CellView], bool]]
-"""Reads the cells by UUID. A cell that does not answer has no hosts. The flag is True
-if zones and aggregates could not be read.
+ReadCells = Callable[[], tuple[Mapping[str, CellView], bool, UsualGuests]]
+"""Reads the cells by UUID, and the usual guests. A cell that does not answer has no
+hosts. The flag is True if zones and aggregates could not be read.
 
 :raises NovaschedError: nothing can be read.
 """
@@ -38,6 +39,7 @@ class _Reading:
     at: float = 0.0
     failure: str | None = UNREAD
     stale: bool = False
+    usual: UsualGuests = NO_USUAL_GUESTS
 
     def cells_at(self, now: float) -> dict[str, CellView]:
         """The cells with their age at a later moment."""
@@ -94,7 +96,8 @@ class Watch:
         failure = last.failure
         if failure is None and not done and now - self._began >= self.timeout:
             failure = UNREAD
-        return HostsView(tuple(last.cells_at(now).values()), failure, last.stale)
+        cells = tuple(last.cells_at(now).values())
+        return HostsView(cells, failure, last.stale, last.usual)
 
     def _read(self) -> None:
         """Read the cells, in the reading thread."""
@@ -102,7 +105,7 @@ class Watch:
         try:
             if self._read_cells is None:
                 self._read_cells = self.connect()
-            cells, stale = self._read_cells()
+            cells, stale, usual = self._read_cells()
             now = self.clock()
 
             # A cell that does not answer keeps the hosts of the reading before.
@@ -111,7 +114,7 @@ class Watch:
             for uuid, cell in cells.items():
                 if not cell.answers and uuid in before:
                     merged[uuid] = replace(before[uuid], name=cell.name, answers=False)
-            self._last = _Reading(merged, now, None, stale)
+            self._last = _Reading(merged, now, None, stale, usual)
         except Exception as error:
             # A bug is shown like a failure. Either is logged once until it is over.
             if last.failure != SILENT:

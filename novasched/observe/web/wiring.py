@@ -27,6 +27,7 @@ from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.observe.health.service import HealthApp, HealthService
 from novasched.observe.web.server import HttpServer, Limits, listen, routed
+from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.scheduler.pending_claims import PendingClaims
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
     aggregates = AggregateReader(api)
     reader = HostReader(settings, mappings, aggregates, pending, services, utcnow)
 
-    def read() -> tuple[Mapping[str, CellView], bool]:
+    def read() -> tuple[Mapping[str, CellView], bool, UsualGuests]:
         # If the API database does not answer, the cell mappings stay as they were.
         with contextlib.suppress(NovaschedError):
             mappings.refresh()
@@ -245,6 +246,6 @@ def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
                 cells[cell.uuid] = CellView(name, hosts, age=0.0)
             else:
                 cells[cell.uuid] = CellView(name, answers=False)
-        return cells, aggregates.failing
+        return cells, aggregates.failing, reader.usual_guests()
 
     return read

@@ -20,6 +20,15 @@ class Flavor:
     swap: int = 0
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """The name, or the sizes of a flavor without a name."""
+        if self.name:
+            return self.name
+        specs = [f', {key}={value}' for key, value in self.extra_specs.items()]
+        sizes = f'{self.vcpus} vCPU, {self.memory_mb} MiB, {self.root_gb} GiB'
+        return f'{sizes}{"".join(specs)}'
+
 
 NO_PROPERTIES: Mapping[str, Any] = {}
 """The properties of an image without properties, and of no image; a shared object."""

@@ -162,6 +162,13 @@ def _demand_on_cells(topology: GuestTopology) -> list[PartDemand]:
     return [PartDemand(CELLS, len(topology.cells), amounts)]
 
 
+def resource_name(name: Hashable) -> str:
+    """The text for a resource of demands: the class, or the size of the pages."""
+    if isinstance(name, int):
+        return f'pages of {name} KiB'
+    return str(name)
+
+
 @lru_cache(MAX_READINGS)
 def usual_demands(usual_guests: UsualGuests) -> UsualDemands:
     """The demands of the usual guests. Images are unknown: only flavors count."""

@@ -25,6 +25,7 @@ from novasched.scheduler.weighers.fragmentation import (
     CELLS,
     demand_of_request,
     free_capacity,
+    resource_name,
     usual_demands,
 )
 from novasched.scheduler.weighers.usable_capacity import FreeCapacity, Stranded
@@ -144,21 +145,6 @@ def usual_guests_of(
     return UsualGuests(tuple(guests), capacity)
 
 
-def label_of(flavor: Flavor) -> str:
-    """The name of a flavor, or the sizes of a flavor without a name."""
-    if flavor.name:
-        return flavor.name
-    specs = ''.join(f', {key}={value}' for key, value in flavor.extra_specs.items())
-    return f'{flavor.vcpus} vCPU, {flavor.memory_mb} MiB, {flavor.root_gb} GiB{specs}'
-
-
-def resource_name(name: Hashable) -> str:
-    """The text for a resource: its class, or the size of the pages."""
-    if isinstance(name, int):
-        return f'pages of {name} KiB'
-    return str(name)
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """The cloud at a moment of a trace. Shares are of the capacity that was free at the
@@ -262,7 +248,7 @@ class TracePlayer:
         self._offered.update(sizes)
         self._asked += entry.count
 
-        flavor = label_of(request.flavor)
+        flavor = request.flavor.label
         servers: list[tuple[str, str]] = []
         try:
             outcome = self._simulator.decide(request)
@@ -353,7 +339,7 @@ class TracePlayer:
         fitting = {}
         numbers = self._demands.whole_guests(free).sum(axis=1).tolist()
         for guest, number in zip(self._usual.guests, numbers, strict=True):
-            fitting[label_of(guest.flavor)] = int(number)
+            fitting[guest.flavor.label] = int(number)
         return Moment(
             at=at,
             offered=offered,

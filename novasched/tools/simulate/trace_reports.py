@@ -6,9 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from novasched.scheduler.weighers.fragmentation import resource_name
 from novasched.scheduler.weighers.usable_capacity import Stranded
 from novasched.tools import explain
-from novasched.tools.simulate.trace import Moment, Played, resource_name
+from novasched.tools.simulate.trace import Moment, Played
 
 DAY_S = 86400
 REASONS = 5

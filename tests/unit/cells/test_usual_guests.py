@@ -92,9 +92,14 @@ def test_guests_are_learned(two_cells, make_reader):
     boot(two_cells, 'cell1', 9, 9, deleted=1)
     boot(two_cells, 'cell2', 9, 9, host=None)
     add_spec(two_cells, 7)
+    two_cells.add(
+        two_cells.api, tables.flavors, id=7, name='pinned', flavorid='f7', **SMALL
+    )
 
+    # The flavor with the id 8 is deleted.
     usual = make_reader().latest()
-    assert usual.guests == (guest(7, 5, PINNED), guest(8, 4, vcpus=8, root_gb=0))
+    pinned = guest(7, 5, PINNED, name='pinned')
+    assert usual.guests == (pinned, guest(8, 4, vcpus=8, root_gb=0))
     assert usual.capacity == {'VCPU': 8.0, 'MEMORY_MB': 2048.0, 'DISK_MB': 1024.0}
 
 
