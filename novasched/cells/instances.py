@@ -514,6 +514,31 @@ def _instance_state(
     )
 
 
+def flavors_of(api: Database, ids: Collection[int]) -> Mapping[int, Flavor]:
+    """Names and extra specs of flavors by id, without sizes. Deleted flavors are
+    missing.
+
+    :raises DatabaseUnavailable: the API database does not answer.
+    """
+    specs: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in api.rows(
+        'flavor_extra_specs',
+        ('flavor_id', 'key', 'value'),
+        lambda columns: columns.flavor_id.in_(ids),
+    ):
+        if row.value is not None:
+            specs[row.flavor_id][row.key] = row.value
+
+    flavors = {}
+    for row in api.rows(
+        'flavors', ('id', 'name', 'flavorid'), lambda columns: columns.id.in_(ids)
+    ):
+        flavors[row.id] = Flavor(
+            row.name or '', row.flavorid or '', row.id, extra_specs=specs[row.id]
+        )
+    return flavors
+
+
 def find_flavor(api: Database, name: str) -> Flavor | None:
     """The flavor by id, or else by name; None if neither exists.
 

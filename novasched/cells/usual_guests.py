@@ -11,12 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from novasched.cells.database import Database
-from novasched.cells.instances import find_flavor
+from novasched.cells.instances import find_flavor, flavors_of
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.flavor import Flavor
@@ -95,18 +94,15 @@ class UsualGuestsSource:
 
         usual = numbers.most_common(MAX_USUAL_GUESTS)
         ids = {kind[0] for kind, _ in usual if kind[0] is not None}
-        names = _names(self.cells.api, ids)
-        extra_specs = _extra_specs(self.cells.api, ids)
+        known = flavors_of(self.cells.api, ids)
         guests = []
         for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
-            flavor = Flavor(
-                name=names.get(flavor_id or 0, ''),
-                id=flavor_id,
+            flavor = replace(
+                known.get(flavor_id or 0, Flavor(id=flavor_id)),
                 vcpus=vcpus or 0,
                 memory_mb=memory_mb or 0,
                 root_gb=root_gb or 0,
                 ephemeral_gb=ephemeral_gb or 0,
-                extra_specs=extra_specs.get(flavor_id or 0, {}),
             )
             guests.append(UsualGuest(flavor, number))
         return tuple(guests)
@@ -188,34 +184,3 @@ def _count_kinds(cell: Cell) -> Mapping[Kind, int]:
         return numbers
 
     return database.read(work)
-
-
-def _names(api: Database, flavor_ids: Collection[int]) -> Mapping[int, str]:
-    """The names of flavors by id. A deleted flavor has none.
-
-    :raises DatabaseUnavailable: the API database does not answer.
-    """
-    names: dict[int, str] = {}
-    for row in api.rows(
-        'flavors', ('id', 'name'), lambda columns: columns.id.in_(flavor_ids)
-    ):
-        names[row.id] = row.name or ''
-    return names
-
-
-def _extra_specs(
-    api: Database, flavor_ids: Collection[int]
-) -> Mapping[int, Mapping[str, str]]:
-    """The extra specs of flavors by id. A deleted flavor has none.
-
-    :raises DatabaseUnavailable: the API database does not answer.
-    """
-    specs: dict[int, dict[str, str]] = {}
-    for row in api.rows(
-        'flavor_extra_specs',
-        ('flavor_id', 'key', 'value'),
-        lambda columns: columns.flavor_id.in_(flavor_ids),
-    ):
-        if row.value is not None:
-            specs.setdefault(row.flavor_id, {})[row.key] = row.value
-    return specs

@@ -5,8 +5,9 @@ The databases and Placement are read; nothing is claimed or written. "boot" show
 a server goes, or how many servers fit. "replay" decides all requests of a file, under
 nova.conf and under changed options. "lose" evacuates the servers of lost hosts.
 "headroom" counts the servers that fit once the fullest host of a zone is lost. "trace"
-plays boots and deletions of a file, and shows how full the cloud gets. The exit status
-is 0; 1 after an error, or if a line of FILE cannot be read; 2 for a wrong argument.
+plays boots and deletions of a file, and shows how full the cloud gets. "advise" plays
+the history of the cloud by several settings, and proposes the best. The exit status is
+0; 1 after an error, or if a line of FILE cannot be read; 2 for a wrong argument.
 """
 
 import argparse
@@ -57,6 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     headroom = commands.add_parser('headroom', help=text, description=text)
     _add_headroom(headroom)
     _add_common(headroom, 'table', 'json', 'prometheus')
+
+    text = 'play the history of the cloud by several settings, and propose the best'
+    advise = commands.add_parser('advise', help=text, description=text)
+    advise.add_argument(
+        '--days',
+        type=whole_number,
+        default=30,
+        metavar='N',
+        help='the length of the history (%(default)s)',
+    )
+    _add_common(advise, 'table', 'json')
 
     text = 'play boots and deletions of a file, and show how full the cloud gets'
     trace = commands.add_parser('trace', help=text, description=text)

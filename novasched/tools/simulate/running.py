@@ -8,8 +8,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
@@ -21,8 +23,21 @@ from novasched.scheduler.model.host import Host, capacity_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.tools import config_files, explain, imported
-from novasched.tools.simulate import headroom, losses, runs, sources, trace_reports
+from novasched.tools.simulate import (
+    advice,
+    headroom,
+    losses,
+    runs,
+    sources,
+    trace_reports,
+)
 from novasched.tools.simulate.described_cloud import read_cloud
+from novasched.tools.simulate.history import (
+    emptied_cloud,
+    flavors_in,
+    history_of,
+    past_instances,
+)
 from novasched.tools.simulate.simulation import (
     RequestOptions,
     Simulation,
@@ -251,6 +266,38 @@ def run_trace(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_advise(arguments: argparse.Namespace) -> int:
+    """Play the history of the cloud, without its present instances, by several
+    settings, and propose the best."""
+    since = timeutils.utcnow() - timedelta(days=arguments.days)
+    conf = _configuration(arguments)
+    with open_simulation(conf, arguments.seed) as live:
+        cells = live.application.cells
+        instances = past_instances(cells.enabled(), since)
+        history = history_of(instances, flavors_in(instances, cells.api), since)
+        hosts = live.simulator.hosts
+    if not history.entries:
+        raise sources.Unusable('the databases have no instance to learn from')
+
+    cloud = emptied_cloud(hosts, instances, history.flavors)
+    capacity = capacity_of(cloud.hosts)
+    usual = usual_guests_of(history.entries, cloud.flavors.get, capacity)
+    results = []
+    for setting, options in advice.SETTINGS.items():
+        conf = _configuration(arguments)
+        change_options(conf, [f'{name}={value}' for name, value in options.items()])
+        simulation = described_simulation(conf, cloud, usual, arguments.seed)
+        results.append(
+            advice.tried(setting, simulation, history.entries, usual, arguments.seed)
+        )
+
+    if arguments.format == 'json':
+        print(advice.as_json(results, history.left_out))
+    else:
+        print(printable_lines(advice.as_text(results, history.left_out)))
+    return 0
+
+
 @contextmanager
 def _opened(
     conf: cfg.ConfigOpts, arguments: argparse.Namespace, entries: Sequence[TraceEntry]
@@ -274,6 +321,7 @@ SUBCOMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     'lose': run_lose,
     'headroom': run_headroom,
     'trace': run_trace,
+    'advise': run_advise,
 }
 
 

@@ -237,7 +237,7 @@ class TracePlayer:
             if number * moments >= due * len(entries):
                 due += 1
                 reported.append(self._moment(entry.at))
-        return Played(name, reported, self._asked, self._refusals)
+        return Played(name, reported, self._asked, Counter(self._refusals))
 
     def _boot(self, number: int, entry: TraceEntry) -> None:
         """Place the instances of an entry, or refuse them."""
