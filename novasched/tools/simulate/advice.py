@@ -46,7 +46,7 @@ MAX_FURTHER = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Trial:
     """The history under a setting.
 
     :ivar refused: the number of servers of the history that are refused.
@@ -71,7 +71,7 @@ def tried(
     entries: Sequence[TraceEntry],
     usual: UsualGuests,
     seed: int,
-) -> Result:
+) -> Trial:
     """Play a history, and fill the cloud afterwards."""
     player = TracePlayer(simulation, usual)
     played = player.play(setting, entries, moments=1)
@@ -87,7 +87,7 @@ def tried(
     if further:
         last = player.play(setting, further, moments=1).moments[-1]
     resource = max(last.in_use, key=lambda name: last.in_use[name])
-    return Result(
+    return Trial(
         setting,
         played.refused,
         last.in_use[resource],
@@ -144,7 +144,7 @@ def further_entries(
     return [msgspec.structs.replace(entry, at=end, lifetime=None) for entry in chosen]
 
 
-def best(results: Sequence[Result]) -> Result:
+def best(results: Sequence[Trial]) -> Trial:
     """The setting with the fewest refusals, and then with the most capacity in use.
     Without a gain, the present setting stays."""
     present = results[0]
@@ -156,9 +156,9 @@ def best(results: Sequence[Result]) -> Result:
     return most
 
 
-def as_json(results: Sequence[Result], left_out: int) -> str:
+def as_json(results: Sequence[Trial], left_out: int) -> str:
     """``{"settings": [...], "left_out", "best", "options"}``; a setting has the fields
-    of :class:`Result`."""
+    of :class:`Trial`."""
     chosen = best(results).setting
     report = {
         'settings': [asdict(result) for result in results],
@@ -169,7 +169,7 @@ def as_json(results: Sequence[Result], left_out: int) -> str:
     return json.dumps(report, indent=2)
 
 
-def as_text(results: Sequence[Result], left_out: int) -> str:
+def as_text(results: Sequence[Trial], left_out: int) -> str:
     """A table with a column for each setting, and the proposed lines for nova.conf."""
     table: dict[str, list[str]] = defaultdict(list)
     for result in results:

@@ -203,6 +203,22 @@ class _End:
     sizes: Counter[Hashable] = field(compare=False)
 
 
+@dataclass(slots=True)
+class _Counts:
+    """The counts of a trace so far.
+
+    :ivar asked: the number of requested instances.
+    :ivar servers: the number of instances that exist.
+    :ivar offered: the amounts of the instances that would exist if none had been
+        refused.
+    """
+
+    asked: int = 0
+    servers: int = 0
+    offered: Counter[Hashable] = field(default_factory=Counter)
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
 class TracePlayer:
     """Plays a trace in a simulation.
 
@@ -216,10 +232,7 @@ class TracePlayer:
         self._demands = usual_demands(usual)
         self._requests: dict[Hashable, Request] = {}
         self._ends: list[_End] = []
-        self._offered = Counter[Hashable]()
-        self._servers = 0
-        self._asked = 0
-        self._refusals = Counter[tuple[str, str]]()
+        self._counts = _Counts()
         self._at_first = self._free_now()
 
     def play(self, name: str, entries: Sequence[TraceEntry], moments: int) -> Played:
@@ -237,7 +250,8 @@ class TracePlayer:
             if number * moments >= due * len(entries):
                 due += 1
                 reported.append(self._moment(entry.at))
-        return Played(name, reported, self._asked, Counter(self._refusals))
+        counts = self._counts
+        return Played(name, reported, counts.asked, Counter(counts.refusals))
 
     def _boot(self, number: int, entry: TraceEntry) -> None:
         """Place the instances of an entry, or refuse them."""
@@ -245,8 +259,9 @@ class TracePlayer:
         sizes = Counter[Hashable]()
         for name, size in demand_of_request(request).sizes.items():
             sizes[name] = int(size) * entry.count
-        self._offered.update(sizes)
-        self._asked += entry.count
+        counts = self._counts
+        counts.offered.update(sizes)
+        counts.asked += entry.count
 
         flavor = request.flavor.label
         servers: list[tuple[str, str]] = []
@@ -254,7 +269,7 @@ class TracePlayer:
             outcome = self._simulator.decide(request)
         except (BadRequest, BadPlugin, MetricMissing) as error:
             # Errors of this request alone; further requests are decided.
-            self._refusals[flavor, str(error)] += entry.count
+            counts.refusals[flavor, str(error)] += entry.count
         else:
             selections = outcome.decision.selections
             uuids = request.instance_uuids or ()
@@ -263,9 +278,9 @@ class TracePlayer:
                 servers.append((uuid, chosen.compute_node_uuid))
             if not servers:
                 headline = render.headline(outcome.record(number))
-                self._refusals[flavor, headline] += entry.count
+                counts.refusals[flavor, headline] += entry.count
 
-        self._servers += len(servers)
+        counts.servers += len(servers)
         if entry.lifetime is not None:
             end = _End(entry.at + entry.lifetime, number, servers, sizes)
             heapq.heappush(self._ends, end)
@@ -274,8 +289,8 @@ class TracePlayer:
         """Delete the instances whose time is over."""
         while self._ends and self._ends[0].at <= moment:
             end = heapq.heappop(self._ends)
-            self._offered.subtract(end.sizes)
-            self._servers -= len(end.servers)
+            self._counts.offered.subtract(end.sizes)
+            self._counts.servers -= len(end.servers)
             for uuid, node in end.servers:
                 self._simulator.delete(uuid, node)
 
@@ -333,7 +348,7 @@ class TracePlayer:
             stranded[text] = amount
             capacity = float(self._at_first.total_of(name).sum())
             if capacity > 0:
-                offered[text] = self._offered[name] / capacity
+                offered[text] = self._counts.offered[name] / capacity
                 in_use[text] = 1 - amount.free / capacity
 
         fitting = {}
@@ -344,8 +359,8 @@ class TracePlayer:
             at=at,
             offered=offered,
             in_use=in_use,
-            servers=self._servers,
-            refused=self._refusals.total(),
+            servers=self._counts.servers,
+            refused=self._counts.refusals.total(),
             stranded=stranded,
             fitting=fitting,
         )
