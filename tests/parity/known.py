@@ -29,6 +29,8 @@ NOT_OURS = {
     'updated',
 }
 """Attributes of nova's host object for nova's internal use."""
+MANY_CANDIDATES = 1000
+"""More candidates than the hosts of a test have: the default limit."""
 ENDLESS = ('inf', '-inf', '1e400')
 OF_SERVICES = {'service.binary', 'service.forced_down', 'service.id', 'service.up'}
 CONDITION = re.compile(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*')
@@ -209,6 +211,15 @@ def _a_group_asks_for_zero(case: Case) -> bool:
     return False
 
 
+def _may_be_cut(case: Case) -> bool:
+    """Placement may have more candidates than the limit, since several groups have
+    permutations."""
+    options = case.get('config', {}).get('scheduler', {})
+    limit = options.get('max_placement_results', MANY_CANDIDATES)
+    groups = _request(case).get('requested_resources') or ()
+    return limit < MANY_CANDIDATES and len(groups) > 1
+
+
 def _cpus_are_pinned(case: Case) -> bool:
     by_flavor = _extra_specs(case).get('hw:cpu_policy')
     by_image = _image_properties(case).get('hw_cpu_policy')
@@ -324,6 +335,7 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'several_servers_may_choose_a_provider_each': lambda case: (
         len(case.get('instance_uuids') or ()) > 1 and _may_choose_a_provider(case)
     ),
+    'the_limit_may_cut_candidates': _may_be_cut,
     'cpus_are_pinned': _cpus_are_pinned,
     'the_guest_leaves_the_page_size_open': lambda case: any(
         (cell.get('pagesize') or 0) < 0 for cell in _guest_cells(case)
