@@ -238,7 +238,13 @@ def test_one_slow_query(site):
             return proxy.slow(SLOW_S + 5)
         return None
 
-    with site.running(), following(site, rule), ThreadPoolExecutor(1) as pool:
+    # Every request asks Placement: an earlier answer would serve the slow request.
+    asking = {'novasched': {'candidates_max_age': 0}}
+    with (
+        site.running(overrides=asking),
+        following(site, rule),
+        ThreadPoolExecutor(1) as pool,
+    ):
         with load(site.caller, 1, pause=PAUSE_S, timeout=20) as before:
             wait_until(
                 lambda: len(before.answers) > QUICK_REQUESTS, 120, 'quick requests'
