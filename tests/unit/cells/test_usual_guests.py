@@ -98,7 +98,7 @@ def test_guests_are_learned(two_cells, make_reader):
 
     # The flavor with the id 8 is deleted.
     usual = make_reader().latest()
-    pinned = guest(7, 5, PINNED, name='pinned')
+    pinned = guest(7, 5, PINNED, name='pinned', flavorid='f7')
     assert usual.guests == (pinned, guest(8, 4, vcpus=8, root_gb=0))
     assert usual.capacity == {'VCPU': 8.0, 'MEMORY_MB': 2048.0, 'DISK_MB': 1024.0}
 
