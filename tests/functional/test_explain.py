@@ -136,7 +136,12 @@ def test_refusals_by_placement(cloud, client, tmp_path):
         config = {
             'scheduler': {'limit_tenants_to_placement_aggregate': True},
             'placement': {'endpoint': proxy.url},
-            'novasched': {'decisions_file': path, 'placement_patience': 0},
+            'novasched': {
+                'decisions_file': path,
+                'placement_patience': 0,
+                # An earlier answer must not hide the faults of the proxy.
+                'candidates_max_age': 0,
+            },
         }
         with Daemon(cloud, config):
             client.select_destinations(new_uuids(), SMALL)

@@ -37,10 +37,10 @@ def faulty(cloud):
 
 
 def behind(proxy):
-    """Options of a daemon that reaches Placement through the proxy."""
+    """Options of a daemon that reaches Placement through the proxy, for each request."""
     return {
         'placement': {'endpoint': proxy.url, 'timeout': TIMEOUT},
-        'novasched': {'placement_patience': 0},
+        'novasched': {'placement_patience': 0, 'candidates_max_age': 0},
     }
 
 
