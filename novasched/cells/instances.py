@@ -520,23 +520,33 @@ def flavors_of(api: Database, ids: Collection[int]) -> Mapping[int, Flavor]:
 
     :raises DatabaseUnavailable: the API database does not answer.
     """
-    specs: dict[int, dict[str, str]] = defaultdict(dict)
-    for row in api.rows(
-        'flavor_extra_specs',
-        ('flavor_id', 'key', 'value'),
-        lambda columns: columns.flavor_id.in_(ids),
-    ):
-        if row.value is not None:
-            specs[row.flavor_id][row.key] = row.value
-
+    specs = _extra_specs(api, ids)
     flavors = {}
     for row in api.rows(
         'flavors', ('id', 'name', 'flavorid'), lambda columns: columns.id.in_(ids)
     ):
         flavors[row.id] = Flavor(
-            row.name or '', row.flavorid or '', row.id, extra_specs=specs[row.id]
+            row.name or '',
+            row.flavorid or '',
+            row.id,
+            extra_specs=specs.get(row.id, {}),
         )
     return flavors
+
+
+def _extra_specs(
+    api: Database, flavor_ids: Collection[int]
+) -> Mapping[int, Mapping[str, str]]:
+    """The extra specs of flavors by id. Flavors without extra specs are missing."""
+    specs: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in api.rows(
+        'flavor_extra_specs',
+        ('flavor_id', 'key', 'value'),
+        lambda columns: columns.flavor_id.in_(flavor_ids),
+    ):
+        if row.value is not None:
+            specs[row.flavor_id][row.key] = row.value
+    return specs
 
 
 def find_flavor(api: Database, name: str) -> Flavor | None:
@@ -547,17 +557,11 @@ def find_flavor(api: Database, name: str) -> Flavor | None:
     for column in ('flavorid', 'name'):
         columns = ('id', 'name', 'flavorid', *SIZES)
         for row in api.rows('flavors', columns, **{column: name}):
-            extra_specs = {}
-            for spec in api.rows(
-                'flavor_extra_specs', ('key', 'value'), flavor_id=row.id
-            ):
-                if spec.value is not None:
-                    extra_specs[spec.key] = spec.value
             return Flavor(
                 id=row.id,
                 name=row.name,
                 flavorid=row.flavorid,
-                extra_specs=extra_specs,
+                extra_specs=_extra_specs(api, [row.id]).get(row.id, {}),
                 **{size: getattr(row, size) or 0 for size in SIZES},
             )
     return None

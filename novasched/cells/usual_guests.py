@@ -97,9 +97,13 @@ class UsualGuestsSource:
         known = flavors_of(self.cells.api, ids)
         guests = []
         for (flavor_id, vcpus, memory_mb, root_gb, ephemeral_gb), number in usual:
+            if not vcpus:
+                # nova-api accepts no such flavor, and a guest without sizes fits
+                # everywhere.
+                continue
             flavor = replace(
                 known.get(flavor_id or 0, Flavor(id=flavor_id)),
-                vcpus=vcpus or 0,
+                vcpus=vcpus,
                 memory_mb=memory_mb or 0,
                 root_gb=root_gb or 0,
                 ephemeral_gb=ephemeral_gb or 0,

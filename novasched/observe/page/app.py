@@ -22,6 +22,7 @@ from novasched.observe.page.query import BadQuery, is_local
 from novasched.observe.page.watch import Watch
 from novasched.observe.records import render
 from novasched.observe.records.store import RecordReader, UnreadableRecords
+from novasched.scheduler.weighers.fragmentation import resource_name
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -167,7 +168,7 @@ class Page:
             status,
             view=view,
             room=room.room(view, self._zone),
-            scarcer=room.scarcer,
+            resource_name=resource_name,
         )
 
     def _host(self, name: str, query: str) -> PageResponse:

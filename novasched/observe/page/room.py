@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The room of the cloud: how many of the usual servers still fit in each zone, and the
-free capacity that none of them can use."""
+free capacity that no usual server can use."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from novasched.observe.page.hosts import NO_ZONE, HostsView, natural
 from novasched.scheduler.model.host import UP, Host, state
-from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from novasched.scheduler.weighers.fragmentation import (
     CELLS,
     free_capacity,
     resource_name,
     usual_demands,
 )
-from novasched.scheduler.weighers.usable_capacity import Stranded
+from novasched.scheduler.weighers.usable_capacity import Stranded, UsualDemands
 
 MAX_ZONES = 20
 """Zones with a column. Further zones count in the column of all zones only."""
@@ -65,11 +64,21 @@ def room(view: HostsView, zone: str | None) -> Room:
         rows_of_zone[host.zone(zone) or NO_ZONE].append(row)
     zones = sorted(rows_of_zone, key=natural)[:MAX_ZONES]
 
-    counted, with_devices = _without_devices(view.usual)
-    usual = usual_demands(UsualGuests(counted, view.usual.capacity))
-    free = free_capacity(hosts, usual.demands, None)
+    guests = []
+    demands = []
+    with_devices = []
+    all_demands = usual_demands(view.usual).demands
+    for guest, demand in zip(view.usual.guests, all_demands, strict=True):
+        if all(part.kind == CELLS for part in demand.parts):
+            guests.append(guest)
+            demands.append(demand)
+        else:
+            with_devices.append(guest.flavor.label)
+
+    usual = UsualDemands(demands, [float(guest.number) for guest in guests])
+    free = free_capacity(hosts, demands, None)
     flavors = []
-    for guest, numbers in zip(counted, usual.whole_guests(free), strict=True):
+    for guest, numbers in zip(guests, usual.whole_guests(free), strict=True):
         fit = {}
         for name in zones:
             fit[name] = int(numbers[rows_of_zone[name]].sum())
@@ -80,29 +89,4 @@ def room(view: HostsView, zone: str | None) -> Room:
     stranded = {}
     for resource, amount in usual.stranded(free).items():
         stranded[resource_name(resource)] = amount
-    return Room(
-        zones, flavors, [guest.flavor.label for guest in with_devices], stranded
-    )
-
-
-def _without_devices(
-    usual: UsualGuests,
-) -> tuple[tuple[UsualGuest, ...], Sequence[UsualGuest]]:
-    """The usual guests without devices, and those with devices."""
-    without = []
-    others = []
-    for guest, demand in zip(usual.guests, usual_demands(usual).demands, strict=True):
-        if all(part.kind == CELLS for part in demand.parts):
-            without.append(guest)
-        else:
-            others.append(guest)
-    return tuple(without), others
-
-
-def scarcer(stranded: Stranded) -> str:
-    """The resource that is scarcer on most of the stranded capacity; empty if nothing
-    is stranded."""
-    if not stranded.by:
-        return ''
-    most = max(stranded.by, key=lambda name: stranded.by[name])
-    return resource_name(most)
+    return Room(zones, flavors, with_devices, stranded)

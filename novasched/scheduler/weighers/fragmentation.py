@@ -8,6 +8,7 @@ tells the demands of guests and the free capacity of hosts in the terms of the r
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import os_resource_classes as classes
@@ -260,16 +261,17 @@ def _free_on_cells(
 
     counts = [len(topology.cells) for topology in topologies]
     rows = np.repeat(np.arange(len(topologies)), counts)
-    columns = np.concatenate([np.arange(count) for count in counts])
+    columns = np.fromiter(chain.from_iterable(map(range, counts)), np.intp)
+    width = max(counts, default=0)
     free = {}
     for name in names:
-        table = np.zeros((len(topologies), max(counts)))
+        table = np.zeros((len(topologies), width))
         if name == PCPU:
             packed = b''.join([topology.packed_capacities for topology in topologies])
             table[rows, columns] = np.frombuffer(packed, CELL_CAPACITY)['pinnable']
         else:
             table[rows, columns] = _free_pages(topologies, name)
-        free[name] = table[numbers]
+        free[name] = table[np.array(numbers, np.intp)]
     return free
 
 

@@ -174,6 +174,14 @@ class Stranded:
     amount: float
     by: Mapping[Hashable, float]
 
+    @property
+    def scarcest(self) -> Hashable | None:
+        """The resource that is scarcer for the largest part of ``amount``; None if
+        nothing is stranded."""
+        if not self.by:
+            return None
+        return max(self.by, key=self.by.__getitem__)
+
 
 class UsualDemands:
     """The demands of the usual guests of a cloud.
@@ -290,10 +298,10 @@ class UsualDemands:
                 continue
             table = np.array([*of_kind.values()])
             used = size * np.min(table, axis=0)
-            limits = np.array([*of_kind, None], object)[:-1][np.argmin(table, axis=0)]
+            limits = np.array([*of_kind], object)
             is_better = used > most_used
             most_used[is_better] = used[is_better]
-            scarcest[is_better] = limits[is_better]
+            scarcest[is_better] = limits[np.argmin(table, axis=0)][is_better]
 
         left = free.total_of(name)
         stranded = np.maximum(left - np.maximum(most_used, 0.0), 0.0)

@@ -127,20 +127,21 @@ def largest_share(
 def further_entries(
     entries: Sequence[TraceEntry], offered: float, seed: int
 ) -> Sequence[TraceEntry]:
-    """Random entries of the history again, at its end and for ever, until the servers
-    ask for :data:`FURTHER_LOAD` of the scarcest resource.
+    """Random entries of the servers that exist at the end of the history, again and for
+    ever: as many as ask, with these servers, for about :data:`FURTHER_LOAD` of the
+    scarcest resource.
 
     :param offered: the share that the history asks for at its end.
     """
     if not offered:
         return ()
     end = max(entry.at for entry in entries)
-    alive = 0
+    present = []
     for entry in entries:
         if entry.lifetime is None or entry.at + entry.lifetime > end:
-            alive += entry.count
-    number = int(alive * max(0.0, FURTHER_LOAD - offered) / offered)
-    chosen = Random(seed).choices(entries, k=min(number, MAX_FURTHER))
+            present.append(entry)
+    number = int(len(present) * max(0.0, FURTHER_LOAD - offered) / offered)
+    chosen = Random(seed).choices(present, k=min(number, MAX_FURTHER))
     return [msgspec.structs.replace(entry, at=end, lifetime=None) for entry in chosen]
 
 

@@ -17,7 +17,6 @@ Every field has the name and the unit of nova: MB for MiB of memory, GB for GiB 
 import json
 import math
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -41,9 +40,9 @@ from novasched.scheduler.model.numa import (
     HostTopology,
     Pages,
 )
+from novasched.tools.sandbox.computes import stable_uuid
 from novasched.tools.simulate.sources import Unusable
 
-NAMESPACE = uuid.UUID('5f0c5b0e-5d4a-4f43-9d0e-7d1a2a5c9b61')
 SMALL_PAGE_KB = 4
 COMPUTE_VERSION = 74
 """The version of the nova-compute of every host: that of nova 34.0.0."""
@@ -255,6 +254,8 @@ def read_cloud(path: str) -> DescribedCloud:
     except msgspec.DecodeError as error:
         raise Unusable(f'{path}: {error}') from None
 
+    if not description.hosts:
+        raise Unusable(f'{path}: there are no hosts in the file')
     kinds = [kind.name for kind in description.hosts]
     for name in kinds:
         if kinds.count(name) > 1:
@@ -265,7 +266,7 @@ def read_cloud(path: str) -> DescribedCloud:
         if kind.zone is not None and kind.zone not in zones:
             number = len(zones) + 1
             metadata = {AVAILABILITY_ZONE: kind.zone}
-            zone_uuid = _uuid('zone', kind.zone)
+            zone_uuid = stable_uuid('zone', kind.zone)
             zones[kind.zone] = Aggregate(number, zone_uuid, kind.zone, metadata)
 
     hosts = []
@@ -294,8 +295,8 @@ def _host(
     return Host(
         host=name,
         nodename=name,
-        uuid=_uuid('host', name),
-        cell_uuid=_uuid('cell', 'cell1'),
+        uuid=stable_uuid('host', name),
+        cell_uuid=stable_uuid('cell', 'cell1'),
         service=Service(name),
         total_usable_ram_mb=memory_mb,
         free_ram_mb=memory_mb - kind.reserved_memory_mb,
@@ -321,7 +322,7 @@ def _tree(host: Host, kind: DescribedHosts) -> Iterator[Provider]:
     for devices in kind.devices:
         for number in range(devices.number):
             yield Provider(
-                _uuid(devices.resource_class, f'{host.host}-{number}'),
+                stable_uuid(devices.resource_class, f'{host.host}-{number}'),
                 host.uuid,
                 {devices.resource_class: devices.amount},
                 devices.traits,
@@ -366,8 +367,3 @@ def _pages(cell: DescribedCell) -> Iterator[Pages]:
     yield Pages(SMALL_PAGE_KB, math.floor(small_kb / SMALL_PAGE_KB))
     for size_kb, number in sorted(cell.pages.items()):
         yield Pages(size_kb, number)
-
-
-def _uuid(kind: str, name: str) -> str:
-    """The same UUID for the same name, in every run."""
-    return str(uuid.uuid5(NAMESPACE, f'{kind} {name}'))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from oslo_config import cfg
 from oslo_utils import timeutils
@@ -19,7 +20,7 @@ from novasched.conf.logs import without_secrets
 from novasched.conf.redaction import printable_lines, redact
 from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import Host, capacity_of
+from novasched.scheduler.model.host import capacity_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.tools import config_files, explain, imported
@@ -53,8 +54,9 @@ from novasched.tools.simulate.trace import (
 )
 
 BEFORE = 'before'
-DrawFunction = Callable[[str, Mapping[str, Sequence[Host]]], None]
-"""Draws a picture with a title, of hosts in several states by name."""
+DrawFunction = Callable[[str, Mapping[str, Any]], None]
+"""Draws a picture with a title: of hosts in several states by name, or of loads by
+resource."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -239,9 +241,7 @@ def run_headroom(arguments: argparse.Namespace) -> int:
 
 def run_trace(arguments: argparse.Namespace) -> int:
     """Play a trace under each configuration, on hosts of its own."""
-    if arguments.plot:
-        plot = imported('novasched.tools.simulate.plot', 'simulate')
-        plot.check(arguments.plot)
+    draw = _drawing(arguments.plot, 'draw_loads')
     # All configurations are read first, so that their errors are shown early.
     configurations = [('as it is', _configuration(arguments))]
     for text in arguments.beside:
@@ -260,9 +260,8 @@ def run_trace(arguments: argparse.Namespace) -> int:
         print(trace_reports.as_json(played))
     else:
         print(printable_lines(trace_reports.as_text(played)))
-    if arguments.plot:
-        title = f'{len(entries):,} requests of a trace'
-        plot.draw_loads(arguments.plot, title, trace_reports.curves(played))
+    if draw:
+        draw(f'{len(entries):,} requests of a trace', trace_reports.curves(played))
     return 0
 
 
@@ -280,6 +279,8 @@ def run_advise(arguments: argparse.Namespace) -> int:
         raise sources.Unusable('the databases have no instance to learn from')
 
     cloud = emptied_cloud(hosts, instances, history.flavors)
+    if not cloud.hosts:
+        raise sources.Unusable('no host is up and enabled')
     capacity = capacity_of(cloud.hosts)
     usual = usual_guests_of(history.entries, cloud.flavors.get, capacity)
     results = []
@@ -347,8 +348,8 @@ def _changed_configuration(arguments: argparse.Namespace) -> cfg.ConfigOpts:
     return conf
 
 
-def _drawing(path: str | None) -> DrawFunction | None:
-    """The function that draws to a file; None without a file.
+def _drawing(path: str | None, function: str = 'draw') -> DrawFunction | None:
+    """A function of the module ``plot`` that draws to a file; None without a file.
 
     :raises NovaschedError: matplotlib is not installed, or the file cannot be written.
     """
@@ -356,7 +357,7 @@ def _drawing(path: str | None) -> DrawFunction | None:
         return None
     plot = imported('novasched.tools.simulate.plot', 'simulate')
     plot.check(path)
-    return functools.partial(plot.draw, path)
+    return functools.partial(getattr(plot, function), path)
 
 
 @contextmanager

@@ -123,7 +123,10 @@ class SimulatedHosts(HostCache):
         """
         others = self._placed[node_uuid]
         removed = others.pop(instance_uuid)
-        host = self._without_simulated[node_uuid]
+        host = self._without_simulated.get(node_uuid)
+        if host is None:
+            # The compute node was deleted between two readings.
+            return removed.request
         for placed in others.values():
             candidate = placed.selection.candidate
             host = self._with_instance(host, placed.request, candidate, placed.fit)

@@ -56,7 +56,7 @@ class TraceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     at: Seconds
     flavor: str | None = None
-    vcpus: Amount = 1
+    vcpus: Number = 1
     memory_mb: Amount = 0
     root_gb: Amount = 0
     extra_specs: dict[str, str] = {}

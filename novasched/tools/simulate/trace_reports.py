@@ -94,12 +94,12 @@ def _end(moment: Moment) -> Iterator[tuple[str, str]]:
 def _stranded(name: str, stranded: Stranded) -> str:
     """The amount that no usual guest can use, and the resource that is scarcer."""
     text = f'{stranded.amount:,.0f} of {stranded.free:,.0f} free'
-    if not stranded.by:
+    if stranded.scarcest is None:
         return text
-    scarcest = max(stranded.by, key=lambda other: stranded.by[other])
-    if resource_name(scarcest) == name:
+    scarcest = resource_name(stranded.scarcest)
+    if scarcest == name:
         return f'{text}, most too little for a server'
-    return f'{text}, most for lack of {resource_name(scarcest)}'
+    return f'{text}, most for lack of {scarcest}'
 
 
 def curves(

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The room for the usual servers."""
 
+import pytest
+
 from novasched.observe.page.hosts import CellView, HostsView
-from novasched.observe.page.room import room, scarcer
+from novasched.observe.page.room import room
 from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from tests.lab.builders import a_flavor, a_host
-from tests.lab.page_sample import a_site, ask, seen
+from tests.lab.page_sample import PINNED, a_site, ask, seen
 
 SMALL = a_flavor(name='small', vcpus=1, memory_mb=1024, root_gb=0)
 LARGE = a_flavor(name='large', vcpus=6, memory_mb=2048, root_gb=0)
@@ -45,9 +47,9 @@ def test_stranded_capacity():
     """With memory for two of the small servers, six of eight vCPUs are stranded."""
     found = room(a_view(a_host(vcpus=8, ram=2100), flavors=(SMALL,)), 'nova')
     vcpus = found.stranded['VCPU']
-    assert (vcpus.free, vcpus.amount, scarcer(vcpus)) == (8, 6, 'MEMORY_MB')
+    assert (vcpus.free, vcpus.amount, vcpus.scarcest) == (8, 6, 'MEMORY_MB')
     memory = found.stranded['MEMORY_MB']
-    assert (memory.free, memory.amount, scarcer(memory)) == (2100, 52, 'MEMORY_MB')
+    assert (memory.free, memory.amount, memory.scarcest) == (2100, 52, 'MEMORY_MB')
 
 
 def test_devices_are_not_counted():
@@ -62,6 +64,13 @@ def test_without_usual_flavors():
     found = room(HostsView((CellView('cell', [a_host()], 0.0),)), 'nova')
     assert (found.flavors, found.stranded) == ([], {})
     assert room(HostsView(), 'nova').zones == []
+
+
+@pytest.mark.parametrize('flavor', [SMALL, PINNED, GPU])
+def test_without_hosts(flavor):
+    """No server fits while all cells are silent."""
+    found = room(a_view(flavors=(flavor,)), 'nova')
+    assert [each.fit_anywhere for each in found.flavors] in ([0], [])
 
 
 def test_the_page(tmp_path):
