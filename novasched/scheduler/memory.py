@@ -67,6 +67,8 @@ class MemoryHosts:
         return self.usual
 
     def with_requested_destination(self, request: Request) -> Request:
+        if not request.force_hosts:
+            return request
         names = {host.host for host in self.hosts.values()}
         for name in request.force_hosts:
             if name not in names:

@@ -30,11 +30,13 @@ class ChangeLog:
     :ivar version: grows from version to version; 0 for a view without versions.
     :ivar steps: the version before a step, and the ids changed in the step, oldest step
         first.
+    :ivar number: the number of ids in all steps.
     :ivar is_branch: True for the log of a view for a single request.
     """
 
     version: int = 0
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
+    number: int = 0
     is_branch: bool = False
 
     def since(self, version: int) -> frozenset[str] | None:
@@ -63,13 +65,13 @@ class ChangeLog:
         if not self.version:
             return ChangeLog(version)
 
-        steps = (*self.steps, (self.version, frozenset(ids)))[-MAX_STEPS:]
-        number = sum(len(ids) for _, ids in steps)
+        steps = (*self.steps, (self.version, frozenset(ids)))
+        number = self.number + len(steps[-1][1])
         first = 0
-        while number > MAX_IDS:
+        while number > MAX_IDS or len(steps) - first > MAX_STEPS:
             number -= len(steps[first][1])
             first += 1
-        return ChangeLog(version, steps[first:])
+        return ChangeLog(version, steps[first:], number)
 
     def branch(self, ids: Collection[str]) -> 'ChangeLog':
         """The log of a view for a single request, which differs in these ids."""

@@ -228,6 +228,8 @@ class TracePlayer:
     def __init__(self, simulation: Simulation, usual: UsualGuests) -> None:
         self._simulation = simulation
         self._simulator = simulation.simulator
+        # The report has no weights.
+        self._simulator.leave_out_weights()
         self._usual = usual
         self._demands = usual_demands(usual)
         self._requests: dict[Hashable, Request] = {}
