@@ -5,7 +5,7 @@ Memory is in MiB, page sizes are in KiB.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain
@@ -243,6 +243,16 @@ class HostTopology:
         """
         numbers = [*chain(*map(_capacity_of, self.cells))]
         return struct.pack(f'={len(numbers)}d', *numbers)
+
+    @cached_property
+    def free_pages(self) -> Mapping[int, tuple[int, ...]]:
+        """The number of free pages on each cell, by the size of the pages in KiB."""
+        by_size: dict[int, list[int]] = {}
+        for position, cell in enumerate(self.cells):
+            for pages in cell.mempages:
+                on_cells = by_size.setdefault(pages.size_kb, [0] * len(self.cells))
+                on_cells[position] += pages.free
+        return {size_kb: tuple(on_cells) for size_kb, on_cells in by_size.items()}
 
     @cached_property
     def dedicated_cpus(self) -> tuple[int, int]:

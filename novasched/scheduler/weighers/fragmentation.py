@@ -269,20 +269,18 @@ def _free_on_cells(
         if name == PCPU:
             packed = b''.join([topology.packed_capacities for topology in topologies])
             table[rows, columns] = np.frombuffer(packed, CELL_CAPACITY)['pinnable']
-        else:
+        elif isinstance(name, int):
             table[rows, columns] = _free_pages(topologies, name)
         free[name] = table[np.array(numbers, np.intp)]
     return free
 
 
-def _free_pages(topologies: Sequence[HostTopology], size_kb: Hashable) -> list[int]:
+def _free_pages(topologies: Sequence[HostTopology], size_kb: int) -> list[int]:
     """The free pages of a size on each cell of some topologies."""
-    free = []
+    free: list[int] = []
     for topology in topologies:
-        for cell in topology.cells:
-            pages_of_size = 0
-            for pages in cell.mempages:
-                if pages.size_kb == size_kb:
-                    pages_of_size += pages.free
-            free.append(pages_of_size)
+        on_cells = topology.free_pages.get(size_kb)
+        if on_cells is None:
+            on_cells = (0,) * len(topology.cells)
+        free += on_cells
     return free
