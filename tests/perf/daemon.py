@@ -60,6 +60,7 @@ MEASURES = (
     'reload',
     'metrics',
     'peers',
+    'usable',
 )
 """Names of the methods of :class:`Bench`, in order."""
 PARTS = ('start', 'silent', *MEASURES)
@@ -72,6 +73,7 @@ ALONE = {
     'reload',
     'metrics',
     'peers',
+    'usable',
 }
 """Measurements of novasched only."""
 ONCE = ('ten', 'burst', 'reload', 'metrics', 'peers')
@@ -443,6 +445,26 @@ class Bench:
         more = (median(sharing) - median(silent)) * 1e3
         bound = Bound(more, '≤', SHARING_MS, 'ms more')
         yield Row.of_times(hosts, 'one of three that do', sharing, ()).bounded(bound)
+
+    def _usable(self, hosts, ours, nova, plan):
+        """Requests without and with the weigher of usable capacity, whose usual guests
+        are the instances of the databases."""
+        self.tell('requests with the weigher of usable capacity')
+        multiplier = {'fragmentation_weight_multiplier': 1000}
+        options = {**config(plan.fallback), 'novasched': multiplier}
+        with ExitStack() as stack:
+            weighing, _ = self._started([], options, 1, stack)
+            for kind in plan.kinds:
+                off = []
+                on = []
+                for scheduler in (ours, weighing):
+                    scheduler.place(kind)
+                for _ in range(AGAIN_ROUNDS):
+                    off.append(ours.place(kind))
+                    on.append(weighing.place(kind))
+                bound = Bound(median(on) / median(off), '≤', TO_BEFORE, 'x off')
+                row = Row.of_times(hosts, f'{kind}, usable capacity', on, ())
+                yield row.bounded(bound)
 
     def _reload(self, hosts, ours, nova, plan):
         """Requests in sequence, while the scheduler gets SIGHUP every second."""
