@@ -106,18 +106,22 @@ class Bare(PlacementApi):
         self.release(server)
         return taken
 
-    def pace(self, offers, clients, seconds):
+    def pace(self, offers, clients, seconds, again=True):
         """Claims per second that Placement grants to a number of clients with separate
         connections. The claims are deleted afterwards.
 
         :param offers: allocation requests, which are claimed in turn.
+        :param again: claim each of them again and again; otherwise once.
         """
         servers = []
         start = time.perf_counter()
 
         def claim(first):
             with closing(Bare(self._url)) as bare:
-                for offer in itertools.cycle(offers[first::clients]):
+                of_client = offers[first::clients]
+                if again:
+                    of_client = itertools.cycle(of_client)
+                for offer in of_client:
                     if time.perf_counter() >= start + seconds:
                         break
                     [server] = new_uuids()

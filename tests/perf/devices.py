@@ -275,7 +275,8 @@ class Bench:
         offers = []
         for name, kind in zip(self.cloud.computes, cycle(kinds), strict=False):
             offers.append({'allocations': self._allocations(kind, name)})
-        return self.bare.pace(offers, CLIENTS, CLAIMS_ALONE_S)
+        # Few devices are left on a host after a claim.
+        return self.bare.pace(offers, CLIENTS, CLAIMS_ALONE_S, again=False)
 
     def _from_memory(self, hosts, ours):
         """Single requests, most of them served from remembered answers. Placement's own
