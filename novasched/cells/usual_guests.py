@@ -28,7 +28,7 @@ from novasched.scheduler.model.usual_guests import (
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
-MAX_USUAL_GUESTS = 32
+MAX_USUAL_GUESTS = 64
 """The number of flavors that count as usual, the most frequent flavors first."""
 MAX_AGE_S = 600.0
 """Seconds after which the usual guests are read again."""

@@ -454,7 +454,7 @@ class Settings:
         'novasched',
         (),
         'Names or ids of the flavors for which FragmentationWeigher keeps capacity '
-        'usable, all equally. Empty: the 32 most frequent flavors of the servers in '
+        'usable, all equally. Empty: the 64 most frequent flavors of the servers in '
         'the cloud, each by its number of servers.',
     )
     placement_patience: float = option(

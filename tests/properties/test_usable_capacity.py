@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.scheduler.weighers.usable_capacity import (
+    REACH,
     Demand,
     FreeCapacity,
     PartDemand,
@@ -87,21 +88,64 @@ def with_guest(host, demand):
     return vcpus - sizes['VCPU'], memory - sizes['MEMORY_MB'], cells
 
 
-@given(HOSTS, KINDS, demands())
-def test_the_loss_of_hosts(hosts, kinds, demand):
-    """Each host loses the usual guests that no longer fit, each times its weight."""
+def within_reach(host, demand, name):
+    """The free amount of a resource that a guest reaches, if a whole guest fits."""
+    _, memory, cells = host
+    if not number_of_guests(host, demand):
+        return 0.0
+    if name == 'MEMORY_MB':
+        return memory
+    total = 0.0
+    for part in demand.parts:
+        [(_, amount)] = part.amounts
+        total += sum(cell for cell in cells if cell >= amount)
+    return total
+
+
+@given(HOSTS, KINDS, demands(), st.sampled_from(['MEMORY_MB', 'PCPU']))
+def test_the_loss_of_hosts(hosts, kinds, demand, scarcest):
+    """Each host loses the usual guests that no longer fit, each times its weight, and
+    the scarcest resource that guests no longer reach."""
     wanted = [kind for kind, _ in kinds]
     weights = [float(weight) for _, weight in kinds]
+    needs = [scarcest in kind.sizes for kind in wanted]
+    reach = [
+        REACH * weight * is_needed
+        for weight, is_needed in zip(weights, needs, strict=True)
+    ]
 
     def worth(host):
         total = 0.0
-        for kind, weight in zip(wanted, weights, strict=True):
+        for kind, weight, of_unit in zip(wanted, weights, reach, strict=True):
             total += weight * number_of_guests(host, kind)
+            total += of_unit * within_reach(host, kind, scarcest)
         return total
 
     expected = [worth(host) - worth(with_guest(host, demand)) for host in hosts]
-    loss = UsualDemands(wanted, weights).loss(capacity(hosts), demand)
+    usual = UsualDemands(wanted, weights, {scarcest: reach})
+    loss = usual.loss(capacity(hosts), demand)
     assert loss.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@given(KINDS)
+def test_the_scarcest_resource(kinds):
+    """Of two resources with as much capacity, the resource that guests ask more of is
+    in reach."""
+    wanted = [kind for kind, _ in kinds]
+    numbers = [float(number) for _, number in kinds]
+    asked = dict.fromkeys(NAMES, 0.0)
+    for kind, number in zip(wanted, numbers, strict=True):
+        for name in NAMES:
+            asked[name] += number * kind.sizes[name]
+
+    usual = UsualDemands.of(wanted, numbers, dict.fromkeys(NAMES, 100.0))
+    most = max(asked.values())
+    expected = {}
+    for name in NAMES:
+        if most and asked[name] == most:
+            expected[name] = [REACH * number / 100.0 for number in numbers]
+    found = {name: of_kinds.tolist() for name, of_kinds in usual.reach.items()}
+    assert found == expected
 
 
 def capacity(hosts):

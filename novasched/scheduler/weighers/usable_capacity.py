@@ -6,11 +6,15 @@ capacity is worth the guests that fit, each by its share of the guests and by it
 Capacity that a usual guest cannot use, since another resource of the host is scarcer,
 is worth nothing to this guest.
 
+The scarcest resource of the cloud counts in addition wherever a usual guest reaches the
+resource: on a host that has room for the guest, all of the resource that is free.
+
 A host has amounts as a whole, such as memory, and parts with amounts: NUMA cells and
 devices. All arrays have a row for each host. Arrays of parts have a column for each
 part; a host with fewer parts has zeros.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,9 +29,9 @@ SCARCITY_POWER = 8
 """The price of a resource is this power of its scarcity: the share of the capacity of
 the cloud that the usual guests ask for. The scarcer of two resources counts more."""
 
-HOSTS_AT_ONCE = 512
-"""Hosts that are compared at once. Larger arrays do not fit in the processor's
-cache."""
+REACH = 6.0
+"""The worth of a free unit of the scarcest resource within reach of a usual guest, in
+units of the worth of a unit that the guests on a full host would use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +80,6 @@ class FreeCapacity:
     hosts: int
     amounts: Mapping[Hashable, Numbers]
     parts: Mapping[Hashable, Mapping[Hashable, Numbers]] = field(default_factory=dict)
-
-    def rows(self, rows: slice) -> 'FreeCapacity':
-        """The free capacity of some of the hosts."""
-        amounts = {name: column[rows] for name, column in self.amounts.items()}
-        parts: dict[Hashable, Mapping[Hashable, Numbers]] = {}
-        for kind, columns in self.parts.items():
-            parts[kind] = {name: column[rows] for name, column in columns.items()}
-        hosts = len(range(*rows.indices(self.hosts)))
-        return FreeCapacity(hosts, amounts, parts)
 
     def total_of(self, name: Hashable) -> Numbers:
         """The free amount of a resource on each host as a whole, in all parts; 0 for an
@@ -188,11 +183,21 @@ class UsualDemands:
 
     :ivar demands: the demand of a guest of each kind.
     :ivar weights: for each kind, the worth of one guest times the number of guests.
+    :ivar reach: by name of a scarcest resource of the cloud, the worth of a free unit
+        that a guest of each kind reaches; 0 for a kind that needs none.
     """
 
-    def __init__(self, demands: Sequence[Demand], weights: Sequence[float]) -> None:
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        weights: Sequence[float],
+        reach: Mapping[Hashable, Sequence[float]] | None = None,
+    ) -> None:
         self.demands = tuple(demands)
         self.weights = np.array(weights, np.float64)
+        self.reach: dict[Hashable, Numbers] = {}
+        for name, of_kinds in (reach or {}).items():
+            self.reach[name] = np.array(of_kinds, np.float64)
         # By name of a resource, the kinds that demand the resource.
         self._kinds: dict[Hashable, list[int]] = {}
         # Many kinds have equal demands on parts, whose room is worked out once.
@@ -216,20 +221,31 @@ class UsualDemands:
         numbers: Sequence[float],
         capacity: Mapping[Hashable, float],
     ) -> 'UsualDemands':
-        """The demands with the worth of each guest: the sum over its resources of the
-        price times the amount.
+        """The demands with the worth of each guest, which is the sum over its resources
+        of the price times the amount, and with the worth of capacity in reach.
 
         :param numbers: the number of guests of each kind.
         :param capacity: the capacity of the cloud by the name of the resource.
         """
-        prices = prices_of(demands, numbers, capacity)
+        scarcity = scarcity_of(demands, numbers, capacity)
+        highest = max(scarcity.values(), default=0.0)
+        prices = prices_of(scarcity, capacity)
         weights = []
         for demand, number in zip(demands, numbers, strict=True):
             value = 0.0
             for name, size in demand.sizes.items():
                 value += prices.get(name, 0.0) * size
             weights.append(number * value)
-        return cls(demands, weights)
+
+        reach = {}
+        for name, price in prices.items():
+            if math.isclose(scarcity[name], highest):
+                worth_of_unit = []
+                for demand, number in zip(demands, numbers, strict=True):
+                    is_needed = name in demand.sizes
+                    worth_of_unit.append(REACH * price * number * is_needed)
+                reach[name] = worth_of_unit
+        return cls(demands, weights, reach)
 
     def part_of(self, demand: Demand) -> Demand:
         """The part of a demand that matters to the usual guests."""
@@ -240,23 +256,6 @@ class UsualDemands:
         kinds = {part.kind for part in self._kinds_of_part}
         parts = tuple(part for part in demand.parts if part.kind in kinds)
         return Demand(tuple(amounts), parts)
-
-    def fitting(self, free: FreeCapacity) -> Numbers:
-        """The number of guests that fit on each host, as a fraction, with a row for
-        each kind and a column for each host; 0 if no whole guest fits."""
-        number = np.full((len(self.demands), free.hosts), np.inf)
-        for name, kinds in self._kinds.items():
-            room = free.amounts[name] / self._amounts[name]
-            if len(kinds) == len(number):
-                # Without the copy that a selection of rows makes.
-                np.minimum(number, room, out=number)
-            else:
-                number[kinds] = np.minimum(number[kinds], room)
-        for part, kinds in self._kinds_of_part.items():
-            room = room_of_parts(free.parts[part.kind], part.amounts)
-            number[kinds] = np.minimum(number[kinds], spread(room, part.count))
-        number *= number >= 1.0
-        return number
 
     def whole_guests(self, free: FreeCapacity) -> Numbers:
         """The number of whole guests that fit on each host, with a row for each kind
@@ -312,28 +311,58 @@ class UsualDemands:
 
     def worth(self, free: FreeCapacity) -> Numbers:
         """The worth of the free capacity of each host."""
-        worth: Numbers = self.weights @ self.fitting(free)
+        rooms = {}
+        for part in self._kinds_of_part:
+            rooms[part] = room_of_parts(free.parts[part.kind], part.amounts)
+        fitting = self._fitting(free, rooms)
+        fits = fitting > 0.0
+        worth: Numbers = self.weights @ fitting
+
+        for name, worth_of_unit in self.reach.items():
+            if name in self._kinds:
+                left = np.maximum(free.amounts[name], 0.0)
+                worth += left * (worth_of_unit @ fits)
+            for part, kinds in self._kinds_of_part.items():
+                if name in dict(part.amounts):
+                    is_large = rooms[part] > 0.0
+                    left = np.sum(free.parts[part.kind][name] * is_large, axis=1)
+                    worth += left * (worth_of_unit[kinds] @ fits[kinds])
         return worth
+
+    def _fitting(
+        self, free: FreeCapacity, rooms: Mapping[PartDemand, Numbers]
+    ) -> Numbers:
+        """The number of guests that fit on each host, as a fraction, with a row for
+        each kind and a column for each host; 0 if no whole guest fits.
+
+        :param rooms: the number of times that each part serves a demand on parts.
+        """
+        number = np.full((len(self.demands), free.hosts), np.inf)
+        for name, kinds in self._kinds.items():
+            room = free.amounts[name] / self._amounts[name]
+            if len(kinds) == len(number):
+                # Without the copy that a selection of rows makes.
+                np.minimum(number, room, out=number)
+            else:
+                number[kinds] = np.minimum(number[kinds], room)
+        for part, kinds in self._kinds_of_part.items():
+            number[kinds] = np.minimum(number[kinds], spread(rooms[part], part.count))
+        number *= number >= 1.0
+        return number
 
     def loss(self, free: FreeCapacity, demand: Demand) -> Numbers:
         """The worth that each host loses by a guest."""
-        loss = np.empty(free.hosts)
-        for begin in range(0, free.hosts, HOSTS_AT_ONCE):
-            rows = slice(begin, begin + HOSTS_AT_ONCE)
-            before = free.rows(rows)
-            loss[rows] = self.worth(before) - self.worth(before.without(demand))
-        return loss
+        return self.worth(free) - self.worth(free.without(demand))
 
 
-def prices_of(
+def scarcity_of(
     demands: Sequence[Demand],
     numbers: Sequence[float],
     capacity: Mapping[Hashable, float],
 ) -> Mapping[Hashable, float]:
-    """The price of a unit of each resource with a known capacity.
+    """The share of each resource with a known capacity that the guests ask for.
 
-    All of the scarcest resource of the cloud is worth 1. All of another resource is
-    worth less, by :data:`SCARCITY_POWER`.
+    :param numbers: the number of guests of each kind.
     """
     asked = dict.fromkeys(capacity, 0.0)
     for demand, number in zip(demands, numbers, strict=True):
@@ -345,6 +374,17 @@ def prices_of(
     for name, amount in capacity.items():
         if amount > 0.0:
             scarcity[name] = asked[name] / amount
+    return scarcity
+
+
+def prices_of(
+    scarcity: Mapping[Hashable, float], capacity: Mapping[Hashable, float]
+) -> Mapping[Hashable, float]:
+    """The price of a unit of each resource.
+
+    All of the scarcest resource of the cloud is worth 1. All of another resource is
+    worth less, by :data:`SCARCITY_POWER`.
+    """
     highest = max(scarcity.values(), default=0.0)
     if not highest:
         return {}

@@ -377,7 +377,7 @@ WEIGHERS = [
         {},
         {'numa': lambda: TWO_CPUS_TO_PIN},
         {'numa_topology': topologies.a_guest(topologies.a_pinned(1))},
-        (0, -1),
+        (0, -7),
         LEAST,
         1,
     ),

@@ -43,19 +43,20 @@ WHOLE_AND_HALF = UsualGuests(
     (UsualGuest(with_gpus(1000), 1), UsualGuest(with_gpus(500), 2))
 )
 """Guests of both kinds ask for the same amount of GPUs: a guest with a whole GPU is
-worth a half, a guest with half a GPU a quarter, and there are two of these."""
+worth a half, a guest with half a GPU a quarter, and there are two of these. A GPU in
+reach of a guest counts 3 for each guest of the kind."""
 PAIRS = UsualGuests((UsualGuest(with_gpus(1000, 1000), 1),))
 NO_DEVICES = UsualGuests((UsualGuest(a_flavor(), 1),), {'VCPU': 1.0})
 
 TABLE = [
     (WHOLE_AND_HALF, a_request(), [0, 0, 0, 0]),
-    (WHOLE_AND_HALF, a_request(flavor=with_gpus(500)), [-1, -0.5, -0.5, 0]),
-    (WHOLE_AND_HALF, a_request(requested_resources=(HALF_GPU,)), [-1, -0.5, -0.5, 0]),
-    (WHOLE_AND_HALF, a_request(flavor=with_gpus(1000)), [-1.5, -1.5, 0, 0]),
-    (WHOLE_AND_HALF, a_request(flavor=with_gpus(1000, 1000)), [-3, -1.5, 0, 0]),
+    (WHOLE_AND_HALF, a_request(flavor=with_gpus(500)), [-7, -3.5, -3.5, 0]),
+    (WHOLE_AND_HALF, a_request(requested_resources=(HALF_GPU,)), [-7, -3.5, -3.5, 0]),
+    (WHOLE_AND_HALF, a_request(flavor=with_gpus(1000)), [-10.5, -10.5, 0, 0]),
+    (WHOLE_AND_HALF, a_request(flavor=with_gpus(1000, 1000)), [-21, -10.5, 0, 0]),
     (WHOLE_AND_HALF, a_request(extra_specs={'resources:CUSTOM_X': '1'}), [0, 0, 0, 0]),
-    (PAIRS, a_request(flavor=with_gpus(500)), [-1, 0, 0, 0]),
-    (NO_DEVICES, a_request(flavor=with_gpus(500)), [-1, -1, -1, -1]),
+    (PAIRS, a_request(flavor=with_gpus(500)), [-7, 0, 0, 0]),
+    (NO_DEVICES, a_request(flavor=with_gpus(500)), [-7, -7, -7, -7]),
 ]
 
 

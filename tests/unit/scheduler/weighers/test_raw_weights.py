@@ -138,7 +138,8 @@ rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
 
 
 # A host weighs less by the usual guests that no longer fit. A vCPU of a usual guest,
-# floating or pinned, is worth 1 here, and no further resource has a price.
+# floating or pinned, is worth 1 here, and no further resource has a price. A free vCPU
+# that a usual guest no longer reaches counts 6.
 def usual(*flavors):
     """Fields of a request, in a cloud with usual guests."""
     guests = tuple(UsualGuest(flavor, 1) for flavor in flavors)
@@ -170,21 +171,21 @@ IN_PAGES = {
 rows(
     'FragmentationWeigher',
     ({}, {}, 0),
-    ({}, usual(SMALL), -1),
-    ({}, usual(SMALL, LARGE), -9),
+    ({}, usual(SMALL), -1 - 6),
+    ({}, usual(SMALL, LARGE), -9 - 6 - 6 * 8),
     ({'vcpus_used': 1}, usual(LARGE), 0),
-    ({'ram': 1024}, usual(SMALL), -2),
+    ({'ram': 1024}, usual(SMALL), -2 - 6 * 8),
     ({'ram': 1000}, usual(SMALL), 0),
-    ({'vcpus': 99, 'disk_gb': 16}, usual(a_flavor(vcpus=4, root_gb=4)), -1),
+    ({'vcpus': 99, 'disk_gb': 16}, usual(a_flavor(vcpus=4, root_gb=4)), -1 - 6),
     ({}, usual(PINNED), 0),
     (cells(), usual(PINNED), 0),
-    (cells(), {**usual(PINNED), **pinned(2)}, -2),
-    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(2)}, -2),
-    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7)}, -8),
-    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7, 7)}, -16),
+    (cells(), {**usual(PINNED), **pinned(2)}, -2 - 6 * 2),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(2)}, -2 - 6 * 2),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7)}, -8 - 6 * 8),
+    ({'vcpus': 99, **cells()}, {**usual(PINNED), **pinned(7, 7)}, -16 - 6 * 16),
     (cells(), usual(PAGES), 0),
-    ({'vcpus': 99, **cells(mempages=HUGE)}, usual(PAGES), 0),
-    ({'vcpus': 99, **cells(mempages=HUGE)}, {**usual(PAGES), **IN_PAGES}, -1),
+    ({'vcpus': 99, **cells(mempages=HUGE)}, usual(PAGES), -6),
+    ({'vcpus': 99, **cells(mempages=HUGE)}, {**usual(PAGES), **IN_PAGES}, -1 - 6),
     fragmentation_weight_multiplier=1.0,
 )
 rows('FragmentationWeigher', ({}, usual(SMALL), NOT_ASKED))
