@@ -2,7 +2,7 @@
 """A month of boots and deletions of ordinary guests, by several settings: ``python -m
 tests.fill.month``.
 
-The clouds and traces come from :mod:`tests.fill.ordinary`, and ``novaschedctl simulate
+The clouds and traces come from :mod:`tests.lab.ordinary_cloud`, and ``novaschedctl simulate
 trace`` plays them. At a load of 90 %, the table counts refused guests; at
 85 %, the guests of the largest flavor that still fit. Exits with 1 where a bound is
 missed.
@@ -22,7 +22,7 @@ from novasched.scheduler.model.host import capacity_of
 from novasched.tools.simulate.described_cloud import read_cloud
 from novasched.tools.simulate.simulation import change_options, described_simulation
 from novasched.tools.simulate.trace import TracePlayer, read_trace, usual_guests_of
-from tests.fill import ordinary
+from tests.lab import ordinary_cloud as ordinary
 from tests.lab.results import Bound, missed_of
 from tests.lab.tables import Sheet, add_outputs, among, publish, teller
 
@@ -34,14 +34,8 @@ SETTINGS = {
         f'filter_scheduler.{name}_weight_multiplier=-1'
         for name in ('ram', 'cpu', 'disk')
     ),
-    OURS: ('novasched.fragmentation_weight_multiplier=1000',),
+    OURS: ordinary.USABLE_CAPACITY,
 }
-CONF = """[filter_scheduler]
-enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,\
-ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,NUMATopologyFilter
-[workarounds]
-disable_fallback_pcpu_query = True
-"""
 REFUSING_LOAD = 0.9
 FITTING_LOAD = 0.85
 LARGEST = 'largest'
@@ -126,7 +120,7 @@ def month(hosts, load, seed, days, options):
     description = ordinary.cloud(hosts)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        (path / 'nova.conf').write_text(CONF)
+        (path / 'nova.conf').write_text(ordinary.CONF)
         (path / 'cloud.json').write_text(json.dumps(description))
         lines = ordinary.trace(description, load, seed, days)
         (path / 'trace').write_text('\n'.join(lines))

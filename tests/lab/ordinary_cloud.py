@@ -16,6 +16,15 @@ DAY = 86400.0
 MONTH = 30 * DAY
 PINNED = {'hw:cpu_policy': 'dedicated'}
 HUGE_PAGES = {'hw:mem_page_size': '2048'}
+CONF = """[filter_scheduler]
+enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,\
+ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,NUMATopologyFilter
+[workarounds]
+disable_fallback_pcpu_query = True
+"""
+"""The nova.conf of the cloud."""
+USABLE_CAPACITY = ('novasched.fragmentation_weight_multiplier=1000',)
+"""The options for the weigher of usable capacity."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from novasched.scheduler.model.host import capacity_of
 from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from novasched.scheduler.pipeline import Pipeline
 from novasched.service.runtime import tune_gc
-from tests.fill import ordinary
+from tests.lab import ordinary_cloud as ordinary
 from tests.lab.large_cloud_requests import KINDS
 from tests.lab.results import Bound, missed_of
 from tests.lab.tables import Sheet, add_outputs, numbers, publish

@@ -2,7 +2,7 @@
 """The speed of ``novaschedctl simulate trace``: ``python -m tests.perf.trace``.
 
 Guests come and leave in a cloud that a file describes, in one process: guests without
-NUMA cells, guests of whom a third is pinned (:mod:`tests.fill.ordinary`), and both with
+NUMA cells, guests of whom a third is pinned (:mod:`tests.lab.ordinary_cloud`), and both with
 the weigher of usable capacity. Exits with 1 where a bound is missed.
 """
 
@@ -19,8 +19,7 @@ from novasched.scheduler.model.host import capacity_of
 from novasched.tools.simulate.described_cloud import read_cloud
 from novasched.tools.simulate.simulation import change_options, described_simulation
 from novasched.tools.simulate.trace import TracePlayer, read_trace, usual_guests_of
-from tests.fill import ordinary
-from tests.fill.month import CONF, OURS, SETTINGS
+from tests.lab import ordinary_cloud as ordinary
 from tests.lab.results import Bound, Row, conclude
 from tests.lab.tables import add_outputs, teller
 
@@ -41,6 +40,7 @@ class Guests:
     pinned: bool
 
 
+SETTINGS = {"nova's defaults": (), 'usable capacity': ordinary.USABLE_CAPACITY}
 KINDS = (Guests('no NUMA cells', False), Guests('a third pinned', True))
 
 
@@ -54,7 +54,7 @@ def main(arguments=None):
     tell = teller()
     rows = []
     for guests in KINDS:
-        for setting in ("nova's defaults", OURS):
+        for setting in SETTINGS:
             tell(f'{guests.title}, {setting}')
             rows.append(measured(chosen, guests, setting))
     return conclude(chosen, rows, tell)
@@ -65,7 +65,7 @@ def measured(chosen, guests, setting):
     description = ordinary.cloud(chosen.hosts)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        (path / 'nova.conf').write_text(CONF)
+        (path / 'nova.conf').write_text(ordinary.CONF)
         (path / 'cloud.json').write_text(json.dumps(description))
         (path / 'trace').write_text('\n'.join(lines(description, chosen, guests)))
         conf = loading.load([f'--config-file={path / "nova.conf"}'], 'novasched')
