@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,15 +114,42 @@ class Application:
         self.cells.api.close()
 
 
+def http_adapter(
+    conf: cfg.ConfigOpts, group: str, service: ServiceSettings
+) -> adapter.Adapter:
+    """Return the keystoneauth1 adapter of a group of nova.conf.
+
+    :raises ConfigError: an option of the group is missing or invalid.
+    """
+    tls.check_group(conf, group, 'cafile', 'certfile', 'keyfile')
+    try:
+        auth = loading.load_auth_from_conf_options(conf, group)
+        pool = connections(MAX_HTTP_CONNECTIONS, service.max_answer_size)
+        session = loading.load_session_from_conf_options(
+            conf, group, auth=auth, session=pool
+        )
+        return loading.load_adapter_from_conf_options(
+            conf, group, session=session, auth=auth
+        )
+    except (ks_exc.ClientException, ValueError) as error:
+        raise ConfigError(f'[{group}]', 'auth_type', hide(error)) from None
+
+
+HttpAdapters = Callable[[cfg.ConfigOpts, str, ServiceSettings], adapter.Adapter]
+"""Makes the HTTP adapter of a group of nova.conf."""
+
+
 def compose(
     conf: cfg.ConfigOpts,
     settings: Settings,
     service: ServiceSettings,
     counters: DecisionCounters | None = None,
+    make_http: HttpAdapters = http_adapter,
 ) -> Application:
     """Build a scheduler from nova.conf.
 
     :param counters: counts decisions for metrics.
+    :param make_http: makes the HTTP adapters for Placement and Neutron.
     :raises ConfigError: the value of an option cannot be used.
     :raises BadPlugin: a filter, weigher or driver cannot be loaded.
     :raises DatabaseUnavailable: a database cannot be reached.
@@ -158,18 +186,19 @@ def compose(
     # Placement and Neutron.
     placement = PlacementClient(
         settings,
-        http_adapter(conf, 'placement', service),
+        make_http(conf, 'placement', service),
         InstanceStates(cells),
         pending_claims.taken,
         max(1, service.workers),
     )
-    network = _neutron(conf, settings, service, placement)
+    network = _neutron(conf, settings, service, placement, make_http)
 
     # Decisions, and the observers of decisions.
     sources = Sources(aggregates, network)
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
-    records = _recorder(conf, settings, service, hosts, placement, counters, traces)
+    http = make_http(conf, 'placement', service)
+    records = _recorder(settings, service, hosts, placement, http, counters, traces)
     explain = None
     if settings.fault_detail == COUNTS:
         explain = render.explained
@@ -207,11 +236,11 @@ def compose(
 
 
 def _recorder(
-    conf: cfg.ConfigOpts,
     settings: Settings,
     service: ServiceSettings,
     hosts: HostReader,
     placement: PlacementClient,
+    http: adapter.Adapter,
     counters: DecisionCounters | None,
     traces: DecisionExporter | None,
 ) -> DecisionRecorder:
@@ -223,7 +252,7 @@ def _recorder(
         )
     diagnoser = Diagnoser(
         settings,
-        http_adapter(conf, 'placement', service),
+        http,
         hosts.aggregates,
         lambda since: hosts.snapshot(since).host_snapshot.hosts,
         circuit_open=lambda: placement.circuit_open,
@@ -279,6 +308,7 @@ def _neutron(
     settings: Settings,
     service: ServiceSettings,
     placement: PlacementClient,
+    make_http: HttpAdapters,
 ) -> Neutron | None:
     """Return a client of Neutron, None without credentials in ``[neutron]``."""
     if not conf.neutron.auth_type and not conf.neutron.auth_section:
@@ -292,27 +322,6 @@ def _neutron(
         )
         return None
 
-    http = http_adapter(conf, 'neutron', service)
+    http = make_http(conf, 'neutron', service)
     http.connect_retries = service.http_retries
     return Neutron(http, placement.aggregates)
-
-
-def http_adapter(
-    conf: cfg.ConfigOpts, group: str, service: ServiceSettings
-) -> adapter.Adapter:
-    """Return the keystoneauth1 adapter of a group of nova.conf.
-
-    :raises ConfigError: an option of the group is missing or invalid.
-    """
-    tls.check_group(conf, group, 'cafile', 'certfile', 'keyfile')
-    try:
-        auth = loading.load_auth_from_conf_options(conf, group)
-        pool = connections(MAX_HTTP_CONNECTIONS, service.max_answer_size)
-        session = loading.load_session_from_conf_options(
-            conf, group, auth=auth, session=pool
-        )
-        return loading.load_adapter_from_conf_options(
-            conf, group, session=session, auth=auth
-        )
-    except (ks_exc.ClientException, ValueError) as error:
-        raise ConfigError(f'[{group}]', 'auth_type', hide(error)) from None

@@ -191,7 +191,9 @@ def test_without_neutron(load, caplog, settings, level):
     Neutron."""
     caplog.set_level('INFO')
 
-    neutron = build._neutron(load(''), Settings(**settings), ServiceSettings(), None)
+    neutron = build._neutron(
+        load(''), Settings(**settings), ServiceSettings(), None, build.http_adapter
+    )
 
     assert neutron is None
     (record,) = caplog.records
@@ -210,7 +212,7 @@ http_retries = 5
     service = loading.service_settings(conf)
     placement = SimpleNamespace(aggregates=frozenset)
 
-    neutron = build._neutron(conf, Settings(), service, placement)
+    neutron = build._neutron(conf, Settings(), service, placement, build.http_adapter)
 
     assert neutron.http.get_endpoint() == 'http://n:9696'
     assert neutron.http.service_type == 'network'
