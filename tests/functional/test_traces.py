@@ -39,7 +39,7 @@ def a_trace():
     return [TraceEntry(at=number, flavor=name) for number, name in enumerate(names)]
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def filled(cloud):
     """Hosts of different sizes, so that no two hosts have equal weights."""
     cloud.reset()

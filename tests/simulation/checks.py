@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions that hold in the simulated cloud at any moment, while services fail."""
+
+import math
+from collections.abc import Mapping
+
+from novasched.placement.cleanup import CLEANUP_LIMIT_S
+from novasched.rpc.faults import translate_error
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.memory import flavor_resources
+from tests.simulation.world import CALM_S, FLAVORS, Call, Server, World
+
+LOOK_S = 1.0
+"""Seconds between looks at all servers."""
+ANSWER_S = 300.0
+"""Seconds within which every call is answered, or its process is killed."""
+HEARD_S = 15.0
+"""Seconds after a trouble in which schedulers hear each other again."""
+SLACK_S = 5.0
+"""Seconds for which room must have been there before a request arrives."""
+LEFT_S = CLEANUP_LIMIT_S + 150.0
+"""Seconds after an answer in which the allocations of a refused server are deleted."""
+
+
+_sizes: Mapping[str, Mapping[str, int]] = {
+    flavor.name: flavor_resources(flavor) for flavor in FLAVORS
+}
+
+
+class Broken(Exception):
+    """Ends a day at its first problem."""
+
+
+class Checks:
+    """Looks at the cloud.
+
+    The conditions:
+
+    - A server has allocations on its host, and on its destination during an evacuation,
+      and no others, from the answer of the scheduler until the server is deleted.
+    - A refused call leaves no allocations for longer than a cleanup may take, unless
+      its scheduler was killed.
+    - A call has one answer, in time: hosts, or a fault that a conductor knows.
+    - No two members of a hard group share a host, unless their schedulers could not
+      hear each other.
+    - A call for one server is refused only if no host had room all the time.
+
+    :ivar problems: conditions that did not hold.
+    :ivar fits_since: by provider and flavor, since when the flavor fits; infinite while
+        it does not.
+    """
+
+    def __init__(self, world: World, is_patient: bool = True) -> None:
+        """:param is_patient: go on after a problem."""
+        self.world = world
+        self._is_patient = is_patient
+        self.problems: list[str] = []
+        self.placed = 0
+        self.refused = 0
+        self.failed = 0
+        self._seen: set[int] = set()
+        self._deleted: dict[str, Server] = {}
+        self.fits_since: dict[str, dict[str, float]] = {}
+        for provider in world.model.providers:
+            self.fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
+        world.model.changed = self._changed
+
+    def watch(self) -> None:
+        """Look at all servers again and again."""
+        while True:
+            self.look()
+            self.world.loop.sleep(LOOK_S)
+
+    def at_the_end(self) -> None:
+        """Look at all servers at the end of a day."""
+        self.look()
+        for call in self.world.calls:
+            if call.answered_at is None and not call.given_up:
+                self._problem(f'{call.uuids} never got an answer')
+        for uuid, server in self._deleted.items():
+            consumer = self.world.model.consumers.get(uuid)
+            is_dead = self.world.loop.is_dead(server.call.process.name)
+            if consumer is not None and consumer.allocations and not is_dead:
+                held = consumer.allocations
+                self._problem(f'{uuid} was deleted long ago and has {held}')
+
+    def look(self) -> None:
+        """Look at all calls, servers and groups."""
+        for call in self.world.calls:
+            self._look_at_call(call)
+        for server in [*self.world.servers.values()]:
+            self._look_at_server(server)
+        self._look_at_groups()
+
+    def _look_at_call(self, call: Call) -> None:
+        loop = self.world.loop
+        if call.replies > 1:
+            self._problem(f'{call.uuids} got {call.replies} answers')
+        if call.answered_at is None:
+            is_dead = loop.is_dead(call.process.name)
+            if not is_dead and loop.now > call.began + ANSWER_S:
+                self._problem(f'{call.uuids} got no answer for {ANSWER_S:.0f} s')
+            return
+        if id(call) in self._seen:
+            return
+        self._seen.add(id(call))
+        if not isinstance(call.answer, Exception):
+            self.placed += len(call.uuids)
+        elif isinstance(call.answer, NoValidHost):
+            self.refused += len(call.uuids)
+            self._look_at_refusal(call)
+        else:
+            self.failed += len(call.uuids)
+            fault = translate_error(call.answer)
+            if 'internal error' in str(fault):
+                self._problem(f'{call.uuids}: {call.answer!r} is an internal error')
+
+    def _changed(self, provider: str) -> None:
+        """Note the flavors that fit on a provider after a write."""
+        model = self.world.model
+        used = model.used(provider)
+        inventories = model.providers[provider].inventories
+        since = self.fits_since[provider]
+        for name, amounts in _sizes.items():
+            fits = all(
+                used[resource] + amount <= inventories[resource].capacity
+                for resource, amount in amounts.items()
+            )
+            if not fits:
+                since[name] = math.inf
+            elif since[name] == math.inf:
+                since[name] = self.world.loop.now
+
+    def _look_at_refusal(self, call: Call) -> None:
+        """A single server without a group is refused only if no host had room all the
+        time."""
+        is_in_group = self.world.servers[call.uuids[0]].group is not None
+        if len(call.uuids) > 1 or is_in_group or call.is_move:
+            return
+        if call.answered_at is None:
+            return
+        for provider, since in self.fits_since.items():
+            if since[call.flavor.name] < call.began - SLACK_S:
+                self._problem(f'{call.uuids} was refused, and {provider} had room')
+                return
+
+    def _look_at_server(self, server: Server) -> None:
+        world = self.world
+        consumer = world.model.consumers.get(server.uuid)
+        held = consumer.allocations if consumer is not None else {}
+        if server.is_deleted:
+            if held:
+                self._problem(f'{server.uuid} is deleted and has {held}')
+            self._deleted[server.uuid] = world.servers.pop(server.uuid)
+            return
+        if server.host is not None:
+            expected = world.amounts_of(server)
+            if not server.is_wanted or held == expected:
+                return
+            # An evacuation that was refused may leave a claim for a while.
+            is_settled = world.loop.now > server.settled_at + LEFT_S
+            is_moving = server.is_moving and server.destination is None
+            if expected.items() <= held.items() and (is_moving or not is_settled):
+                return
+            self._problem(f'{server.uuid} has {held}, should have {expected}')
+            return
+        call = server.call
+        if isinstance(call.answer, Exception) and call.answered_at is not None:
+            is_dead = world.loop.is_dead(call.process.name)
+            is_late = world.loop.now > call.answered_at + LEFT_S
+            if held and is_late and not is_dead:
+                self._problem(f'{server.uuid} was refused and has {held}')
+
+    def _look_at_groups(self) -> None:
+        """No two members of a hard group are on one host, unless schedulers did not
+        hear each other."""
+        world = self.world
+        for members in world.groups.values():
+            on_host: dict[str, Server] = {}
+            for uuid in members:
+                server = world.servers.get(uuid)
+                if server is None or server.host is None or not server.is_wanted:
+                    continue
+                host = server.destination or server.host
+                other = on_host.setdefault(host, server)
+                began = min(other.call.began, server.call.began)
+                if other is not server and world.troubled_at < began - HEARD_S:
+                    self._problem(
+                        f'{other.uuid} and {uuid} of a group are both on {host}'
+                    )
+
+    def _problem(self, text: str) -> None:
+        if text not in self.problems:
+            self.world.tell(f'PROBLEM: {text}')
+            self.problems.append(text)
+            if not self._is_patient:
+                raise Broken(text)
+
+
+assert LEFT_S < CALM_S

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nova-computes of the simulation, and the rows that nova-api and nova-conductor
+write about servers. All write to the databases that the schedulers read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_utils import timeutils
+
+from novasched.scheduler.model.flavor import Flavor
+from novasched.tools.sandbox import databases as db
+from novasched.tools.sandbox.computes import SandboxComputes
+
+CELL0 = 1
+"""The id of cell0 in ``cell_mappings``; the cells with hosts follow."""
+
+
+class Computes(SandboxComputes):
+    """The nova-computes, by the name of their hosts."""
+
+    def ask_for(self, uuids: Sequence[str]) -> None:
+        """Note servers for which a scheduler will be asked."""
+        rows = [{'instance_uuid': uuid, 'project_id': 'project'} for uuid in uuids]
+        with self.databases.api.begin() as connection:
+            connection.execute(sa.insert(db.instance_mappings), rows)
+
+    def bury(self, uuids: Sequence[str]) -> None:
+        """Map servers that got no host to cell0."""
+        self._map(uuids, CELL0)
+
+    def create(self, uuid: str, flavor: Flavor, host: str) -> None:
+        """Create the row of a server whose build begins."""
+        machine = self.machines[host]
+        row = {
+            'uuid': uuid,
+            'vcpus': flavor.vcpus,
+            'memory_mb': flavor.memory_mb,
+            'root_gb': flavor.root_gb,
+            'ephemeral_gb': 0,
+            'instance_type_id': flavor.id,
+            'vm_state': 'building',
+            'task_state': 'scheduling',
+            'created_at': timeutils.utcnow(),
+            'project_id': 'project',
+            'user_id': 'user',
+        }
+        with self.databases.cells[machine.cell].begin() as connection:
+            connection.execute(sa.insert(db.instances).values(row))
+        cells = [*self.databases.cells]
+        self._map([uuid], CELL0 + 1 + cells.index(machine.cell))
+
+    def build(self, uuid: str, host: str) -> None:
+        """Run a server on its host."""
+        values = {'host': host, 'node': host, 'vm_state': 'active', 'task_state': None}
+        self._change(host, uuid, values)
+
+    def fail(self, uuid: str, host: str) -> None:
+        """Give up a server whose build has failed on a host."""
+        self._change(host, uuid, {'vm_state': 'error', 'task_state': None})
+
+    def set_task(self, uuid: str, host: str, task: str | None) -> None:
+        """Set the task of a server."""
+        self._change(host, uuid, {'task_state': task})
+
+    def move(self, uuid: str, source: str, destination: str) -> None:
+        """Run a server on another host of its cell."""
+        values = {'host': destination, 'node': destination, 'task_state': None}
+        self._change(destination, uuid, values)
+        self._change(source, uuid, {})
+
+    def delete(self, uuid: str, host: str) -> None:
+        """Delete a server from its host."""
+        self._change(host, uuid, {'deleted': db.instances.c.id})
+
+    def _map(self, uuids: Sequence[str], cell: int) -> None:
+        table = db.instance_mappings
+        with self.databases.api.begin() as connection:
+            statement = sa.update(table).where(table.c.instance_uuid.in_(uuids))
+            connection.execute(statement.values(cell_id=cell))
+
+    def _change(self, host: str, uuid: str, values: Mapping[str, Any]) -> None:
+        """Change the row of a server, and report the usage of the host."""
+        machine = self.machines[host]
+        now = timeutils.utcnow()
+        table = db.instances
+        nodes = db.compute_nodes
+        with self.databases.cells[machine.cell].begin() as connection:
+            statement = sa.update(table).where(table.c.uuid == uuid)
+            connection.execute(statement.values(updated_at=now, **values))
+            usage = {**self._usage(connection, machine), 'updated_at': now}
+            connection.execute(
+                sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
+            )

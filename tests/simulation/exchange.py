@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's exchange for claims, in memory: every message goes to the queues of all
+schedulers, in the same order."""
+
+from collections import deque
+from contextlib import suppress
+
+from novasched.rpc.claims_exchange import COALESCE_S, ECHO_TIMEOUT_S
+from novasched.rpc.peers import PeerSchedulers
+from tests.simulation.loop import Loop, Wait
+
+RECONNECT_S = 1.0
+DELAY_S = 0.004
+"""The mean seconds of the way of a message through the broker."""
+
+
+class Disconnected(Exception):
+    """The connection to the broker is lost."""
+
+
+class Broker:
+    """The exchange.
+
+    :ivar is_down: no connection can be made.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.is_down = False
+        self._queues: list[Inbox] = []
+
+    def connect(self) -> 'Inbox':
+        """A new queue.
+
+        :raises Disconnected: the broker is down.
+        """
+        if self.is_down:
+            raise Disconnected()
+        inbox = Inbox(self.loop)
+        self._queues.append(inbox)
+        return inbox
+
+    def publish(self, text: bytes) -> None:
+        """Put a message in all queues.
+
+        :raises Disconnected: the broker is down.
+        """
+        if self.is_down:
+            raise Disconnected()
+        for inbox in self._queues:
+            inbox.put(text)
+
+    def stop(self) -> None:
+        """Stop until ``is_down`` is reset."""
+        self.is_down = True
+        self.break_connections()
+
+    def break_connections(self) -> None:
+        """Lose all connections, and the queues with them."""
+        for inbox in self._queues:
+            inbox.close()
+        self._queues = []
+
+
+class Inbox:
+    """The queue of a scheduler."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._messages: deque[tuple[float, bytes]] = deque()
+        self._reader: Wait | None = None
+        self.is_closed = False
+
+    def put(self, text: bytes) -> None:
+        """Append a message, which arrives behind all earlier ones."""
+        loop = self._loop
+        arrives = loop.now + loop.random.expovariate(1 / DELAY_S)
+        if self._messages:
+            arrives = max(arrives, self._messages[-1][0])
+        self._messages.append((arrives, text))
+        self._wake()
+
+    def close(self) -> None:
+        """End the queue with its connection."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None:
+            self._loop.wake(self._reader)
+
+    def take(self, seconds: float) -> bytes | None:
+        """The next message; None if none arrives in time.
+
+        :raises Disconnected: the connection is lost.
+        """
+        loop = self._loop
+        end = loop.now + seconds
+        while True:
+            if self.is_closed:
+                raise Disconnected()
+            arrives = self._messages[0][0] if self._messages else end
+            if self._messages and arrives <= loop.now:
+                return self._messages.popleft()[1]
+            if loop.now >= end:
+                return None
+            self._reader = loop.begin_wait()
+            loop.suspend(self._reader, min(arrives, end) - loop.now)
+            self._reader = None
+
+
+class SimulatedExchange:
+    """Carries the messages of a scheduler, as :class:`ClaimsExchange` does."""
+
+    def __init__(self, loop: Loop, broker: Broker, peers: PeerSchedulers) -> None:
+        self._loop = loop
+        self._broker = broker
+        self._peers = peers
+
+    def start(self) -> None:
+        """Begin to send and to receive, in tasks of the running process."""
+        self._loop.spawn(self._send)
+        self._loop.spawn(self._receive)
+
+    def _send(self) -> None:
+        while True:
+            with suppress(Disconnected):
+                inbox = self._broker.connect()
+                self._peers.expect_echo()
+                with self._peers.sending():
+                    while not inbox.is_closed:
+                        self._check_echo()
+                        for text in self._peers.announcements():
+                            self._broker.publish(text)
+                        self._loop.sleep(COALESCE_S)
+            self._loop.sleep(RECONNECT_S)
+
+    def _receive(self) -> None:
+        while True:
+            with suppress(Disconnected):
+                inbox = self._broker.connect()
+                self._peers.expect_echo()
+                with self._peers.receiving():
+                    while True:
+                        self._check_echo()
+                        text = inbox.take(1.0)
+                        if text is not None:
+                            self._peers.receive(text)
+            self._loop.sleep(RECONNECT_S)
+
+    def _check_echo(self) -> None:
+        if self._peers.seconds_without_echo() > ECHO_TIMEOUT_S:
+            raise Disconnected()

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in the product that the simulation has to find: ``python -m
+tests.simulation.mutations``.
+
+Each mistake replaces a text of a file in a copy of the product. Days of new seeds are
+simulated with the copy until a day has a problem. Exits with 1 if more than one mistake
+is not found.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 600
+"""Seconds in which a mistake is to be found."""
+MAY_ESCAPE = 1
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A plausible mistake.
+
+    :ivar path: the file, below the package.
+    """
+
+    title: str
+    path: str
+    old: str
+    new: str
+
+
+MUTATIONS = (
+    Mutation(
+        'a claim without an answer is not looked up again',
+        'placement/claims.py',
+        '            for claim in claims:\n                self.cleanup.add(claim)\n'
+        '            raise PlacementUnavailable(str(error))',
+        '            raise PlacementUnavailable(str(error))',
+    ),
+    Mutation(
+        'a claim replaces the allocations on the source of an evacuation',
+        'placement/allocations.py',
+        "'allocations': {**self.candidate.allocations, **_plain(self.before)},",
+        "'allocations': {**self.candidate.allocations},",
+    ),
+    Mutation(
+        'claims of an abandoned request are forgotten while another one claims',
+        'placement/claims.py',
+        '            self.cleanup.put_back(tasks)',
+        '            pass',
+    ),
+    Mutation(
+        'the allocations of a claim are not deleted after a refusal',
+        'placement/claims.py',
+        '            if claim.is_made(held):\n                self._deleter',
+        '            if False:\n                self._deleter',
+    ),
+    Mutation(
+        'an undo looks once',
+        'placement/cleanup.py',
+        'ended = is_well and (final or self._clock() >= task.final)',
+        'ended = is_well',
+    ),
+    Mutation(
+        'a deletion is repeated after a lost answer',
+        'placement/cleanup.py',
+        "answer = self._api.send('PUT', path, claim.trace_id, body, once=True)",
+        "answer = self._api.send('PUT', path, claim.trace_id, body)",
+    ),
+    Mutation(
+        'late requests are expected for ten seconds only',
+        'placement/cleanup.py',
+        'LATE_CLAIM_S = 120.0',
+        'LATE_CLAIM_S = 10.0',
+    ),
+    Mutation(
+        'a generation is ignored',
+        'placement/allocations.py',
+        'return self.equals(held) and held.generation == self.generation',
+        'return self.equals(held)',
+    ),
+    Mutation(
+        'an attempt without an answer is forgotten by the next one',
+        'placement/api.py',
+        'maybe_done |= failure.maybe_done',
+        'maybe_done = failure.maybe_done',
+    ),
+    Mutation(
+        'the decision lock opens for everybody',
+        'scheduler/decision_lock.py',
+        '        while not turn.is_first.wait(self._seconds_left(turn)):\n'
+        '            self._overtake(turn)\n',
+        '',
+    ),
+    Mutation(
+        'choices are not checked beside those of other schedulers',
+        'scheduler/assignments.py',
+        '        while turn.was_overtaken or self._rivals(choice):',
+        '        while False:',
+    ),
+    Mutation(
+        'the later of two schedulers takes precedence',
+        'scheduler/claims_ledger.py',
+        'self.order_of(theirs) < self.order_of(ours)',
+        'self.order_of(theirs) > self.order_of(ours)',
+    ),
+    Mutation(
+        'a cursor is off by one',
+        'scheduler/claims_ledger.py',
+        'count = self.number - number',
+        'count = self.number - number - 1',
+    ),
+    Mutation(
+        'a claim that hosts show is over for older snapshots, too',
+        'scheduler/claims_ledger.py',
+        'claim for claim in claims if self._entries[claim].shown_at > read_at',
+        'claim for claim in claims if self._entries[claim].shown_at > 1e18',
+    ),
+    Mutation(
+        'a released claim stays in the ledger',
+        'scheduler/shared_ledger.py',
+        'was_there = self.claims.released(claim, self.clock())',
+        'was_there = True',
+    ),
+    Mutation(
+        'claims of other schedulers are not entered',
+        'rpc/peers.py',
+        '            self._ledger.put(claim, next(self._orders))',
+        '            pass',
+    ),
+    Mutation(
+        'a release is not announced',
+        'scheduler/pending_claims.py',
+        '            self.peers.announce(claim, Stage.RELEASED)',
+        '            pass',
+    ),
+    Mutation(
+        'a choice does not wait for earlier announcements',
+        'rpc/peers.py',
+        '        if not self._claims.wait_for_echo(claim, self._patience):',
+        '        if False:',
+    ),
+    Mutation(
+        'a refusal on an earlier answer of Placement stands',
+        'scheduler/cycle.py',
+        'end = End.STALE if self._may_be_stale(candidates) else End.REFUSED',
+        'end = End.REFUSED',
+    ),
+    Mutation(
+        'the group of a request has no pending members',
+        'scheduler/cycle.py',
+        '        request = state.with_pending_members(request)\n',
+        '',
+    ),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        'python -m tests.simulation.mutations', description=__doc__
+    )
+    parser.add_argument('--seconds', type=float, default=LIMIT_S, help='for each')
+    parser.add_argument('--jobs', type=int, default=2, help='days at the same time')
+    parser.add_argument('--only', type=int, help='the number of a single mistake')
+    chosen = parser.parse_args(arguments)
+
+    escaped = 0
+    for number, mutation in enumerate(MUTATIONS, 1):
+        if chosen.only not in (None, number):
+            continue
+        began = time.monotonic()
+        story = found(mutation, chosen.seconds, chosen.jobs)
+        taken = time.monotonic() - began
+        if story is None:
+            escaped += 1
+            print(f'{number:2}  NOT FOUND in {taken:.0f} s: {mutation.title}')
+        else:
+            print(f'{number:2}  found in {taken:.0f} s: {mutation.title}\n{story}')
+        sys.stdout.flush()
+    return int(escaped > MAY_ESCAPE)
+
+
+def found(mutation: Mutation, seconds: float, jobs: int) -> str | None:
+    """The problems of the first day in which a mistake is found; None without one.
+
+    :raises ValueError: the product has no such text.
+    """
+    with tempfile.TemporaryDirectory(prefix='novasched-mutation-') as folder:
+        root = Path(folder)
+        shutil.copytree(ROOT / 'novasched', root / 'novasched')
+        (root / 'tests').symlink_to(ROOT / 'tests')
+        file = root / 'novasched' / mutation.path
+        text = file.read_text(encoding='utf-8')
+        if text.count(mutation.old) != 1:
+            raise ValueError(f'{mutation.title}: the text is not in {mutation.path}')
+        file.write_text(text.replace(mutation.old, mutation.new), encoding='utf-8')
+
+        command = [sys.executable, '-m', 'tests.simulation', '--first', '1']
+        command += ['--seconds', str(seconds), '--jobs', str(jobs)]
+        run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if not run.returncode:
+        return None
+    lines = [line for line in run.stdout.splitlines() if '0 problems' not in line]
+    return '\n'.join(f'      {line}' for line in lines[:3])
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Placement in memory, and the HTTP adapter of a scheduler.
+
+:class:`PlacementModel` answers the requests of a scheduler as Placement 16.0.0 does at
+microversion 1.36, for providers without children: allocation candidates, and the
+allocations of consumers with their generations. ``test_placement_model.py`` compares
+both.
+
+:class:`SimulatedHttp` brings requests to the model, late, or twice, or not at all, and
+loses answers.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import requests
+from keystoneauth1 import exceptions as ks_exc
+
+from tests.simulation.loop import WORLD, Loop
+
+PROBE = 'name'
+CLIENT_TIMEOUT_S = 60.0
+"""``[placement] timeout``: seconds after which a client gives up."""
+LATEST_S = 60.0
+"""Seconds after which Placement carries out the latest requests."""
+
+Answer = tuple[int, Any]
+"""A status and a body."""
+
+
+@dataclass
+class Inventory:
+    """The capacity of a resource class."""
+
+    total: int
+    reserved: int = 0
+    allocation_ratio: float = 1.0
+
+    @property
+    def capacity(self) -> int:
+        return int((self.total - self.reserved) * self.allocation_ratio)
+
+
+@dataclass
+class Provider:
+    """A resource provider without a parent."""
+
+    uuid: str
+    inventories: dict[str, Inventory]
+    traits: list[str] = field(default_factory=list)
+    aggregates: set[str] = field(default_factory=set)
+    generation: int = 0
+
+
+@dataclass
+class Consumer:
+    """A consumer, and its amounts by provider and resource class.
+
+    A refusal by 400 leaves a new consumer behind, without allocations, in generation 0.
+    """
+
+    owner: Mapping[str, str]
+    allocations: dict[str, dict[str, int]]
+    generation: int
+
+
+def refusal(status: int, detail: str, code: str = 'placement.undefined_code') -> Answer:
+    """The answer to a request that is not carried out."""
+    return status, {'errors': [{'status': status, 'detail': detail, 'code': code}]}
+
+
+class PlacementModel:
+    """Providers and consumers.
+
+    :ivar changed: called with each provider whose usage changes.
+    """
+
+    def __init__(self) -> None:
+        self.providers: dict[str, Provider] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.changed: Callable[[str], None] = lambda provider: None
+
+    def used(self, provider: str) -> Counter[str]:
+        """The amounts in use on a provider."""
+        used = Counter[str]()
+        for consumer in self.consumers.values():
+            used.update(consumer.allocations.get(provider, {}))
+        return used
+
+    def handle(self, method: str, path: str, body: Any) -> Answer:
+        """The answer to a request, which is carried out."""
+        resource, _, query = path.partition('?')
+        words = resource.strip('/').split('/')
+        match method, words:
+            case 'GET', ['allocation_candidates']:
+                return self._candidates(dict(parse_qsl(query)))
+            case 'GET', ['resource_providers']:
+                return 200, {'resource_providers': self._listed(query)}
+            case 'GET', ['resource_providers', uuid, 'aggregates']:
+                provider = self.providers[uuid]
+                return 200, {'aggregates': sorted(provider.aggregates)}
+            case 'GET', ['allocations', consumer]:
+                return 200, self._allocations_of(consumer)
+            case 'PUT', ['allocations', consumer]:
+                return self._write({consumer: body})
+            case 'POST', ['allocations']:
+                return self._write(body)
+            case 'DELETE', ['allocations', consumer]:
+                return self._delete(consumer)
+        raise NotImplementedError(f'{method} {path}')
+
+    def _listed(self, query: str) -> list[Mapping[str, Any]]:
+        """The providers of a list; none of the probe."""
+        wanted = dict(parse_qsl(query))
+        if PROBE in wanted:
+            return []
+        found = []
+        for provider in self.providers.values():
+            if self._serves(provider, wanted, self.used(provider.uuid)):
+                found.append({'uuid': provider.uuid})
+        return found
+
+    def _candidates(self, wanted: Mapping[str, str]) -> Answer:
+        offers = []
+        summaries = {}
+        amounts = _amounts(wanted['resources'])
+        limit = int(wanted.get('limit', len(self.providers)))
+        for provider in self.providers.values():
+            used = self.used(provider.uuid)
+            if len(offers) == limit:
+                break
+            if not self._serves(provider, wanted, used):
+                continue
+            offers.append(
+                {
+                    'allocations': {provider.uuid: {'resources': amounts}},
+                    'mappings': {'': [provider.uuid]},
+                }
+            )
+            resources = {}
+            for name, inventory in provider.inventories.items():
+                resources[name] = {'capacity': inventory.capacity, 'used': used[name]}
+            summaries[provider.uuid] = {
+                'resources': resources,
+                'traits': provider.traits,
+                'parent_provider_uuid': None,
+                'root_provider_uuid': provider.uuid,
+            }
+        return 200, {'allocation_requests': offers, 'provider_summaries': summaries}
+
+    def _serves(
+        self, provider: Provider, wanted: Mapping[str, str], used: Mapping[str, int]
+    ) -> bool:
+        """True if a provider meets the parameters of a query."""
+        for name, amount in _amounts(wanted.get('resources', '')).items():
+            inventory = provider.inventories.get(name)
+            if inventory is None or used.get(name, 0) + amount > inventory.capacity:
+                return False
+        traits = ','.join(
+            filter(None, (wanted.get('required'), wanted.get('root_required')))
+        )
+        for text in filter(None, traits.split(',')):
+            name = text.removeprefix('!')
+            if (name in provider.traits) is (name != text):
+                return False
+        return wanted.get('in_tree', provider.uuid) == provider.uuid
+
+    def _allocations_of(self, uuid: str) -> Mapping[str, Any]:
+        consumer = self.consumers.get(uuid)
+        if consumer is None or not consumer.allocations:
+            return {'allocations': {}}
+        allocations = {}
+        for provider, amounts in consumer.allocations.items():
+            allocations[provider] = {
+                'resources': amounts,
+                'generation': self.providers[provider].generation,
+            }
+        return {
+            'allocations': allocations,
+            'consumer_generation': consumer.generation,
+            **consumer.owner,
+        }
+
+    def _write(self, bodies: Mapping[str, Mapping[str, Any]]) -> Answer:
+        """Replace the allocations of consumers, all or none."""
+        new: dict[str, Consumer] = {}
+        for uuid, body in bodies.items():
+            consumer = self.consumers.get(uuid)
+            known = None if consumer is None else consumer.generation
+            given = body['consumer_generation']
+            if known != given:
+                expected = 'null' if known is None else known
+                return refusal(
+                    409,
+                    f'consumer generation conflict - expected {expected} but got '
+                    f'{"null" if given is None else given}',
+                    'placement.concurrent_update',
+                )
+
+            if consumer is None:
+                new[uuid] = Consumer(_owner_in(body), {}, 0)
+
+        wanted: dict[str, Counter[str]] = {}
+        for body in bodies.values():
+            for provider, allocation in body['allocations'].items():
+                if provider not in self.providers:
+                    self.consumers.update(new)
+                    return refusal(400, 'there is no such resource provider')
+                sums = wanted.setdefault(provider, Counter())
+                sums.update(allocation['resources'])
+        for provider, amounts in wanted.items():
+            used = self.used(provider)
+            for uuid in bodies:
+                if uuid in self.consumers:
+                    used.subtract(self.consumers[uuid].allocations.get(provider, {}))
+            inventories = self.providers[provider].inventories
+            for name, amount in amounts.items():
+                inventory = inventories.get(name)
+                if inventory is None or used[name] + amount > inventory.capacity:
+                    return refusal(409, f'Unable to allocate inventory: {name}')
+
+        for uuid, body in bodies.items():
+            allocations = {}
+            for provider, allocation in body['allocations'].items():
+                allocations[provider] = dict(allocation['resources'])
+            self._replace(uuid, body, allocations)
+        return 204, None
+
+    def _replace(
+        self,
+        uuid: str,
+        body: Mapping[str, Any],
+        allocations: dict[str, dict[str, int]],
+    ) -> None:
+        """Give a consumer other allocations. A consumer that loses its allocations is
+        forgotten; a consumer that had none stays as it is."""
+        before = self.consumers.get(uuid)
+        if not allocations and (before is None or not before.allocations):
+            return
+        self.consumers.pop(uuid, None)
+        touched = set(allocations)
+        if before is not None:
+            touched.update(before.allocations)
+        if allocations:
+            generation = 1 if before is None else before.generation + 1
+            self.consumers[uuid] = Consumer(_owner_in(body), allocations, generation)
+        for provider in touched:
+            self.providers[provider].generation += 1
+            self.changed(provider)
+
+    def keep_only(self, uuid: str, provider: str) -> None:
+        """Remove the allocations of a consumer on all other providers."""
+        consumer = self.consumers[uuid]
+        kept = {provider: consumer.allocations[provider]}
+        self._replace(uuid, consumer.owner, kept)
+
+    def _delete(self, uuid: str) -> Answer:
+        consumer = self.consumers.get(uuid)
+        if consumer is None or not consumer.allocations:
+            return refusal(404, 'there are no allocations')
+        self._replace(uuid, {}, {})
+        return 204, None
+
+
+def _owner_in(body: Mapping[str, Any]) -> Mapping[str, str]:
+    """The owner of a consumer in the body of a request."""
+    return {'project_id': body['project_id'], 'user_id': body['user_id']}
+
+
+def _amounts(text: str) -> dict[str, int]:
+    """The amounts of a parameter of a query, by resource class."""
+    amounts = {}
+    for pair in filter(None, text.split(',')):
+        name, _, amount = pair.partition(':')
+        amounts[name] = int(amount)
+    return amounts
+
+
+@dataclass
+class Weather:
+    """The faults that befall requests to Placement, by probability.
+
+    :ivar slow_s: the mean seconds of an answer.
+    :ivar lost_before: Placement never gets the request.
+    :ivar lost_after: Placement carries out the request, and the answer is lost.
+    :ivar late: the client gives up, and Placement carries out the request afterwards.
+    :ivar twice: a proxy sends the request twice.
+    :ivar busy: a proxy answers by 503.
+    :ivar is_down: no connection can be made.
+    """
+
+    slow_s: float = 0.03
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    late: float = 0.0
+    twice: float = 0.0
+    busy: float = 0.0
+    is_down: bool = False
+
+    def become(self, other: 'Weather') -> None:
+        """Take the values of another weather: all processes share the object."""
+        self.__dict__.update(other.__dict__)
+
+
+class SimulatedHttp:
+    """The adapter of keystoneauth1 with which a process reaches Placement."""
+
+    connect_retries = None
+    connect_retry_delay = None
+    status_code_retries = None
+    status_code_retry_delay = None
+
+    def __init__(self, loop: Loop, model: PlacementModel, weather: Weather) -> None:
+        self._loop = loop
+        self._model = model
+        self._weather = weather
+
+    def request(
+        self, path: str, method: str, data: bytes | None = None, **options: Any
+    ) -> Any:
+        """Send a request, as ``Adapter.request`` does.
+
+        :raises ClientException: there is no answer.
+        """
+        loop = self._loop
+        weather = self._weather
+        loop.check_alive()
+        body = json.loads(data) if data else None
+        timeout = options.get('timeout') or CLIENT_TIMEOUT_S
+        fate = loop.random.random()
+        loop.sleep(loop.random.expovariate(2 / weather.slow_s))
+
+        if weather.is_down:
+            _fail(requests.ConnectionError(_Unreachable()), ks_exc.ConnectFailure)
+        for probability, way in (
+            (weather.busy, self._busy),
+            (weather.lost_before, self._lost_before),
+            (weather.lost_after, self._lost_after),
+            (weather.late, self._late),
+            (weather.twice, self._twice),
+        ):
+            if fate < probability:
+                return way(method, path, body, timeout)
+            fate -= probability
+        return self._answered(self._model.handle(method, path, body))
+
+    def _busy(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        return self._answered(refusal(503, 'busy'))
+
+    def _lost_before(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        self._loop.sleep(timeout)
+        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
+
+    def _lost_after(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        self._model.handle(method, path, body)
+        if self._loop.random.random() < 0.5:
+            # The connection breaks at once.
+            _fail(requests.ConnectionError('reset'), ks_exc.ConnectFailure)
+        self._loop.sleep(timeout)
+        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
+
+    def _late(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        loop = self._loop
+
+        def carry_out() -> None:
+            loop.sleep(timeout + loop.random.uniform(0, LATEST_S))
+            self._model.handle(method, path, body)
+
+        # Placement goes on, whatever becomes of the client.
+        loop.spawn(carry_out, WORLD)
+        loop.sleep(timeout)
+        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
+
+    def _twice(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        answer = self._model.handle(method, path, body)
+        loop = self._loop
+
+        def again() -> None:
+            loop.sleep(loop.random.uniform(0, 1))
+            self._model.handle(method, path, body)
+
+        loop.spawn(again, WORLD)
+        return self._answered(answer)
+
+    def _answered(self, answer: Answer) -> Any:
+        """The answer, after its way back."""
+        loop = self._loop
+        loop.sleep(loop.random.expovariate(2 / self._weather.slow_s))
+        status, body = answer
+        content = b'' if body is None else json.dumps(body).encode()
+        return SimpleNamespace(status_code=status, content=content, reason='')
+
+
+class _Unreachable:
+    """The reason of a connection that was never made, for the error of requests."""
+
+    def __init__(self) -> None:
+        import urllib3
+
+        self.reason = urllib3.exceptions.NewConnectionError(None, 'refused')
+
+
+def _fail(cause: Exception, error: type[ks_exc.ClientException]) -> None:
+    """Raise an error of keystoneauth1 about an error of requests."""
+    try:
+        raise cause
+    except Exception:
+        raise error('no answer')  # noqa: B904 - as keystoneauth1 does

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler of the simulation: the product's own parts, from nova.conf to the driver.
+
+Only Placement's HTTP and the broker are simulated. The databases are SQLite files, whose
+queries take time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_context.context import RequestContext
+
+from novasched.conf import loading
+from novasched.rpc import wire
+from novasched.rpc.server import SchedulerEndpoint
+from novasched.service.build import Application, compose
+from tests.simulation.exchange import Broker, SimulatedExchange
+from tests.simulation.loop import WORLD, Loop
+from tests.simulation.placement import SimulatedHttp
+
+CLOSE_S = 30.0
+"""Seconds in which a process ends in good order."""
+
+
+class SchedulerProcess:
+    """A scheduler, from its start until it ends or is killed.
+
+    :ivar name: unique among all processes: no two have the same name one after the
+        other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: Loop,
+        arguments: Sequence[str],
+        http: SimulatedHttp,
+        broker: Broker,
+    ) -> None:
+        self.name = name
+        self.application: Application | None = None
+        self.deciding = 0
+        self._loop = loop
+        self._arguments = arguments
+        self._http = http
+        self._broker = broker
+        self._endpoint: SchedulerEndpoint | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True while requests are taken."""
+        return self._endpoint is not None and not self._loop.is_dead(self.name)
+
+    def start(self) -> None:
+        """Begin to start."""
+        self._loop.spawn(self._start, self.name)
+
+    def _start(self) -> None:
+        conf = loading.load(self._arguments, self.name)
+        settings = loading.settings(conf)
+        service = loading.service_settings(conf)
+        self.application = compose(
+            conf, settings, service, make_http=lambda *_: self._http
+        )
+        self.application.hosts.prefetch(self._loop.now)
+        SimulatedExchange(self._loop, self._broker, self.application.peers).start()
+        self._endpoint = SchedulerEndpoint(self.application.driver)
+
+    def call(
+        self,
+        spec: wire.RequestSpec,
+        uuids: Sequence[str],
+        reply: Callable[[Any], None],
+    ) -> None:
+        """Take a call. The reply is the answer, or the error that leaves the driver; no
+        reply comes of a killed process."""
+        self._loop.spawn(lambda: self._decide(spec, uuids, reply), self.name)
+
+    def _decide(
+        self,
+        spec: wire.RequestSpec,
+        uuids: Sequence[str],
+        reply: Callable[[Any], None],
+    ) -> None:
+        assert self._endpoint is not None
+        self.deciding += 1
+        try:
+            answer: Any = self._endpoint.select_destinations(
+                RequestContext(user_id='user', project_id='project'),
+                spec_obj=spec,
+                instance_uuids=list(uuids),
+                return_objects=True,
+                return_alternates=True,
+            )
+        except Exception as error:
+            answer = error
+        finally:
+            self.deciding -= 1
+        self._loop.check_alive()
+        reply(answer)
+
+    def stop(self) -> None:
+        """Take no more requests, finish the requests in progress, and end."""
+        self._endpoint = None
+        self._loop.spawn(self._stop, self.name)
+
+    def _stop(self) -> None:
+        assert self.application is not None
+        self.application.driver.stop(CLOSE_S)
+        while self.deciding:
+            self._loop.sleep(0.1)
+        self.application.close(CLOSE_S)
+        self._loop.kill(self.name)
+
+    def kill(self) -> None:
+        """End at once."""
+        self._loop.kill(self.name)
+
+
+def let_queries_take_time(loop: Loop, seconds: float) -> None:
+    """Let each query of a process wait for the database.
+
+    :param seconds: the mean.
+    """
+
+    def before_execute(*_: object) -> None:
+        loop.check_alive()
+        if loop.owner != WORLD:
+            loop.sleep(loop.random.expovariate(1 / seconds))
+
+    sa.event.listen(sa.Engine, 'before_cursor_execute', before_execute)

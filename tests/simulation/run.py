@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run days of a simulated cloud, each from a seed.
+
+A seed always gives the same day, to the event. With ``--seed``, the story of a day is
+told: who did what, and when. Exits with 1 if something does not hold that must hold.
+"""
+
+import argparse
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.simulation import threads
+from tests.simulation.loop import START_S, WORLD, Loop
+
+MAX_SHOWN = 5
+"""Problems of a day that are shown."""
+
+QUERY_S = 0.002
+"""The mean seconds of a query to a database."""
+
+# Before the clocks are replaced.
+_real_clock = time.monotonic
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run days; the exit status."""
+    parser = argparse.ArgumentParser('python -m tests.simulation', description=__doc__)
+    add = parser.add_argument
+    add('--seed', type=int, help='run the day of this seed alone, and tell its story')
+    add(
+        '--shrink', action='store_true', help='leave out what the problem does not need'
+    )
+    add('--log', action='store_true', help="tell the schedulers' log lines as well")
+    add('--first', type=int, help='the first of several seeds; a new one by default')
+    add('--days', type=int, default=sys.maxsize, help='number of days')
+    add('--seconds', type=float, default=60.0, help='real time in which days begin')
+    add('--jobs', type=int, default=1, help='days at the same time')
+    add('--all', action='store_true', help='go on after a day with a problem')
+    chosen = parser.parse_args(arguments)
+    _fix_hashes()
+    threads.install()
+    if chosen.seed is not None:
+        if chosen.shrink:
+            return shrink(chosen.seed, chosen.seconds)
+        return run_day(chosen.seed, is_told=True, is_logged=chosen.log)
+    first = chosen.first
+    if first is None:
+        first = secrets.SystemRandom().randrange(1, 1_000_000)
+    return _run_days(first, chosen)
+
+
+def _fix_hashes() -> None:
+    """Start anew with the same order of sets in every run."""
+    if os.environ.get('PYTHONHASHSEED') != '0':
+        environment = {**os.environ, 'PYTHONHASHSEED': '0'}
+        command = [sys.executable, '-m', 'tests.simulation', *sys.argv[1:]]
+        os.execve(sys.executable, command, environment)
+
+
+def _run_days(first: int, chosen: argparse.Namespace) -> int:
+    """Run a day for each seed, each in a process of its own."""
+    import tests.simulation.world  # noqa: F401 - once, for all days
+
+    ends = _real_clock() + chosen.seconds
+    running: dict[int, int] = {}
+    failed: list[int] = []
+    days = 0
+    while True:
+        may_begin = _real_clock() < ends and (chosen.all or not failed)
+        if days < chosen.days and may_begin and len(running) < chosen.jobs:
+            seed = first + days
+            days += 1
+            sys.stdout.flush()
+            pid = os.fork()
+            if not pid:
+                os._exit(_run_alone(seed))
+            running[pid] = seed
+            continue
+        if not running:
+            break
+        pid, status = os.wait()
+        seed = running.pop(pid)
+        if status:
+            failed.append(seed)
+    print(f'{days} days, seeds {first} to {first + days - 1}; with problems: {failed}')
+    return int(bool(failed))
+
+
+def _run_alone(seed: int, actions: Sequence[Any] | None = None) -> int:
+    """Run a day in a process of its own; the exit status."""
+    try:
+        return run_day(seed, actions, is_patient=actions is None)
+    except BaseException as error:
+        print(f'seed {seed}: {error!r}')
+        return 2
+    finally:
+        sys.stdout.flush()
+
+
+def run_day(
+    seed: int,
+    actions: Sequence[Any] | None = None,
+    is_told: bool = False,
+    is_logged: bool = False,
+    is_patient: bool = True,
+) -> int:
+    """Run a day; 0 if all holds that must hold.
+
+    :param actions: the actions of the day; by default, the actions of the seed.
+    :param is_patient: go on after a problem.
+    """
+    from oslo_utils import timeutils
+
+    from tests.simulation.checks import Broken, Checks
+    from tests.simulation.process import let_queries_take_time
+    from tests.simulation.script import script_of
+    from tests.simulation.world import Clock, World
+
+    loop = Loop(seed)
+    threads.begin(loop, seed)
+    timeutils.utcnow.override_time = Clock(loop)
+
+    def tell(text: str) -> None:
+        if is_told:
+            print(f'{loop.now - START_S:9.3f}  {text}')
+
+    if is_logged:
+        logging.getLogger().addHandler(_Teller(loop, tell))
+        logging.getLogger().setLevel(logging.INFO)
+    else:
+        logging.disable()
+    let_queries_take_time(loop, QUERY_S)
+    with tempfile.TemporaryDirectory(prefix='novasched-simulation-') as folder:
+        world = World(loop, Path(folder), tell=tell)
+        checks = Checks(world, is_patient)
+        loop.spawn(checks.watch, WORLD)
+        with suppress(Broken):
+            world.day(script_of(seed) if actions is None else actions)
+            checks.at_the_end()
+    print(
+        f'seed {seed}: {loop.events} events, {len(world.calls)} calls, '
+        f'servers: {checks.placed} placed, {checks.refused} refused, '
+        f'{checks.failed} failed; {len(checks.problems)} problems'
+    )
+    for problem in checks.problems[:MAX_SHOWN]:
+        print(f'  {problem}')
+    return int(bool(checks.problems))
+
+
+def shrink(seed: int, seconds: float) -> int:
+    """Look for few actions of a day with which it still has a problem, and tell the
+    story of these."""
+    from tests.simulation.script import script_of, shortened
+
+    ends = _real_clock() + seconds
+
+    def fails(actions: Sequence[Any]) -> bool:
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            with open(os.devnull, 'w', encoding='utf-8') as nowhere:
+                os.dup2(nowhere.fileno(), 1)
+            os._exit(_run_alone(seed, actions))
+        _, status = os.waitpid(pid, 0)
+        return os.waitstatus_to_exitcode(status) == 1
+
+    actions = script_of(seed)
+    if not fails(actions):
+        print(f'seed {seed} has no problem')
+        return 0
+    actions = shortened(actions, fails, lambda: _real_clock() < ends)
+    for action in actions:
+        print(action)
+    return run_day(seed, actions, is_told=True, is_patient=False)
+
+
+class _Teller(logging.Handler):
+    """Tells log lines with the process that writes them."""
+
+    def __init__(self, loop, tell) -> None:
+        super().__init__()
+        self._loop = loop
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f'{record.levelname} {record.getMessage()}'
+        self._tell(f'    {self._loop.owner}: {text}')
