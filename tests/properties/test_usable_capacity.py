@@ -127,6 +127,16 @@ def test_the_loss_of_hosts(hosts, kinds, demand, scarcest):
     assert loss.tolist() == pytest.approx(expected, abs=1e-6)
 
 
+@given(st.lists(st.integers(50, 500), min_size=2), st.integers(1, 7))
+def test_equal_losses(rooms, size):
+    """Hosts that lose as much have equal losses with any room."""
+    kinds = [Demand((('VCPU', 3.0),)), Demand((('VCPU', 7.0),))]
+    usual = UsualDemands.of(kinds, [0.3, 11.0], {'VCPU': 1000.0})
+    free = FreeCapacity(len(rooms), {'VCPU': np.array(rooms, float)})
+    loss = usual.loss(free, Demand((('VCPU', float(size)),)))
+    assert len(set(loss.tolist())) == 1
+
+
 @given(KINDS)
 def test_the_scarcest_resource(kinds):
     """Of two resources with as much capacity, the resource that guests ask more of is

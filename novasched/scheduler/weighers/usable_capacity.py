@@ -29,6 +29,10 @@ SCARCITY_POWER = 8
 """The price of a resource is this power of its scarcity: the share of the capacity of
 the cloud that the usual guests ask for. The scarcer of two resources counts more."""
 
+SIGNIFICANT_DIGITS = 9
+"""Digits of a loss, beside the worth of one usual guest of each kind. Rounding errors
+are a thousand times smaller on hosts with room for a hundred thousand guests."""
+
 REACH = 6.0
 """The worth of a free unit of the scarcest resource within reach of a usual guest, in
 units of the worth of a unit that the guests on a full host would use."""
@@ -198,6 +202,11 @@ class UsualDemands:
         self.reach: dict[Hashable, Numbers] = {}
         for name, of_kinds in (reach or {}).items():
             self.reach[name] = np.array(of_kinds, np.float64)
+        # Decimals of a loss that matter.
+        total = float(np.sum(self.weights))
+        self._decimals = SIGNIFICANT_DIGITS
+        if total > 0.0:
+            self._decimals -= math.ceil(math.log10(total))
         # By name of a resource, the kinds that demand the resource.
         self._kinds: dict[Hashable, list[int]] = {}
         # Many kinds have equal demands on parts, whose room is worked out once.
@@ -351,8 +360,13 @@ class UsualDemands:
         return number
 
     def loss(self, free: FreeCapacity, demand: Demand) -> Numbers:
-        """The worth that each host loses by a guest."""
-        return self.worth(free) - self.worth(free.without(demand))
+        """The worth that each host loses by a guest.
+
+        Hosts that lose as much have equal losses: rounding errors are cut. Otherwise,
+        the normalisation of weights would make the most of the errors.
+        """
+        loss = self.worth(free) - self.worth(free.without(demand))
+        return np.round(loss, self._decimals)
 
 
 def scarcity_of(
