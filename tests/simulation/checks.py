@@ -39,7 +39,7 @@ class Checks:
     - A server has allocations on its host, and on its destination during an evacuation,
       and no others, from the answer of the scheduler until the server is deleted.
     - A refused call leaves no allocations for longer than a cleanup may take, unless
-      its scheduler was killed.
+      its scheduler has ended meanwhile.
     - A call has one answer, in time: hosts, or a fault that a conductor knows.
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
@@ -79,8 +79,9 @@ class Checks:
                 self._problem(f'{call.uuids} never got an answer')
         for uuid, server in self._deleted.items():
             consumer = self.world.model.consumers.get(uuid)
-            is_dead = self.world.loop.is_dead(server.call.process.name)
-            if consumer is not None and consumer.allocations and not is_dead:
+            if consumer is None or self._is_orphaned(server):
+                continue
+            if consumer.allocations:
                 held = consumer.allocations
                 self._problem(f'{uuid} was deleted long ago and has {held}')
 
@@ -160,16 +161,22 @@ class Checks:
             # An evacuation that was refused may leave a claim for a while.
             is_settled = world.loop.now > server.settled_at + LEFT_S
             is_moving = server.is_moving and server.destination is None
-            if expected.items() <= held.items() and (is_moving or not is_settled):
+            may_hold_more = is_moving or not is_settled or self._is_orphaned(server)
+            if may_hold_more and expected.items() <= held.items():
                 return
             self._problem(f'{server.uuid} has {held}, should have {expected}')
             return
         call = server.call
         if isinstance(call.answer, Exception) and call.answered_at is not None:
-            is_dead = world.loop.is_dead(call.process.name)
             is_late = world.loop.now > call.answered_at + LEFT_S
-            if held and is_late and not is_dead:
+            if held and is_late and not self._is_orphaned(server):
                 self._problem(f'{server.uuid} was refused and has {held}')
+
+    def _is_orphaned(self, server: Server) -> bool:
+        """True if a scheduler has ended that may have had to delete allocations of the
+        server."""
+        is_dead = self.world.loop.is_dead
+        return any(is_dead(call.process.name) for call in server.failed)
 
     def _look_at_groups(self) -> None:
         """No two members of a hard group are on one host, unless schedulers did not

@@ -253,10 +253,11 @@ class PlacementModel:
             self.providers[provider].generation += 1
             self.changed(provider)
 
-    def keep_only(self, uuid: str, provider: str) -> None:
-        """Remove the allocations of a consumer on all other providers."""
+    def remove(self, uuid: str, provider: str) -> None:
+        """Remove the allocations of a consumer on a provider."""
         consumer = self.consumers[uuid]
-        kept = {provider: consumer.allocations[provider]}
+        kept = {**consumer.allocations}
+        del kept[provider]
         self._replace(uuid, consumer.owner, kept)
 
     def _delete(self, uuid: str) -> Answer:

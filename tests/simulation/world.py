@@ -19,6 +19,7 @@ from typing import Any
 import os_traits
 
 from novasched.rpc import wire
+from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
@@ -49,6 +50,8 @@ SHARES = (6, 3, 2)
 IN_GROUP = 0.25
 """The share of the boots that are for a group."""
 MAX_MEMBERS = 8
+MAX_TRIES = 4
+"""Calls of schedulers for an evacuation."""
 BUILD_FAILS = 0.1
 """The share of the builds that fail."""
 START_S = 10.0
@@ -94,6 +97,8 @@ class Server:
     """A server of a user.
 
     :ivar call: the last call of a scheduler for the server.
+    :ivar failed: the calls for the server that got no host. Their schedulers may have
+        to delete allocations yet.
     :ivar group: the UUID of its group.
     :ivar host: the name of its host; None before a scheduler has chosen.
     :ivar is_built: the databases tell the host.
@@ -106,6 +111,7 @@ class Server:
     uuid: str
     flavor: Flavor
     call: Call
+    failed: list[Call] = field(default_factory=list)
     group: str | None = None
     host: str | None = None
     is_built: bool = False
@@ -257,7 +263,9 @@ class World:
             group = self._group_with(uuids, random)
         call = Call(uuids, flavor, process, self.loop.now, group)
         for server_uuid in uuids:
-            server = Server(server_uuid, flavor, call, group.uuid if group else None)
+            server = Server(server_uuid, flavor, call)
+            if group is not None:
+                server.group = group.uuid
             self.servers[server_uuid] = server
         self.computes.ask_for(uuids)
         self._ask(call, request_spec(uuids, flavor, group=group))
@@ -292,11 +300,13 @@ class World:
                 gone_at = loop.now
             if gone_at is not None and loop.now > gone_at + LOST_CALL_S:
                 call.given_up = True
-                self.tell(f'nova-conductor gives up {names}')
-                return
+                break
             loop.sleep(0.5)
         if not call.is_answered:
-            self.tell(f'no host for {names}: {call.answer!r}')
+            for server_uuid in call.uuids:
+                self.servers[server_uuid].failed.append(call)
+            why = 'nova-conductor gives up' if call.given_up else repr(call.answer)
+            self.tell(f'no host for {names}: {why}')
 
     def _group_with(self, uuids: Sequence[str], random: Random) -> ServerGroup:
         """A hard group that new servers join."""
@@ -374,14 +384,15 @@ class World:
         self.tell(f'{server.uuid} is deleted')
 
     def _evacuate(self, random: Random) -> None:
-        """Evacuate a server, as if its host were lost. After a call without an answer,
-        the user tries again."""
+        """Evacuate a server, as if its host were lost. After an error of a service, and
+        after a call without an answer, the user tries again."""
         loop = self.loop
         server = self._resting_server(random)
         if server is None:
             return
         server.is_moving = True
         source = str(server.host)
+        tries = 0
         while True:
             process = self._ready_process(random)
             if process is None:
@@ -391,9 +402,12 @@ class World:
             uuids = [server.uuid]
             server.call = Call(uuids, server.flavor, process, loop.now, is_move=True)
             self._ask(server.call, self._another_host(server, source))
-            if not server.call.given_up:
+            tries += 1
+            is_refused = isinstance(server.call.answer, NoValidHost)
+            if server.call.is_answered or is_refused or tries == MAX_TRIES:
                 break
-            loop.sleep(random.uniform(1, 30))
+            server.settled_at = loop.now
+            loop.sleep(random.uniform(0, 30))
 
         if server.call.is_answered:
             [[first, *_]] = server.call.answer
@@ -429,7 +443,7 @@ class World:
         self.loop.sleep(random.uniform(0.1, 20))
         server.host = host
         server.destination = None
-        self.model.keep_only(server.uuid, self.computes.machines[host].uuid)
+        self.model.remove(server.uuid, self.computes.machines[source].uuid)
 
     def _resting_server(self, random: Random) -> Server | None:
         resting = [server for server in self.servers.values() if server.is_resting]
