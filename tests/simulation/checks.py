@@ -8,6 +8,7 @@ from novasched.placement.cleanup import CLEANUP_LIMIT_S
 from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import flavor_resources
+from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.world import CALM_S, FLAVORS, Call, Server, World
 
 LOOK_S = 1.0
@@ -44,6 +45,8 @@ class Checks:
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
     - A call for one server is refused only if no host had room all the time.
+    - A scheduler that decides nothing has no choice of its own in its ledger, and a
+      choice of another scheduler only while that scheduler has the choice.
 
     :ivar problems: conditions that did not hold.
     :ivar fits_since: by provider and flavor, since when the flavor fits; infinite while
@@ -92,6 +95,7 @@ class Checks:
         for server in [*self.world.servers.values()]:
             self._look_at_server(server)
         self._look_at_groups()
+        self._look_at_ledgers()
 
     def _look_at_call(self, call: Call) -> None:
         loop = self.world.loop
@@ -195,6 +199,28 @@ class Checks:
                     self._problem(
                         f'{other.uuid} and {uuid} of a group are both on {host}'
                     )
+
+    def _look_at_ledgers(self) -> None:
+        """Every choice of a host ends as a claim, or is released."""
+        world = self.world
+        has_heard = world.troubled_at < world.loop.now - HEARD_S
+        own: set[str | None] = set()
+        of_others: list[tuple[str, PendingClaim]] = []
+        for process in (*world.processes, *world.stopping):
+            for claim in process.choices():
+                instance = claim.request.instance_uuid
+                if not claim.is_ours:
+                    of_others.append((process.name, claim))
+                    continue
+                own.add(instance)
+                if not process.deciding:
+                    self._problem(f'{process.name} still chooses for {instance}')
+
+        for name, claim in of_others:
+            instance = claim.request.instance_uuid
+            is_old = claim.since < world.loop.now - HEARD_S
+            if has_heard and is_old and instance not in own:
+                self._problem(f'{name} believes that another one chooses {instance}')
 
     def _problem(self, text: str) -> None:
         if text not in self.problems:

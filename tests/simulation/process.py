@@ -5,7 +5,7 @@ Only Placement's HTTP and the broker are simulated. The databases are SQLite fil
 queries take time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from oslo_context.context import RequestContext
 from novasched.conf import loading
 from novasched.rpc import wire
 from novasched.rpc.server import SchedulerEndpoint
+from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.service.build import Application, compose
 from tests.simulation.exchange import Broker, SimulatedExchange
 from tests.simulation.loop import WORLD, Loop
@@ -99,6 +100,16 @@ class SchedulerProcess:
             self.deciding -= 1
         self._loop.check_alive()
         reply(answer)
+
+    def choices(self) -> Iterator[PendingClaim]:
+        """The claims in the ledger that are neither made nor released, nor expired."""
+        if self.application is None or self._loop.is_dead(self.name):
+            return
+        ledger = self.application.driver.pending_claims.ledger.claims
+        for claim in ledger:
+            is_current = self._loop.now < claim.since + ledger.timeout
+            if is_current and ledger.stage_of(claim) is Stage.CHOSEN:
+                yield claim
 
     def stop(self) -> None:
         """Take no more requests, finish the requests in progress, and end."""

@@ -135,6 +135,8 @@ class World:
     :ivar tell: takes a line of the story.
     :ivar calls: the calls of the day.
     :ivar servers: the servers that may have allocations, by UUID.
+    :ivar processes: the schedulers that users reach.
+    :ivar stopping: the schedulers that were told to stop.
     :ivar groups: the members of each server group.
     :ivar troubled_at: when schedulers may last not have heard each other; infinite
         during an outage of the broker.
@@ -150,6 +152,7 @@ class World:
     calls: list[Call] = field(default_factory=list)
     servers: dict[str, Server] = field(default_factory=dict)
     processes: list[SchedulerProcess] = field(default_factory=list)
+    stopping: list[SchedulerProcess] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
     troubled_at: float = 0.0
 
@@ -239,7 +242,7 @@ class World:
         process = SchedulerProcess(name, self.loop, self._arguments, http, self.broker)
         process.start()
         self.processes.append(process)
-        self.troubled_at = self.loop.now
+        self._note_trouble()
 
     def _report(self) -> None:
         """Let the computes report, for ever."""
@@ -492,6 +495,10 @@ class World:
     def _connections_break(self, random: Random) -> None:
         self.tell('the connections to the broker break')
         self.broker.break_connections()
+        self._note_trouble()
+
+    def _note_trouble(self) -> None:
+        """Note that schedulers may not hear each other now."""
         self.troubled_at = max(self.troubled_at, self.loop.now)
 
     def _kill(self, random: Random) -> None:
@@ -500,6 +507,7 @@ class World:
             return
         self.tell(f'{process.name} is killed')
         process.kill()
+        self._note_trouble()
         self.processes.remove(process)
         self.loop.sleep(random.uniform(0, 20))
         self._start_process()
@@ -510,7 +518,9 @@ class World:
             return
         self.tell(f'{process.name} is restarted')
         process.stop()
+        self._note_trouble()
         self.processes.remove(process)
+        self.stopping.append(process)
         self._start_process()
 
     def _end_faults(self) -> None:
