@@ -48,7 +48,7 @@ NOT_DEVICES = frozenset(
     (classes.VCPU, classes.PCPU, classes.MEMORY_MB, classes.DISK_GB)
 )
 """Resource classes that count by the sizes of the flavor and by NUMA cells."""
-HOSTS_AT_ONCE = 512
+HOSTS_AT_ONCE = 2048
 """Hosts that are weighed at once. Larger arrays do not fit in the processor's cache."""
 MAX_READINGS = 4
 """Readings of usual guests whose demands are kept. Requests that began before a reading

@@ -324,8 +324,9 @@ class UsualDemands:
         for part in self._kinds_of_part:
             rooms[part] = room_of_parts(free.parts[part.kind], part.amounts)
         fitting = self._fitting(free, rooms)
-        fits = fitting > 0.0
         worth: Numbers = self.weights @ fitting
+        # 1 if a guest fits, and 0 if not. NumPy multiplies booleans more slowly.
+        fits = np.minimum(fitting, 1.0)
 
         for name, worth_of_unit in self.reach.items():
             if name in self._kinds:
