@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     add('--first', type=int, help='the first of several seeds; a new one by default')
     add('--days', type=int, default=sys.maxsize, help='number of days')
     add('--seconds', type=float, default=60.0, help='real time in which days begin')
+    add('--fair', action='store_true', help='leave out bad weather of Placement')
     add('--jobs', type=int, default=1, help='days at the same time')
     add('--all', action='store_true', help='go on after a day with a problem')
     chosen = parser.parse_args(arguments)
@@ -68,6 +69,7 @@ def _fix_hashes() -> None:
 def _run_days(first: int, chosen: argparse.Namespace) -> int:
     """Run a day for each seed, each in a process of its own."""
     import tests.simulation.world  # noqa: F401 - once, for all days
+    from tests.simulation import script
 
     ends = _real_clock() + chosen.seconds
     running: dict[int, int] = {}
@@ -81,7 +83,8 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
             sys.stdout.flush()
             pid = os.fork()
             if not pid:
-                os._exit(_run_alone(seed))
+                actions = script.fair(seed) if chosen.fair else None
+                os._exit(_run_alone(seed, actions))
             running[pid] = seed
             continue
         if not running:
