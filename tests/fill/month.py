@@ -9,19 +9,11 @@ missed.
 """
 
 import argparse
-import json
 import sys
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
-from novasched.conf import loading
-from novasched.scheduler.model.host import capacity_of
-from novasched.tools.simulate.described_cloud import read_cloud
-from novasched.tools.simulate.simulation import change_options, described_simulation
-from novasched.tools.simulate.trace import TracePlayer, read_trace, usual_guests_of
 from tests.lab import ordinary_cloud as ordinary
 from tests.lab.results import Bound, missed_of
 from tests.lab.tables import Sheet, add_outputs, among, publish, teller
@@ -118,26 +110,16 @@ def played(chosen):
 def month(hosts, load, seed, days, options):
     """The results of a month by a setting."""
     description = ordinary.cloud(hosts)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        (path / 'nova.conf').write_text(ordinary.CONF)
-        (path / 'cloud.json').write_text(json.dumps(description))
-        lines = ordinary.trace(description, load, seed, days)
-        (path / 'trace').write_text('\n'.join(lines))
-        conf = loading.load([f'--config-file={path / "nova.conf"}'], 'novasched')
-        change_options(conf, options)
-        cloud = read_cloud(str(path / 'cloud.json'))
-        entries = read_trace(str(path / 'trace'))
-
-    usual = usual_guests_of(entries, cloud.flavors.get, capacity_of(cloud.hosts))
-    player = TracePlayer(described_simulation(conf, cloud, usual, seed), usual)
+    lines = ordinary.trace(description, load, seed, days)
+    player, entries = ordinary.player(description, lines, options, seed)
     result = player.play('', entries, MOMENTS)
     steady = [moment for moment in result.moments if moment.at > ordinary.DAY]
     fitting = fmean(moment.fitting[LARGEST] for moment in steady)
+    vcpus_of = {kind.name: kind.vcpus for kind in ordinary.KINDS}
     vcpus = 0
     for (name, _), number in result.refusals.items():
-        vcpus += cloud.flavors[name].vcpus * number
-    asked = sum(cloud.flavors[entry.flavor].vcpus * entry.count for entry in entries)
+        vcpus += vcpus_of[name] * number
+    asked = sum(vcpus_of[entry.flavor] * entry.count for entry in entries)
     return result.refused / result.asked, vcpus / asked, fitting
 
 

@@ -8,9 +8,17 @@ is the share of the scarcest resource that the guests would use if none were ref
 """
 
 import json
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from novasched.conf import loading
+from novasched.scheduler.model.host import capacity_of
+from novasched.tools.simulate.described_cloud import read_cloud
+from novasched.tools.simulate.simulation import change_options, described_simulation
+from novasched.tools.simulate.trace import TracePlayer, read_trace, usual_guests_of
 
 DAY = 86400.0
 MONTH = 30 * DAY
@@ -133,6 +141,29 @@ def guests_at(load, description):
         for name, amount in demands(kind).items():
             asked[name] += weight * amount
     return load * min(capacity[name] / asked[name] for name in capacity)
+
+
+def player(description, lines, options, seed):
+    """The player of a trace in a cloud, and the entries of the trace.
+
+    :param description: see :func:`cloud`.
+    :param lines: the lines of the trace.
+    :param options: options of nova.conf beside :data:`CONF`, as for ``--set``.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        (path / 'nova.conf').write_text(CONF)
+        (path / 'cloud.json').write_text(json.dumps(description))
+        (path / 'trace').write_text('\n'.join(lines))
+        conf = loading.load([f'--config-file={path / "nova.conf"}'], 'novasched')
+        change_options(conf, options)
+        described = read_cloud(str(path / 'cloud.json'))
+        entries = read_trace(str(path / 'trace'))
+
+    capacity = capacity_of(described.hosts)
+    usual = usual_guests_of(entries, described.flavors.get, capacity)
+    simulation = described_simulation(conf, described, usual, seed)
+    return TracePlayer(simulation, usual), entries
 
 
 def trace(description, load, seed, days=30.0):

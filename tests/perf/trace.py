@@ -2,23 +2,16 @@
 """The speed of ``novaschedctl simulate trace``: ``python -m tests.perf.trace``.
 
 Guests come and leave in a cloud that a file describes, in one process: guests without
-NUMA cells, guests of whom a third is pinned (:mod:`tests.lab.ordinary_cloud`), and both with
-the weigher of usable capacity. Exits with 1 where a bound is missed.
+NUMA cells, guests of whom a third is pinned (:mod:`tests.lab.ordinary_cloud`), and both
+with the weigher of usable capacity. Exits with 1 where a bound is missed.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from novasched.conf import loading
-from novasched.scheduler.model.host import capacity_of
-from novasched.tools.simulate.described_cloud import read_cloud
-from novasched.tools.simulate.simulation import change_options, described_simulation
-from novasched.tools.simulate.trace import TracePlayer, read_trace, usual_guests_of
 from tests.lab import ordinary_cloud as ordinary
 from tests.lab.results import Bound, Row, conclude
 from tests.lab.tables import add_outputs, teller
@@ -63,18 +56,8 @@ def main(arguments=None):
 def measured(chosen, guests, setting):
     """The row for a trace by a setting."""
     description = ordinary.cloud(chosen.hosts)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        (path / 'nova.conf').write_text(ordinary.CONF)
-        (path / 'cloud.json').write_text(json.dumps(description))
-        (path / 'trace').write_text('\n'.join(lines(description, chosen, guests)))
-        conf = loading.load([f'--config-file={path / "nova.conf"}'], 'novasched')
-        change_options(conf, SETTINGS[setting])
-        cloud = read_cloud(str(path / 'cloud.json'))
-        entries = read_trace(str(path / 'trace'))
-
-    usual = usual_guests_of(entries, cloud.flavors.get, capacity_of(cloud.hosts))
-    player = TracePlayer(described_simulation(conf, cloud, usual, seed=1), usual)
+    found = lines(description, chosen, guests)
+    player, entries = ordinary.player(description, found, SETTINGS[setting], seed=1)
     began = time.perf_counter()
     player.play('', entries, moments=1)
     pace = len(entries) / (time.perf_counter() - began) * 60
@@ -83,7 +66,7 @@ def measured(chosen, guests, setting):
 
 
 def lines(description, chosen, guests):
-    """The first lines of a trace."""
+    """The first lines of a trace, of these guests alone."""
     pinned = {kind.name for kind in ordinary.KINDS if kind.is_pinned}
     found = []
     for line in ordinary.trace(description, LOAD, seed=1):

@@ -9,7 +9,9 @@ from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.claim import PendingClaim
-from tests.simulation.world import CALM_S, FLAVORS, Call, Server, World
+from tests.simulation.day import CALM_S
+from tests.simulation.users import FLAVORS
+from tests.simulation.world import Call, Server, World
 
 LOOK_S = 1.0
 """Seconds between looks at all servers."""
@@ -21,7 +23,7 @@ SLACK_S = 5.0
 """Seconds for which room must have been there before a request arrives."""
 LEFT_S = CLEANUP_LIMIT_S + 150.0
 """Seconds after an answer in which the allocations of a refused server are deleted."""
-
+assert LEFT_S < CALM_S, 'a day ends too early to see allocations that are left'
 
 _sizes: Mapping[str, Mapping[str, int]] = {
     flavor.name: flavor_resources(flavor) for flavor in FLAVORS
@@ -49,8 +51,6 @@ class Checks:
       choice of another scheduler only while that scheduler has the choice.
 
     :ivar problems: conditions that did not hold.
-    :ivar fits_since: by provider and flavor, since when the flavor fits; infinite while
-        it does not.
     """
 
     def __init__(self, world: World, is_patient: bool = True) -> None:
@@ -63,9 +63,11 @@ class Checks:
         self.failed = 0
         self._seen: set[int] = set()
         self._deleted: dict[str, Server] = {}
-        self.fits_since: dict[str, dict[str, float]] = {}
+        # By provider and flavor, since when the flavor fits; infinite while it does
+        # not.
+        self._fits_since: dict[str, dict[str, float]] = {}
         for provider in world.model.providers:
-            self.fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
+            self._fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
         world.model.changed = self._changed
 
     def watch(self) -> None:
@@ -125,7 +127,7 @@ class Checks:
         model = self.world.model
         used = model.used(provider)
         inventories = model.providers[provider].inventories
-        since = self.fits_since[provider]
+        since = self._fits_since[provider]
         for name, amounts in _sizes.items():
             fits = all(
                 used[resource] + amount <= inventories[resource].capacity
@@ -142,9 +144,7 @@ class Checks:
         is_in_group = self.world.servers[call.uuids[0]].group is not None
         if len(call.uuids) > 1 or is_in_group or call.is_move:
             return
-        if call.answered_at is None:
-            return
-        for provider, since in self.fits_since.items():
+        for provider, since in self._fits_since.items():
             if since[call.flavor.name] < call.began - SLACK_S:
                 self._problem(f'{call.uuids} was refused, and {provider} had room')
                 return
@@ -228,6 +228,3 @@ class Checks:
             self.problems.append(text)
             if not self._is_patient:
                 raise Broken(text)
-
-
-assert LEFT_S < CALM_S

@@ -3,13 +3,17 @@
 schedulers, in the same order."""
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from novasched.rpc.claims_exchange import COALESCE_S, ECHO_TIMEOUT_S
+from novasched.rpc.peer_protocol import HEARTBEAT_INTERVAL_S
 from novasched.rpc.peers import PeerSchedulers
 from tests.simulation.loop import Loop, Wait
 
 RECONNECT_S = 1.0
+"""Seconds before a new connection."""
 DELAY_S = 0.004
 """The mean seconds of the way of a message through the broker."""
 
@@ -119,34 +123,33 @@ class SimulatedExchange:
 
     def start(self) -> None:
         """Begin to send and to receive, in tasks of the running process."""
-        self._loop.spawn(self._send)
-        self._loop.spawn(self._receive)
+        for work in (self._send, self._receive):
+            self._loop.spawn(partial(self._stay_connected, work))
 
-    def _send(self) -> None:
+    def _stay_connected(self, work: Callable[[Inbox], None]) -> None:
+        """Work with a connection, again after every loss of the connection."""
         while True:
             with suppress(Disconnected):
                 inbox = self._broker.connect()
                 self._peers.expect_echo()
-                with self._peers.sending():
-                    while not inbox.is_closed:
-                        self._check_echo()
-                        for text in self._peers.announcements():
-                            self._broker.publish(text)
-                        self._loop.sleep(COALESCE_S)
+                work(inbox)
             self._loop.sleep(RECONNECT_S)
 
-    def _receive(self) -> None:
-        while True:
-            with suppress(Disconnected):
-                inbox = self._broker.connect()
-                self._peers.expect_echo()
-                with self._peers.receiving():
-                    while True:
-                        self._check_echo()
-                        text = inbox.take(1.0)
-                        if text is not None:
-                            self._peers.receive(text)
-            self._loop.sleep(RECONNECT_S)
+    def _send(self, inbox: Inbox) -> None:
+        with self._peers.sending():
+            while not inbox.is_closed:
+                self._check_echo()
+                for text in self._peers.announcements():
+                    self._broker.publish(text)
+                self._loop.sleep(COALESCE_S)
+
+    def _receive(self, inbox: Inbox) -> None:
+        with self._peers.receiving():
+            while True:
+                self._check_echo()
+                text = inbox.take(HEARTBEAT_INTERVAL_S)
+                if text is not None:
+                    self._peers.receive(text)
 
     def _check_echo(self) -> None:
         if self._peers.seconds_without_echo() > ECHO_TIMEOUT_S:

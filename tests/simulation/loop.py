@@ -10,12 +10,12 @@ interleaving of its own, and the same seed always the same. A task may also lose
 turn at any lock.
 
 Every task has an owner: a process of the simulated cloud, or the world around the
-processes. A process that is killed never runs again, wherever its tasks wait.
+processes. The tasks of a process that is killed end at the places where they wait.
 """
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -23,7 +23,7 @@ from greenlet import getcurrent, greenlet
 
 WORLD = 'world'
 """The owner of all tasks that belong to no process."""
-START_S = 100_000.0
+BEGIN_S = 100_000.0
 """The virtual time at which a simulation begins, in seconds."""
 LOSES_TURN = 0.05
 """The probability that a task loses its turn at a lock."""
@@ -47,7 +47,7 @@ class Wait:
 class Task(greenlet):
     """A task of a loop."""
 
-    def __init__(self, work: Callable[[], object], owner: Hashable, number: int):
+    def __init__(self, work: Callable[[], object], owner: str, number: int) -> None:
         super().__init__(work)
         self.owner = owner
         self.number = number
@@ -65,7 +65,7 @@ class Loop:
     """
 
     def __init__(self, seed: int) -> None:
-        self.now = START_S
+        self.now = BEGIN_S
         self.random = Random(seed)
         self.events = 0
         self._hub = getcurrent()
@@ -73,8 +73,8 @@ class Loop:
         self._ready: list[Wait] = []
         self._moments: list[tuple[float, int, Wait]] = []
         # Tasks by owner, in a dict without values: the order must not depend on chance.
-        self._tasks: dict[Hashable, dict[Task, None]] = {}
-        self._dead: set[Hashable] = set()
+        self._tasks: dict[str, dict[Task, None]] = {}
+        self._dead: set[str] = set()
 
     @property
     def current(self) -> Task | None:
@@ -83,12 +83,12 @@ class Loop:
         return task if isinstance(task, Task) else None
 
     @property
-    def owner(self) -> Hashable:
+    def owner(self) -> str:
         """The owner of the running task."""
         task = self.current
         return WORLD if task is None else task.owner
 
-    def spawn(self, work: Callable[[], object], owner: Hashable = None) -> Task:
+    def spawn(self, work: Callable[[], object], owner: str | None = None) -> Task:
         """Make a task that is ready.
 
         :param owner: the owner of the running task by default.
@@ -155,11 +155,11 @@ class Loop:
         if self.owner in self._dead:
             raise Killed()
 
-    def is_dead(self, owner: Hashable) -> bool:
+    def is_dead(self, owner: str) -> bool:
         """True for a process that was killed."""
         return owner in self._dead
 
-    def kill(self, owner: Hashable) -> None:
+    def kill(self, owner: str) -> None:
         """Kill a process: its tasks end where they wait."""
         self._dead.add(owner)
         for task in list(self._tasks.get(owner, ())):

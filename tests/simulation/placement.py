@@ -1,34 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement in memory, and the HTTP adapter of a scheduler.
+"""A Placement in memory.
 
-:class:`PlacementModel` answers the requests of a scheduler as Placement 16.0.0 does at
-microversion 1.36, for providers without children: allocation candidates, and the
-allocations of consumers with their generations. ``test_placement_model.py`` compares
-both.
-
-:class:`SimulatedHttp` brings requests to the model, late, or twice, or not at all, and
-loses answers.
+The model answers the requests of a scheduler as Placement 16.0.0 does at microversion
+1.36, for providers without children: allocation candidates, and the allocations of
+consumers with their generations. ``test_placement.py`` compares the answers.
 """
 
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
 
-import requests
-from keystoneauth1 import exceptions as ks_exc
+import os_traits
 
-from tests.simulation.loop import WORLD, Loop
+from novasched.tools.sandbox.computes import SandboxHost
 
 PROBE = 'name'
-CLIENT_TIMEOUT_S = 60.0
-"""``[placement] timeout``: seconds after which a client gives up."""
-LATEST_S = 60.0
-"""Seconds after which Placement carries out the latest requests."""
-
+"""The parameter of the query by which a scheduler looks whether Placement answers."""
 Answer = tuple[int, Any]
 """A status and a body."""
 
@@ -80,8 +69,11 @@ class PlacementModel:
     :ivar changed: called with each provider whose usage changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, machines: Iterable[SandboxHost]) -> None:
+        """:param machines: the hosts, each with its provider."""
         self.providers: dict[str, Provider] = {}
+        for machine in machines:
+            self.providers[machine.uuid] = _provider_of(machine)
         self.consumers: dict[str, Consumer] = {}
         self.changed: Callable[[str], None] = lambda provider: None
 
@@ -268,6 +260,15 @@ class PlacementModel:
         return 204, None
 
 
+def _provider_of(machine: SandboxHost) -> Provider:
+    inventories = {}
+    for name, values in machine.inventories.items():
+        inventories[name] = Inventory(
+            int(values['total']), int(values['reserved']), values['allocation_ratio']
+        )
+    return Provider(machine.uuid, inventories, [os_traits.OWNER_NOVA])
+
+
 def _owner_in(body: Mapping[str, Any]) -> Mapping[str, str]:
     """The owner of a consumer in the body of a request."""
     return {'project_id': body['project_id'], 'user_id': body['user_id']}
@@ -280,135 +281,3 @@ def _amounts(text: str) -> dict[str, int]:
         name, _, amount = pair.partition(':')
         amounts[name] = int(amount)
     return amounts
-
-
-@dataclass
-class Weather:
-    """The faults that befall requests to Placement, by probability.
-
-    :ivar slow_s: the mean seconds of an answer.
-    :ivar lost_before: Placement never gets the request.
-    :ivar lost_after: Placement carries out the request, and the answer is lost.
-    :ivar late: the client gives up, and Placement carries out the request afterwards.
-    :ivar twice: a proxy sends the request twice.
-    :ivar busy: a proxy answers by 503.
-    :ivar is_down: no connection can be made.
-    """
-
-    slow_s: float = 0.03
-    lost_before: float = 0.0
-    lost_after: float = 0.0
-    late: float = 0.0
-    twice: float = 0.0
-    busy: float = 0.0
-    is_down: bool = False
-
-    def become(self, other: 'Weather') -> None:
-        """Take the values of another weather: all processes share the object."""
-        self.__dict__.update(other.__dict__)
-
-
-class SimulatedHttp:
-    """The adapter of keystoneauth1 with which a process reaches Placement."""
-
-    connect_retries = None
-    connect_retry_delay = None
-    status_code_retries = None
-    status_code_retry_delay = None
-
-    def __init__(self, loop: Loop, model: PlacementModel, weather: Weather) -> None:
-        self._loop = loop
-        self._model = model
-        self._weather = weather
-
-    def request(
-        self, path: str, method: str, data: bytes | None = None, **options: Any
-    ) -> Any:
-        """Send a request, as ``Adapter.request`` does.
-
-        :raises ClientException: there is no answer.
-        """
-        loop = self._loop
-        weather = self._weather
-        loop.check_alive()
-        body = json.loads(data) if data else None
-        timeout = options.get('timeout') or CLIENT_TIMEOUT_S
-        fate = loop.random.random()
-        loop.sleep(loop.random.expovariate(2 / weather.slow_s))
-
-        if weather.is_down:
-            _fail(requests.ConnectionError(_Unreachable()), ks_exc.ConnectFailure)
-        for probability, way in (
-            (weather.busy, self._busy),
-            (weather.lost_before, self._lost_before),
-            (weather.lost_after, self._lost_after),
-            (weather.late, self._late),
-            (weather.twice, self._twice),
-        ):
-            if fate < probability:
-                return way(method, path, body, timeout)
-            fate -= probability
-        return self._answered(self._model.handle(method, path, body))
-
-    def _busy(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        return self._answered(refusal(503, 'busy'))
-
-    def _lost_before(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        self._loop.sleep(timeout)
-        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
-
-    def _lost_after(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        self._model.handle(method, path, body)
-        if self._loop.random.random() < 0.5:
-            # The connection breaks at once.
-            _fail(requests.ConnectionError('reset'), ks_exc.ConnectFailure)
-        self._loop.sleep(timeout)
-        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
-
-    def _late(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        loop = self._loop
-
-        def carry_out() -> None:
-            loop.sleep(timeout + loop.random.uniform(0, LATEST_S))
-            self._model.handle(method, path, body)
-
-        # Placement goes on, whatever becomes of the client.
-        loop.spawn(carry_out, WORLD)
-        loop.sleep(timeout)
-        _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
-
-    def _twice(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        answer = self._model.handle(method, path, body)
-        loop = self._loop
-
-        def again() -> None:
-            loop.sleep(loop.random.uniform(0, 1))
-            self._model.handle(method, path, body)
-
-        loop.spawn(again, WORLD)
-        return self._answered(answer)
-
-    def _answered(self, answer: Answer) -> Any:
-        """The answer, after its way back."""
-        loop = self._loop
-        loop.sleep(loop.random.expovariate(2 / self._weather.slow_s))
-        status, body = answer
-        content = b'' if body is None else json.dumps(body).encode()
-        return SimpleNamespace(status_code=status, content=content, reason='')
-
-
-class _Unreachable:
-    """The reason of a connection that was never made, for the error of requests."""
-
-    def __init__(self) -> None:
-        import urllib3
-
-        self.reason = urllib3.exceptions.NewConnectionError(None, 'refused')
-
-
-def _fail(cause: Exception, error: type[ks_exc.ClientException]) -> None:
-    """Raise an error of keystoneauth1 about an error of requests."""
-    try:
-        raise cause
-    except Exception:
-        raise error('no answer')  # noqa: B904 - as keystoneauth1 does

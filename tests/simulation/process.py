@@ -18,9 +18,10 @@ from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.service.build import Application, compose
 from tests.simulation.exchange import Broker, SimulatedExchange
 from tests.simulation.loop import WORLD, Loop
-from tests.simulation.placement import SimulatedHttp
+from tests.simulation.placement_http import SimulatedHttp
 
 SPREAD_S = 5.0
+"""Seconds between the moments at which two schedulers forget a claim, at most."""
 CLOSE_S = 30.0
 """Seconds in which a process ends in good order."""
 
@@ -28,8 +29,8 @@ CLOSE_S = 30.0
 class SchedulerProcess:
     """A scheduler, from its start until it ends or is killed.
 
-    :ivar name: unique among all processes: no two have the same name one after the
-        other.
+    :ivar name: unique among all schedulers of a day, ended ones included.
+    :ivar deciding: the number of requests in progress.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class SchedulerProcess:
         return self._endpoint is not None and not self._loop.is_dead(self.name)
 
     def start(self) -> None:
-        """Begin to start."""
+        """Start, in a task of the process."""
         self._loop.spawn(self._start, self.name)
 
     def _start(self) -> None:
@@ -108,7 +109,6 @@ class SchedulerProcess:
             return
         ledger = self.application.driver.pending_claims.ledger.claims
         for claim in ledger:
-            # Schedulers forget a claim at slightly different moments.
             is_current = self._loop.now < claim.since + ledger.timeout - SPREAD_S
             if is_current and ledger.stage_of(claim) is Stage.CHOSEN:
                 yield claim

@@ -2,7 +2,8 @@
 """Run days of a simulated cloud, each from a seed.
 
 A seed always gives the same day, to the event. With ``--seed``, the story of a day is
-told: who did what, and when. Exits with 1 if something does not hold that must hold.
+told: each action and each answer with its time. Exits with 1 if a check finds a
+problem.
 """
 
 import argparse
@@ -15,10 +16,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tests.simulation import threads
-from tests.simulation.loop import START_S, WORLD, Loop
+from tests.simulation.loop import BEGIN_S, WORLD, Loop
+from tests.simulation.script import Action, fair_script_of, script_of, shortened
 
 MAX_SHOWN = 5
 """Problems of a day that are shown."""
@@ -36,7 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     add = parser.add_argument
     add('--seed', type=int, help='run the day of this seed alone, and tell its story')
     add(
-        '--shrink', action='store_true', help='leave out what the problem does not need'
+        '--shrink',
+        action='store_true',
+        help='leave out the actions without which the problem still happens',
     )
     add('--log', action='store_true', help="tell the schedulers' log lines as well")
     add('--first', type=int, help='the first of several seeds; a new one by default')
@@ -49,9 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     _fix_hashes()
     threads.install()
     if chosen.seed is not None:
+        actions = _script(chosen.seed, chosen.fair)
         if chosen.shrink:
-            return shrink(chosen.seed, chosen.seconds)
-        return run_day(chosen.seed, is_told=True, is_logged=chosen.log)
+            return shrink(chosen.seed, actions, chosen.seconds)
+        return run_day(chosen.seed, actions, is_told=True, is_logged=chosen.log)
     first = chosen.first
     if first is None:
         first = secrets.SystemRandom().randrange(1, 1_000_000)
@@ -66,10 +70,16 @@ def _fix_hashes() -> None:
         os.execve(sys.executable, command, environment)
 
 
+def _script(seed: int, is_fair: bool) -> Sequence[Action]:
+    """The actions of the day of a seed."""
+    if is_fair:
+        return fair_script_of(seed)
+    return script_of(seed)
+
+
 def _run_days(first: int, chosen: argparse.Namespace) -> int:
     """Run a day for each seed, each in a process of its own."""
-    import tests.simulation.world  # noqa: F401 - once, for all days
-    from tests.simulation import script
+    import tests.simulation.day  # noqa: F401 - once, for all days
 
     ends = _real_clock() + chosen.seconds
     running: dict[int, int] = {}
@@ -83,8 +93,7 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
             sys.stdout.flush()
             pid = os.fork()
             if not pid:
-                actions = script.fair(seed) if chosen.fair else None
-                os._exit(_run_alone(seed, actions))
+                os._exit(_run_alone(seed, _script(seed, chosen.fair)))
             running[pid] = seed
             continue
         if not running:
@@ -97,10 +106,10 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _run_alone(seed: int, actions: Sequence[Any] | None = None) -> int:
+def _run_alone(seed: int, actions: Sequence[Action], is_patient: bool = True) -> int:
     """Run a day in a process of its own; the exit status."""
     try:
-        return run_day(seed, actions, is_patient=actions is None)
+        return run_day(seed, actions, is_patient=is_patient)
     except BaseException as error:
         print(f'seed {seed}: {error!r}')
         return 2
@@ -110,21 +119,21 @@ def _run_alone(seed: int, actions: Sequence[Any] | None = None) -> int:
 
 def run_day(
     seed: int,
-    actions: Sequence[Any] | None = None,
+    actions: Sequence[Action],
     is_told: bool = False,
     is_logged: bool = False,
     is_patient: bool = True,
 ) -> int:
-    """Run a day; 0 if all holds that must hold.
+    """Run a day; 0 if no check has found a problem.
 
-    :param actions: the actions of the day; by default, the actions of the seed.
+    :param seed: decides the interleaving of tasks, and the fate of requests.
     :param is_patient: go on after a problem.
     """
     from oslo_utils import timeutils
 
     from tests.simulation.checks import Broken, Checks
+    from tests.simulation.day import live
     from tests.simulation.process import let_queries_take_time
-    from tests.simulation.script import script_of
     from tests.simulation.world import Clock, World
 
     loop = Loop(seed)
@@ -133,7 +142,7 @@ def run_day(
 
     def tell(text: str) -> None:
         if is_told:
-            print(f'{loop.now - START_S:9.3f}  {text}')
+            print(f'{loop.now - BEGIN_S:9.3f}  {text}')
 
     if is_logged:
         logging.getLogger().addHandler(_Teller(loop, tell))
@@ -146,7 +155,7 @@ def run_day(
         checks = Checks(world, is_patient)
         loop.spawn(checks.watch, WORLD)
         with suppress(Broken):
-            world.day(script_of(seed) if actions is None else actions)
+            live(world, actions)
             checks.at_the_end()
     print(
         f'seed {seed}: {loop.events} events, {len(world.calls)} calls, '
@@ -158,24 +167,24 @@ def run_day(
     return int(bool(checks.problems))
 
 
-def shrink(seed: int, seconds: float) -> int:
-    """Look for few actions of a day with which it still has a problem, and tell the
-    story of these."""
-    from tests.simulation.script import script_of, shortened
+def shrink(seed: int, actions: Sequence[Action], seconds: float) -> int:
+    """Look for a few actions of a day with which the day still has a problem, and tell
+    the story of these actions.
 
+    :param seconds: real time after which the search ends.
+    """
     ends = _real_clock() + seconds
 
-    def fails(actions: Sequence[Any]) -> bool:
+    def fails(actions: Sequence[Action]) -> bool:
         sys.stdout.flush()
         pid = os.fork()
         if not pid:
             with open(os.devnull, 'w', encoding='utf-8') as nowhere:
                 os.dup2(nowhere.fileno(), 1)
-            os._exit(_run_alone(seed, actions))
+            os._exit(_run_alone(seed, actions, is_patient=False))
         _, status = os.waitpid(pid, 0)
         return os.waitstatus_to_exitcode(status) == 1
 
-    actions = script_of(seed)
     if not fails(actions):
         print(f'seed {seed} has no problem')
         return 0

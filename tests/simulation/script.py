@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script of a day: what users and fate do, and when.
+"""The script of a day: the actions of users, the faults, and their times.
 
 Each action has a seed of its own, so that the rest of a script stays the same without
 one of its actions. :func:`shortened` looks for the actions without which a problem does
@@ -35,7 +35,7 @@ FAULTS = {
     KILL: 1,
     RESTART: 1,
 }
-"""How often each action happens beside the others."""
+"""The frequency of each action beside the other actions."""
 AT_ONCE = (1, 1, 1, 2, 8)
 """Numbers of boots at the same moment."""
 
@@ -68,8 +68,8 @@ def script_of(seed: int) -> list[Action]:
     return sorted(actions, key=lambda action: action.at)
 
 
-def fair(seed: int) -> list[Action]:
-    """The actions of a day without bad weather of Placement."""
+def fair_script_of(seed: int) -> list[Action]:
+    """The actions of a day, without bad weather of Placement."""
     return [action for action in script_of(seed) if action.kind != BAD_WEATHER]
 
 

@@ -10,7 +10,7 @@ import requests
 from novasched.tools.sandbox.computes import Providers, SandboxHost
 from novasched.tools.sandbox.placement import serving
 from tests.lab.builders import numbered_uuids
-from tests.simulation.placement import Inventory, PlacementModel, Provider
+from tests.simulation.placement import PlacementModel
 
 TOKEN = 'admin:token'
 REQUESTS = 400
@@ -64,17 +64,7 @@ def real(tmp_path):
 @pytest.fixture
 def model():
     """The model with the hosts."""
-    made = PlacementModel()
-    for host in HOSTS:
-        inventories = {}
-        for name, values in host.inventories.items():
-            inventories[name] = Inventory(
-                int(values['total']),
-                int(values['reserved']),
-                values['allocation_ratio'],
-            )
-        made.providers[host.uuid] = Provider(host.uuid, inventories, ['OWNER_NOVA'])
-    return made
+    return PlacementModel(HOSTS)
 
 
 def generation_of(model, consumer, random):

@@ -20,8 +20,6 @@ from tests.simulation.loop import Loop, Task, Wait
 
 EARLY = ('concurrent.futures.thread', 'novasched', 'sqlalchemy', 'oslo_messaging')
 """Modules that must not be imported before the threads are replaced."""
-
-
 MAIN = threading.get_ident()
 """The number of the thread outside of all tasks, as the standard library knows it."""
 
@@ -262,8 +260,8 @@ class _NoThread:
     """The thread outside of all tasks, and of tasks that no thread has started."""
 
     name = 'MainThread'
-    ident = 0
-    native_id = 0
+    ident = MAIN
+    native_id = MAIN
     daemon = False
 
     def is_alive(self) -> bool:

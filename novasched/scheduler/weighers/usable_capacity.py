@@ -30,8 +30,8 @@ SCARCITY_POWER = 8
 the cloud that the usual guests ask for. The scarcer of two resources counts more."""
 
 SIGNIFICANT_DIGITS = 9
-"""Digits of a loss, beside the worth of one usual guest of each kind. Rounding errors
-are a thousand times smaller on hosts with room for a hundred thousand guests."""
+"""Digits of a loss in units of the weights of all kinds together. Smaller digits are
+rounding errors, even on a host with room for a hundred thousand guests."""
 
 REACH = 6.0
 """The worth of a free unit of the scarcest resource within reach of a usual guest, in
@@ -236,9 +236,7 @@ class UsualDemands:
         :param numbers: the number of guests of each kind.
         :param capacity: the capacity of the cloud by the name of the resource.
         """
-        scarcity = scarcity_of(demands, numbers, capacity)
-        highest = max(scarcity.values(), default=0.0)
-        prices = prices_of(scarcity, capacity)
+        prices = prices_of(demands, numbers, capacity)
         weights = []
         for demand, number in zip(demands, numbers, strict=True):
             value = 0.0
@@ -248,7 +246,8 @@ class UsualDemands:
 
         reach = {}
         for name, price in prices.items():
-            if math.isclose(scarcity[name], highest):
+            is_scarcest = math.isclose(price * capacity[name], 1.0)
+            if is_scarcest:
                 worth_of_unit = []
                 for demand, number in zip(demands, numbers, strict=True):
                     is_needed = name in demand.sizes
@@ -324,10 +323,21 @@ class UsualDemands:
         for part in self._kinds_of_part:
             rooms[part] = room_of_parts(free.parts[part.kind], part.amounts)
         fitting = self._fitting(free, rooms)
-        worth: Numbers = self.weights @ fitting
         # 1 if a guest fits, and 0 if not. NumPy multiplies booleans more slowly.
         fits = np.minimum(fitting, 1.0)
+        worth: Numbers = self.weights @ fitting
+        return worth + self._worth_within_reach(free, rooms, fits)
 
+    def _worth_within_reach(
+        self, free: FreeCapacity, rooms: Mapping[PartDemand, Numbers], fits: Numbers
+    ) -> Numbers:
+        """The worth of the scarcest resources of the cloud that are free on each host,
+        as far as a usual guest reaches them.
+
+        :param rooms: see :meth:`_fitting`.
+        :param fits: 1 for each kind and host if a guest fits, else 0.
+        """
+        worth = np.zeros(free.hosts)
         for name, worth_of_unit in self.reach.items():
             if name in self._kinds:
                 left = np.maximum(free.amounts[name], 0.0)
@@ -370,14 +380,15 @@ class UsualDemands:
         return np.round(loss, self._decimals)
 
 
-def scarcity_of(
+def prices_of(
     demands: Sequence[Demand],
     numbers: Sequence[float],
     capacity: Mapping[Hashable, float],
 ) -> Mapping[Hashable, float]:
-    """The share of each resource with a known capacity that the guests ask for.
+    """The price of a unit of each resource with a known capacity.
 
-    :param numbers: the number of guests of each kind.
+    All of the scarcest resource of the cloud is worth 1. All of another resource is
+    worth less, by :data:`SCARCITY_POWER`.
     """
     asked = dict.fromkeys(capacity, 0.0)
     for demand, number in zip(demands, numbers, strict=True):
@@ -389,17 +400,6 @@ def scarcity_of(
     for name, amount in capacity.items():
         if amount > 0.0:
             scarcity[name] = asked[name] / amount
-    return scarcity
-
-
-def prices_of(
-    scarcity: Mapping[Hashable, float], capacity: Mapping[Hashable, float]
-) -> Mapping[Hashable, float]:
-    """The price of a unit of each resource.
-
-    All of the scarcest resource of the cloud is worth 1. All of another resource is
-    worth less, by :data:`SCARCITY_POWER`.
-    """
     highest = max(scarcity.values(), default=0.0)
     if not highest:
         return {}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A day of a simulated cloud.
+
+A day begins with new schedulers. For some minutes, the actions of a script happen. Then
+the faults end, and the work in progress comes to its end.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from tests.simulation import script
+from tests.simulation.faults import Faults
+from tests.simulation.loop import WORLD
+from tests.simulation.script import Action
+from tests.simulation.users import Users
+from tests.simulation.world import World
+
+STARTUP_S = 10.0
+"""Seconds in which the schedulers start."""
+CALM_S = 600.0
+"""Seconds at the end of a day: more than a request may wait, and a deletion may
+take."""
+REPORT_S = 10.0
+"""Seconds between two reports of the nova-computes."""
+
+
+def live(world: World, actions: Sequence[Action]) -> None:
+    """Let a day with the actions of a script pass."""
+    loop = world.loop
+    users = Users(world)
+    faults = Faults(world)
+    acts: Mapping[str, Callable[[Random], None]] = {
+        script.BOOT: users.boot,
+        script.DELETE: users.delete,
+        script.EVACUATE: users.evacuate,
+        script.BAD_WEATHER: faults.bad_weather,
+        script.PLACEMENT_STOPS: faults.placement_stops,
+        script.BROKER_STOPS: faults.broker_stops,
+        script.CONNECTIONS_BREAK: faults.connections_break,
+        script.KILL: faults.kill,
+        script.RESTART: faults.restart,
+    }
+
+    def begin(action: Action) -> None:
+        loop.spawn(lambda: acts[action.kind](Random(action.seed)), WORLD)
+
+    for _ in range(world.schedulers):
+        world.start_process()
+    loop.spawn(lambda: _report(world), WORLD)
+    loop.run_until(loop.now + STARTUP_S)
+
+    morning = loop.now
+    for action in actions:
+        loop.run_until(morning + action.at)
+        begin(action)
+    loop.run_until(morning + script.BUSY_S)
+    faults.end()
+    loop.run_until(loop.now + CALM_S)
+
+
+def _report(world: World) -> None:
+    """Let the nova-computes report, for ever."""
+    while True:
+        world.computes.report()
+        world.loop.sleep(REPORT_S)
