@@ -10,6 +10,7 @@ message is checked when the message arrives. An invalid row is refused, and the 
 the message counts.
 """
 
+import math
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
@@ -45,6 +46,7 @@ MAX_AGE_S = 10.0**9
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
+Age = Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)]
 
 
 class Row(msgspec.Struct, omit_defaults=True):
@@ -54,6 +56,8 @@ class Row(msgspec.Struct, omit_defaults=True):
 
     :ivar number: identifies the claim among all claims of the sender.
     :ivar age: seconds since the host was chosen.
+    :ivar claimed_age: seconds since the request of the claim was answered; None before,
+        and in rows of earlier releases.
     :ivar instance: UUID of the instance. None in a row that only changes the state.
     :ivar uuid: UUID of the compute node.
     :ivar limits: the allocation ratios and networks with which the guest was fitted on
@@ -62,7 +66,8 @@ class Row(msgspec.Struct, omit_defaults=True):
 
     number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     state: str = Stage.CHOSEN
-    age: Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)] = 0.0
+    age: Age = 0.0
+    claimed_age: Age | None = None
     instance: str | None = None
     host: str = ''
     node: str = ''
@@ -188,16 +193,21 @@ def _check(name: str, number: float, least: float, most: float) -> None:
         raise ValueError(f'{name} is not between {least} and {most}')
 
 
-def row_of(claim: PendingClaim, is_claimed: bool, now: float) -> Row:
+def row_of(claim: PendingClaim, claimed_at: float, now: float) -> Row:
     """The row of a claim, with all values that another scheduler needs to subtract the
-    claim from its host."""
+    claim from its host.
+
+    :param claimed_at: when the request of the claim was answered; infinite before.
+    """
     request = claim.request
     host = claim.host
     flavor = request.flavor
 
     state = Stage.CHOSEN
-    if is_claimed:
+    claimed_age = None
+    if claimed_at < math.inf:
         state = Stage.CLAIMED
+        claimed_age = max(0.0, now - claimed_at)
     group = None
     if request.instance_group:
         group = request.instance_group.uuid
@@ -218,6 +228,7 @@ def row_of(claim: PendingClaim, is_claimed: bool, now: float) -> Row:
         number=claim.number,
         state=state,
         age=max(0.0, now - claim.since),
+        claimed_age=claimed_age,
         instance=request.instance_uuid,
         host=host.host,
         node=host.nodename,

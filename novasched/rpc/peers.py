@@ -121,7 +121,7 @@ class AnnouncedClaims:
         if self._ledger.order_of(claim) == math.inf:
             with self._heard:
                 self._unheard[claim.number] = claim
-        return row_of(claim, self._ledger.is_claimed(claim), now)
+        return row_of(claim, self._ledger.claimed_at(claim), now)
 
     # The decision threads
 
@@ -178,9 +178,8 @@ class AnnouncedClaims:
                 self._ledger.drop(claim)
             return
 
-        # A row without an instance only changes a state. A claim older than the timeout
-        # of this process has ended here. The timeout of the peer may be longer.
-        if claim is None and row.instance and row.age <= self._ledger.timeout:
+        # A row without an instance only changes a state.
+        if claim is None and row.instance and not self._is_over(row):
             if len(self._of_peers) >= MAX_CLAIMS_OF_PEERS:
                 reason = f'more than {MAX_CLAIMS_OF_PEERS} claims of peers'
                 self._refusals.add(sender, reason, now)
@@ -189,12 +188,22 @@ class AnnouncedClaims:
             self._of_peers[sender, row.number] = claim
             self._ledger.put(claim, next(self._orders))
 
-        # A table repeats the state. The moment of the claim must not change: answers of
-        # Placement since then include the claim.
+        # A table repeats the state. The moment of the answer must not change: answers
+        # of Placement since then include the claim.
         if claim is None or self._ledger.is_claimed(claim):
             return
         if row.state == Stage.CLAIMED:
-            self._ledger.settle([claim])
+            self._ledger.settle([claim], row.claimed_age or 0.0)
+
+    def _is_over(self, row: Row) -> bool:
+        """True if the claim of a row has ended by the limits of this process. The
+        timeout of the peer may be longer."""
+        if row.state != Stage.CLAIMED:
+            return row.age > self._ledger.claims.chosen_limit
+        age = row.claimed_age
+        if age is None:
+            age = row.age
+        return age > self._ledger.timeout
 
     def drop_unclaimed(self, alive: Collection[str]) -> None:
         """Drop the claims of dead peers, unless Placement has the claim. A dead peer

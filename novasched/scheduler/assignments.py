@@ -153,6 +153,23 @@ class OfferedHosts:
         return [*compress(rows.hosts, is_offered.tolist())]  # type: ignore[list-item]
 
 
+def with_hosts_of(
+    members: Mapping[str, str], request: Request, snapshot: HostSnapshot
+) -> Request:
+    """Add the hosts of members to the server group of a request, as far as the hosts
+    show the members.
+
+    :param members: by UUID, the UUIDs of the compute nodes for which the members were
+        claimed.
+    """
+    hosts = []
+    for uuid, host_uuid in members.items():
+        host = snapshot.hosts.get(host_uuid)
+        if host is not None and uuid in host.instances:
+            hosts.append(host.host)
+    return request.with_members((), hosts)
+
+
 def check_up_to_date(
     candidates: Candidates, snapshot: HostSnapshot, is_alone: bool
 ) -> None:

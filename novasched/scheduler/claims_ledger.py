@@ -23,7 +23,8 @@ SHOWN
     counts beside these.
 OVER
     No snapshot needs the claim any more: every snapshot in use was read later, a later
-    request has placed the instance elsewhere, or the instance was not shown in time.
+    request has placed the instance elsewhere, or the instance was not shown in time,
+    counted from the answer to its request.
 RELEASED
     The claim was not made after all, or was undone.
 
@@ -44,6 +45,10 @@ from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
 
 MAX_SNAPSHOT_AGE_S = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
+
+CHOSEN_LIMIT_S = 900.0
+"""Seconds after which a choice is over that is neither claimed nor released. No request
+takes so long; the message about the end of the request was lost."""
 
 EXPIRY_INTERVAL_S = 1.0
 """Seconds between looks for expired claims, where no claim is known to expire
@@ -90,18 +95,24 @@ class ClaimsLedger:
 
     Moments are monotonic seconds.
 
-    :param timeout: seconds after which a claim whose instance is not shown is over.
+    :param timeout: seconds after the answer to a request, after which a claim whose
+        instance is not shown is over.
+    :ivar chosen_limit: seconds after which a choice is over that is neither claimed nor
+        released.
     :ivar number: the number of the last change.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self.chosen_limit = max(CHOSEN_LIMIT_S, timeout)
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
-        # The same claims by host and by instance, in the order of arrival. Dicts, since
-        # a peer may send thousands of claims on a host, which expire at once.
+        # The same claims by host, instance and server group, in the order of arrival.
+        # Dicts, since a peer may send thousands of claims on a host, which expire at
+        # once.
         self._of_host: dict[str, dict[PendingClaim, None]] = {}
         self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
+        self._of_group: dict[str, dict[PendingClaim, None]] = {}
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
@@ -124,20 +135,26 @@ class ClaimsLedger:
         instance = claim.request.instance_uuid
         self._of_host.setdefault(host, {})[claim] = None
         self._of_instance.setdefault(instance, {})[claim] = None
-        self._expire_at = min(self._expire_at, claim.since + self.timeout)
+        group = claim.request.instance_group
+        if group is not None and group.uuid:
+            self._of_group.setdefault(group.uuid, {})[claim] = None
+        self._expire_at = min(self._expire_at, claim.since + self.chosen_limit)
         self._note(entry, 1)
 
-    def claimed(self, claims: Collection[PendingClaim], now: float) -> None:
+    def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:
         """Note that a request is answered with claims. Earlier claims of the same
         instances are over: an instance goes to one host at a time.
 
         They are not over before: a request that is refused does not tell where its
         instances are, and their rows tell whether earlier claims still count.
+
+        :param moment: the moment of the answer.
         """
+        self._expire_at = min(self._expire_at, moment + self.timeout)
         for claim in claims:
             entry = self._entries.get(claim)
             if entry is not None:
-                entry.claimed_at = now
+                entry.claimed_at = moment
                 if entry.stage is Stage.CHOSEN:
                     entry.stage = Stage.CLAIMED
         instances = {claim.request.instance_uuid for claim in claims} - {None}
@@ -174,7 +191,12 @@ class ClaimsLedger:
             return
         self._expire_at = now + EXPIRY_INTERVAL_S
         for claim, entry in [*self._entries.items()]:
-            end = min(claim.since + self.timeout, entry.shown_at + MAX_SNAPSHOT_AGE_S)
+            if entry.shown_at < math.inf:
+                end = entry.shown_at + MAX_SNAPSHOT_AGE_S
+            elif entry.claimed_at < math.inf:
+                end = entry.claimed_at + self.timeout
+            else:
+                end = claim.since + self.chosen_limit
             if end <= now:
                 self._remove(claim)
             else:
@@ -189,6 +211,11 @@ class ClaimsLedger:
         """True if Placement has the claim and its request is answered."""
         entry = self._entries.get(claim)
         return entry is not None and entry.claimed_at < math.inf
+
+    def claimed_at(self, claim: PendingClaim) -> float:
+        """When the request of a claim was answered; infinite before."""
+        entry = self._entries.get(claim)
+        return math.inf if entry is None else entry.claimed_at
 
     def order_of(self, claim: PendingClaim) -> float:
         """The place of a claim among the announcements of all schedulers."""
@@ -218,6 +245,11 @@ class ClaimsLedger:
             for instance in instances
             for claim in self._of_instance.get(instance, ())
         }
+
+    def of_group(self, uuid: str) -> Collection[PendingClaim]:
+        """The claims of the members of a server group, in the order in which they
+        came."""
+        return self._of_group.get(uuid, {}).keys()
 
     def hosts_with_shown_claims(self) -> Collection[str]:
         """The UUIDs of the hosts of which some claims are SHOWN."""
@@ -292,5 +324,10 @@ class ClaimsLedger:
         del self._of_instance[instance][claim]
         if not self._of_instance[instance]:
             del self._of_instance[instance]
+        group = claim.request.instance_group
+        if group is not None and group.uuid:
+            del self._of_group[group.uuid][claim]
+            if not self._of_group[group.uuid]:
+                del self._of_group[group.uuid]
         self._note(entry, -1)
         return True

@@ -14,7 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from random import Random
 
-from novasched.scheduler.assignments import OfferedHosts, SchedulingState
+from novasched.scheduler.assignments import (
+    OfferedHosts,
+    SchedulingState,
+    with_hosts_of,
+)
 from novasched.scheduler.attempt import End, Outcome
 from novasched.scheduler.decision import (
     ALL_TOGETHER,
@@ -194,11 +198,19 @@ class Cycle:
         deps = self.deps
         if candidates is None:
             deps.hosts.prefetch(self.basis.read_since)
+        claims = deps.pending_claims.for_request(request)
+        newer: Mapping[str, str] = {}
+        if request.instance_group is not None:
+            newer = claims.newer_members(request)
+            request = request.with_members(newer)
         needs = deps.pipeline.needed_instances(request)
+        if newer:
+            needs = replace(needs, named={*needs.named, *newer})
         snapshot = deps.hosts.read(candidates, request, needs, self.basis)
+        if newer:
+            request = with_hosts_of(newer, request, snapshot)
         if needs.usual_guests:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
-        claims = deps.pending_claims.for_request(request)
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
 
         counts = self.counts or CandidateCounts(asked=False)

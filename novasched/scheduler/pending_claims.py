@@ -335,6 +335,27 @@ class PendingClaims:
                 if claim.is_ours:
                     self.peers.announce(claim, Stage.CLAIMED)
 
+    def newer_members(self, request: Request) -> Mapping[str, str]:
+        """The members of the server group of a request that the caller may not know,
+        or whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
+
+        nova-conductor reads the group before it calls a scheduler. A request may wait
+        for seconds in the queue of the broker and for Placement.
+        """
+        group = request.instance_group
+        if group is None or not group.uuid:
+            return {}
+
+        own = request.instance_uuids or ()
+        hosts = {}
+        with self.ledger.changed:
+            for claim in self.ledger.claims.of_group(group.uuid):
+                uuid = claim.request.instance_uuid or ''
+                is_known = uuid in group.members and claim.host.host in group.hosts
+                if uuid not in own and not is_known:
+                    hosts[uuid] = claim.host.uuid
+        return hosts
+
     def came_free(self, request: Request, since: float) -> bool:
         """Wait a little for the claims that are CHOSEN, and tell if other requests
         have released a claim since a moment.
@@ -411,7 +432,12 @@ class PendingClaims:
                     self.ledger.claims.shown(claim, read_at)
 
     def count(self) -> int:
-        """The number of instances that this process has sent on their way."""
+        """The number of instances that this process has sent on their way, and that no
+        host shows."""
         with self.ledger.changed:
-            self.ledger.claims.expire(self.ledger.clock())
-            return sum(claim.is_ours for claim in self.ledger.claims)
+            ledger = self.ledger.claims
+            ledger.expire(self.ledger.clock())
+            return sum(
+                claim.is_ours and ledger.stage_of(claim) is not Stage.SHOWN
+                for claim in ledger
+            )

@@ -19,8 +19,8 @@ from novasched.scheduler.model.claim import PendingClaim
 class SharedLedger:
     """A ledger with a lock and a clock. Every method may be called by any thread.
 
-    :param timeout: seconds after which a claim is forgotten whose instance is not
-        shown.
+    :param timeout: seconds after the answer to a request, after which a claim is
+        forgotten whose instance is not shown.
     :param clock: a monotonic clock in seconds.
     :ivar claims: the ledger; only for a holder of ``changed``.
     :ivar changed: the lock of the ledger, notified when a claim is claimed or released.
@@ -35,7 +35,8 @@ class SharedLedger:
 
     @property
     def timeout(self) -> float:
-        """Seconds after which a claim is forgotten whose instance is not shown."""
+        """Seconds after the answer to a request, after which a claim is forgotten
+        whose instance is not shown."""
         return self.claims.timeout
 
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:
@@ -56,10 +57,13 @@ class SharedLedger:
             self.changed.notify_all()
         return was_there
 
-    def settle(self, claims: Sequence[PendingClaim]) -> None:
-        """Note that a request is answered with claims."""
+    def settle(self, claims: Sequence[PendingClaim], age: float = 0.0) -> None:
+        """Note that a request is answered with claims.
+
+        :param age: seconds since the answer.
+        """
         with self.changed:
-            self.claims.claimed(claims, self.clock())
+            self.claims.claimed(claims, self.clock() - age)
             self.changed.notify_all()
 
     def announced(self, claim: PendingClaim, order: float) -> None:
@@ -71,6 +75,11 @@ class SharedLedger:
         """True if Placement has the claim and its request is answered."""
         with self.changed:
             return self.claims.is_claimed(claim)
+
+    def claimed_at(self, claim: PendingClaim) -> float:
+        """When the request of a claim was answered; infinite before."""
+        with self.changed:
+            return self.claims.claimed_at(claim)
 
     def order_of(self, claim: PendingClaim) -> float:
         """The place of a claim among the announcements; infinite before it has one."""

@@ -6,7 +6,7 @@ releases. The fields have the names of nova's RequestSpec.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -253,6 +253,21 @@ class Request:
         """Return the request with changed fields of the requested destination."""
         destination = self.requested_destination or Destination()
         return replace(self, requested_destination=replace(destination, **changes))
+
+    def with_members(
+        self, uuids: Iterable[str], hosts: Iterable[str] = ()
+    ) -> 'Request':
+        """Return the request with more members in its server group.
+
+        :param hosts: the names of more hosts of members.
+        """
+        group = self.instance_group
+        if group is None:
+            return self
+        group = replace(
+            group, members=group.members.union(uuids), hosts=group.hosts.union(hosts)
+        )
+        return replace(self, instance_group=group)
 
     def with_placed_instance(self, host: str, candidate: Candidate | None) -> 'Request':
         """Return the request after an instance was placed on ``host``.

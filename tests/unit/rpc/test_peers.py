@@ -30,8 +30,10 @@ from novasched.rpc.peers import (
     PeerSchedulers,
 )
 from novasched.scheduler import fitting
+from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.claim import Stage
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
@@ -282,12 +284,12 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     one = Scheduler('one')
     two = Scheduler('two', clock)
     introduce(one, two)
-    one.add('server')
+    one.claims.settle([one.add('server')])
     one.speak(two)
     clock.now += PEER_TIMEOUT_S + 1
     two.speak()
     assert two.peers.position == (0, 1)
-    assert two.hears == {a_uuid('server'): False}
+    assert two.hears == {a_uuid('server'): True}
     clock.now += 61.0
     assert two.left() == HOST
 
@@ -334,13 +336,33 @@ def test_later_releases_may_say_more(pair):
 
 
 def test_a_claim_is_told_as_old_as_it_is():
-    """A claim ends at the same moment for a peer that hears of the claim late."""
+    """A claim is as old for a peer as for the scheduler that has made the claim."""
     clock = ManualClock()
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     claim = claims.add(HOST, a_request(), None, {})
-    row = row_of(claim, False, clock.now + 50.0)
-    assert row.age == 50.0
+    row = row_of(claim, math.inf, clock.now + 50.0)
+    assert (row.state, row.age, row.claimed_age) == (Stage.CHOSEN, 50.0, None)
     assert claim_of(row, now=7000.0).since == 6950.0
+    row = row_of(claim, clock.now + 20.0, clock.now + 50.0)
+    assert (row.state, row.age, row.claimed_age) == (Stage.CLAIMED, 50.0, 30.0)
+
+
+def test_a_claim_ends_at_the_same_moment_for_all():
+    """A claim ends at the same moment for a peer that hears of the claim late."""
+    clock = ManualClock()
+    one = Scheduler('one', clock)
+    two = Scheduler('two', clock)
+    claim = one.add('server')
+    clock.now += 100.0
+    one.claims.settle([claim])
+    clock.now += 50.0
+    introduce(one, two)
+    assert two.hears == {a_uuid('server'): True}
+
+    clock.now += 9.0
+    assert one.left() == two.left() != HOST
+    clock.now += 1.0
+    assert one.left() == two.left() == HOST
 
 
 def test_what_was_never_heard_is_not_kept(pair):
@@ -460,6 +482,7 @@ BAD = {
     'an age below zero': {'age': -1e9},
     'an age without end': {'age': math.inf},
     'an age that is no number': {'age': math.nan},
+    'an age of the answer below zero': {'claimed_age': -1.0},
     'a number of no claim': {'number': 0},
     'a number below zero': {'number': -1},
     'mappings that are not JSON': {'mappings': 'xx'},
@@ -504,12 +527,24 @@ def test_a_bad_row_is_refused(pair, fields):
     assert two.hears == {a_uuid('good'): False}
 
 
-def test_a_claim_that_is_over_is_not_kept(pair):
-    """The timeout of a peer may be longer."""
+@pytest.mark.parametrize(
+    ('fields', 'is_kept'),
+    [
+        ({'state': 'claimed', 'age': 61.0}, False),
+        ({'state': 'claimed', 'age': 59.0}, True),
+        ({'state': 'claimed', 'age': 161.0, 'claimed_age': 59.0}, True),
+        ({'state': 'claimed', 'age': 161.0, 'claimed_age': 61.0}, False),
+        ({'state': 'chosen', 'age': 61.0}, True),
+        ({'state': 'chosen', 'age': CHOSEN_LIMIT_S + 1}, False),
+    ],
+)
+def test_a_claim_that_is_over_is_not_kept(pair, fields, is_kept):
+    """The timeout of a peer may be longer. Earlier releases do not tell when a request
+    was answered."""
     _, two = pair
-    message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, 'age': 61.0}]}
+    message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, **fields}]}
     two.peers.receive(msgspec.msgpack.encode(message))
-    assert two.hears == {}
+    assert bool(two.hears) is is_kept
     assert two.peers.refused == 0
 
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.claim import PendingClaim
+from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import (
@@ -281,6 +283,36 @@ def test_what_is_nobody_elses_is_not_given_back(rival):
     driver = cloud(A, B, C, in_flight_timeout=60.0)
     Faster(driver, **rival)
     assert ask(driver, group=a_group('affinity')) == [['a']]
+
+
+@pytest.mark.parametrize(
+    ('policy', 'shown_on', 'answer'),
+    [
+        ('anti-affinity', A, [['b']]),
+        ('anti-affinity', B, [['a']]),
+        ('affinity', C, [['c']]),
+        ('affinity', None, [['a']]),
+        (None, C, [['a']]),
+    ],
+)
+def test_a_member_that_is_newer_than_the_list_of_the_caller(policy, shown_on, answer):
+    """A member is counted that has arrived on its host while the request waited.
+    nova-conductor has read the group before. A member that is on no host any more is
+    not counted."""
+    uuid = a_uuid('newer')
+    hosts = []
+    for host in (A, B, C):
+        instances = {uuid: Instance(uuid)} if host is shown_on else {}
+        hosts.append(replace(host, instances=instances))
+    driver = cloud(*hosts, in_flight_timeout=60.0)
+    request = a_request(
+        instance_uuid=uuid, instance_uuids=(uuid,), group=a_group(policy)
+    )
+    claim = driver.pending_claims.add(shown_on or C, request, None, {})
+    driver.pending_claims.settle([claim])
+    driver.pending_claims.ledger.claims.shown(claim, -math.inf)
+
+    assert ask(driver, group=a_group(policy)) == answer
 
 
 def test_a_decision_says_that_another_was_faster():

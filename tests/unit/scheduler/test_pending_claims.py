@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
@@ -108,6 +109,20 @@ def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, ex
     assert free_ram(pending_claims, snapshot)[0] == expected
 
 
+@pytest.mark.parametrize(('later', 'expected'), [(119.0, 3072), (120.0, 4096)])
+def test_an_older_snapshot_in_use(clock, pending_claims, later, expected):
+    """A request may work for two minutes on hosts that do not show an instance, which
+    later hosts show."""
+    pending_claims.settle([send(pending_claims)])
+    pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
+    older = a_host_snapshot(read_at=clock.now - 1)
+
+    clock.now += later
+
+    assert free_ram(pending_claims, older)[0] == expected
+    assert pending_claims.count() == 0
+
+
 def test_only_those_are_awaited_that_are_not_shown(pending_claims):
     """A cell is asked only about instances that its hosts do not show yet."""
     send(pending_claims, 'one')
@@ -186,16 +201,31 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
 
 
 @pytest.mark.parametrize(
-    ('timeout', 'later', 'expected'),
-    [(60.0, 59.0, 3072), (60.0, 60.0, 4096), (math.inf, 1e6, 3072)],
+    ('timeout', 'answered', 'later', 'expected'),
+    [
+        (60.0, 0.0, 59.0, 3072),
+        (60.0, 0.0, 60.0, 4096),
+        (60.0, 70.0, 70.0, 3072),
+        (60.0, 70.0, 129.0, 3072),
+        (60.0, 70.0, 130.0, 4096),
+        (60.0, None, CHOSEN_LIMIT_S - 1, 3072),
+        (60.0, None, CHOSEN_LIMIT_S, 4096),
+        (3600.0, None, 3599.0, 3072),
+        (math.inf, None, 1e6, 3072),
+    ],
 )
-def test_nothing_is_in_flight_for_ever(clock, timeout, later, expected):
-    """A claim whose instance is never shown expires after [novasched]
-    in_flight_timeout, but not within a request, however long the request takes."""
+def test_nothing_is_in_flight_for_ever(clock, timeout, answered, later, expected):
+    """A claim whose instance is never shown expires [novasched] in_flight_timeout after
+    the answer to its request, however long the request takes. A choice without an end
+    expires later, but not within a request, which has no timeout."""
     pending_claims = PendingClaims(Settings(), SharedLedger(timeout, clock))
-    send(pending_claims)
+    claim = send(pending_claims)
+    began = clock.now
 
-    clock.now += later
+    if answered is not None:
+        clock.now = began + answered
+        pending_claims.settle([claim])
+    clock.now = began + later
 
     assert free_ram(pending_claims)[0] == expected
 
