@@ -117,6 +117,9 @@ class Claims:
         if not made:
             return made
 
+        for claim in made:
+            if claim.outcome_unknown:
+                self.cleanup.watch(claim)
         # Placement may make an equal earlier claim after this one is deleted.
         repeatable = {task.claim.uuid for task in tasks if task.successor}
         result = []

@@ -43,12 +43,17 @@ CLEANUP_LIMIT_S = 300.0
 """Seconds for which a deletion is attempted: :data:`LATE_CLAIM_S`, and three minutes in
 which nova ends its work on the instance, or an operator restarts Placement. Afterwards
 ``nova-manage placement audit`` finds the allocations."""
+PROXY_PATIENCE_S = 5.0
+"""Seconds after which a proxy may send a request to another Placement. The timeouts of
+proxies are longer."""
 LOOK_LIMIT_S = 5.0
 """Seconds between reading allocations and deleting them. A consumer that loses all
 allocations and gets new ones has the same generation again, but not before a whole move
 has begun and ended."""
 MAX_TASKS = 1000
 """Claims that wait for their deletion."""
+MAX_WATCHED = 100
+"""Claims in the queue with which no further claim is watched."""
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
 
 
@@ -85,7 +90,7 @@ class AllocationDeleter:
     """Deletes the allocations of one claim.
 
     :ivar lost: by instance UUID, until when (monotonic seconds) Placement may carry out
-        a deletion without an answer.
+        a deletion: without an answer, or once more.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:
@@ -101,13 +106,16 @@ class AllocationDeleter:
         """Remove a claim from unchanged allocations of an instance.
 
         The request is sent once. A repetition might delete the claim of another
-        scheduler.
+        scheduler. A proxy may repeat a request that a Placement behind it does not
+        answer, and then this Placement may carry out the request after the answer of
+        another one.
 
         :param held: the allocations that were read.
         :raises PlacementUnavailable: Placement has not done so, or its answer is lost.
         """
         path = f'/allocations/{claim.uuid}'
         body = claim.undo_body(held)
+        began = time.monotonic()
         try:
             answer = self._api.send('PUT', path, claim.trace_id, body, once=True)
         except OutcomeUnknown:
@@ -115,6 +123,9 @@ class AllocationDeleter:
             raise
         if answer.status_code != 204:
             raise PlacementUnavailable(f'({answer})')
+        now = time.monotonic()
+        if now - began > PROXY_PATIENCE_S:
+            self.lost[claim.uuid] = now + LATE_CLAIM_S
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
     def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> Doubt | None:
@@ -292,6 +303,19 @@ class AllocationCleanup:
         if claim.outcome_unknown:
             final += LATE_CLAIM_S  # Placement may make the claim until then
         self.put_back([CleanupTask(claim, final, now + CLEANUP_LIMIT_S)])
+
+    def watch(self, claim: Claim) -> None:
+        """Delete allocations that Placement makes by an earlier attempt at a claim,
+        after the claim was made and deleted.
+
+        Each task asks Placement every few seconds. So only a few claims are watched
+        after a failure of Placement.
+        """
+        if len(self._tasks) >= MAX_WATCHED:
+            return
+        now = self._clock()
+        task = CleanupTask(claim, now + LATE_CLAIM_S, now + CLEANUP_LIMIT_S)
+        self.put_back([task.after(claim)])
 
     def take(self, uuids: Collection[str]) -> Sequence[CleanupTask]:
         """Delete the allocations of lost claims before a new claim for the same

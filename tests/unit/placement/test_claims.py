@@ -17,7 +17,11 @@ from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.batching import POST_MAX_CONSUMERS
 from novasched.placement.claims import Claims
-from novasched.placement.cleanup import AllocationCleanup, AllocationDeleter
+from novasched.placement.cleanup import (
+    MAX_WATCHED,
+    AllocationCleanup,
+    AllocationDeleter,
+)
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import (
     ClaimFailed,
@@ -324,6 +328,42 @@ def test_a_claim_that_comes_once_the_instance_is_gone(placement, second):
 
     claims.cleanup.close(10)
     assert placement.resources() == {}
+
+
+@pytest.mark.parametrize(
+    ('state', 'stays'),
+    [
+        pytest.param(InstanceState(gone=True), False, id='its build has failed'),
+        pytest.param(InstanceState(host=ONE), True, id='it runs there'),
+        pytest.param(InstanceState(building=True), True, id='its build goes on'),
+    ],
+)
+def test_an_attempt_that_comes_after_the_claim(placement, caplog, state, stays):
+    """Placement makes a claim by its second attempt, and by the first attempt once
+    nova-conductor has deleted the allocations after a failed build."""
+    nova = Nova({'server': InstanceState(building=True)})
+    claims = claims_of(placement, nova)
+    placement.faults.append('late 503')
+    assert claims.allocate([claim()])
+
+    nova.instances['server'] = state
+    del placement.held['server']
+    placement.catch_up()
+    assert placement.resources() == {'server': holds(ONE)}
+
+    claims.cleanup.close(10)
+    assert placement.resources() == ({'server': holds(ONE)} if stays else {})
+    assert 'is left' not in caplog.text
+
+
+@pytest.mark.parametrize(('waiting', 'more'), [(MAX_WATCHED - 1, 1), (MAX_WATCHED, 0)])
+@pytest.mark.usefixtures('no_cleanup_thread')
+def test_few_claims_are_watched(claims, waiting, more):
+    """After a failure of Placement, only a few claims cost further requests."""
+    for number in range(waiting):
+        claims.cleanup.add(claim(f'server {number}'))
+    claims.cleanup.watch(claim())
+    assert claims.cleanup.pending == waiting + more
 
 
 @pytest.mark.parametrize('kind', KINDS)

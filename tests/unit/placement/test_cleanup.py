@@ -15,11 +15,13 @@ from novasched.placement.cleanup import (
     CLEANUP_LIMIT_S,
     LATE_CLAIM_S,
     LOOK_LIMIT_S,
+    PROXY_PATIENCE_S,
     AllocationCleanup,
     AllocationDeleter,
     Doubt,
     why_in_doubt,
 )
+from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.instance import InstanceState
 from tests.lab.builders import a_candidate, a_uuid
@@ -333,6 +335,20 @@ class SlowApi:
             return Response(200, msgspec.json.encode(self.held))
         self.written.append(body)
         return Response(204, b'')
+
+
+@pytest.mark.parametrize(
+    ('seconds', 'may_come_again'),
+    [(PROXY_PATIENCE_S, False), (PROXY_PATIENCE_S + 1, True)],
+)
+def test_a_deletion_that_takes_long(monkeypatch, clock, seconds, may_come_again):
+    """A proxy may have sent a slow deletion to a second Placement, so that the first
+    one carries out the deletion later."""
+    monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
+    held = ConsumerAllocations({}, 1)
+    deleter = AllocationDeleter(SlowApi(clock, seconds, {}), None)
+    deleter.delete(Claim('server', a_candidate(a_uuid('one')), {}), held)
+    assert ('server' in deleter.lost) is may_come_again
 
 
 @pytest.mark.parametrize(
