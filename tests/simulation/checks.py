@@ -47,8 +47,8 @@ class Checks:
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
     - A call for one server is refused only if no host had room all the time.
-    - A scheduler that decides nothing has no choice of its own in its ledger, and a
-      choice of another scheduler only while that scheduler has the choice.
+    - A scheduler that decides nothing has no choice of its own in its ledger. A choice
+      of another scheduler leaves the ledger soon after that scheduler has ended it.
 
     :ivar problems: conditions that did not hold.
     """
@@ -63,6 +63,9 @@ class Checks:
         self.failed = 0
         self._seen: set[int] = set()
         self._deleted: dict[str, Server] = {}
+        # By scheduler and instance, since when the scheduler believes in the choice of
+        # another scheduler that has no such choice.
+        self._believed: dict[tuple[str, str | None], float] = {}
         # By provider and flavor, since when the flavor fits; infinite while it does
         # not.
         self._fits_since: dict[str, dict[str, float]] = {}
@@ -216,11 +219,16 @@ class Checks:
                 if not process.deciding:
                     self._problem(f'{process.name} still chooses for {instance}')
 
+        believed = {}
         for name, claim in of_others:
             instance = claim.request.instance_uuid
-            is_old = claim.since < world.loop.now - HEARD_S
-            if has_heard and is_old and instance not in own:
+            if instance in own:
+                continue
+            since = self._believed.get((name, instance), world.loop.now)
+            believed[name, instance] = since
+            if has_heard and since < world.loop.now - HEARD_S:
                 self._problem(f'{name} believes that another one chooses {instance}')
+        self._believed = believed
 
     def _problem(self, text: str) -> None:
         if text not in self.problems:

@@ -16,6 +16,8 @@ from tests.simulation.placement import Answer, PlacementModel, refusal
 
 CLIENT_TIMEOUT_S = 60.0
 """``[placement] timeout``: seconds after which a client gives up."""
+PROXY_S = 10.0
+"""Seconds after which a proxy sends a request to another Placement."""
 LATEST_S = 60.0
 """Seconds after a client has given up in which Placement carries out its request."""
 
@@ -116,15 +118,16 @@ class SimulatedHttp:
         _fail(requests.ReadTimeout(), ks_exc.ConnectTimeout)
 
     def _twice(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        answer = self._model.handle(method, path, body)
         loop = self._loop
 
-        def again() -> None:
-            loop.sleep(loop.random.uniform(0, 1))
+        def carry_out_first() -> None:
+            loop.sleep(loop.random.uniform(0, PROXY_S + 1))
             self._model.handle(method, path, body)
 
-        loop.spawn(again, WORLD)
-        return self._answered(answer)
+        # A Placement hangs for a while, so that the proxy turns to another one.
+        loop.spawn(carry_out_first, WORLD)
+        loop.sleep(min(timeout, PROXY_S))
+        return self._answered(self._model.handle(method, path, body))
 
     def _answered(self, answer: Answer) -> Any:
         """The answer, after its way back."""

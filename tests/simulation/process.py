@@ -20,8 +20,6 @@ from tests.simulation.exchange import Broker, SimulatedExchange
 from tests.simulation.loop import WORLD, Loop
 from tests.simulation.placement_http import SimulatedHttp
 
-SPREAD_S = 5.0
-"""Seconds between the moments at which two schedulers forget a claim, at most."""
 CLOSE_S = 30.0
 """Seconds in which a process ends in good order."""
 
@@ -104,13 +102,12 @@ class SchedulerProcess:
         reply(answer)
 
     def choices(self) -> Iterator[PendingClaim]:
-        """The claims in the ledger that are neither made nor released, nor expired."""
+        """The claims in the ledger that are neither made nor released."""
         if self.application is None or self._loop.is_dead(self.name):
             return
         ledger = self.application.driver.pending_claims.ledger.claims
         for claim in ledger:
-            is_current = self._loop.now < claim.since + ledger.timeout - SPREAD_S
-            if is_current and ledger.stage_of(claim) is Stage.CHOSEN:
+            if ledger.stage_of(claim) is Stage.CHOSEN:
                 yield claim
 
     def stop(self) -> None:
