@@ -16,7 +16,8 @@ all messages in the same order. This order decides between two conflicting claim
     changes      when claims are chosen, claimed or    applies the rows
                  released
     heartbeat    once a second; changes without rows   the sender is alive
-    question     with changes or a heartbeat           sends a table, if it is asked
+    question     with changes or a heartbeat, and      sends a table, if it is asked
+                 again until the table arrives
     table        when asked, and after a reconnect     replaces the claims of the sender
 
 The number of a message shows lost messages. Only changes with rows increase the number:
@@ -46,7 +47,7 @@ a table, and asks all peers for tables.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -54,6 +55,8 @@ from novasched.rpc.announcements import MAX_ASKED, Message, Row
 
 HEARTBEAT_INTERVAL_S = 1.0
 """Seconds between heartbeats."""
+ANSWER_TIMEOUT_S = 2.0
+"""Seconds after which a question without an answer is asked again."""
 PEER_TIMEOUT_S = 5.0
 """A peer without a message for this time counts as gone, in seconds."""
 ALL_PEERS = '*'
@@ -110,10 +113,13 @@ class Peer:
 
     :ivar number: the number of the last message.
     :ivar received_at: when the message arrived (monotonic seconds).
+    :ivar asked_at: when this scheduler last asked the peer for a table that has not
+        arrived (monotonic seconds). None after a table.
     """
 
     number: int
     received_at: float
+    asked_at: float | None
 
 
 @dataclass(slots=True)
@@ -265,22 +271,29 @@ class PeerProtocol:
 
     def _note_sender(self, message: Message[msgspec.Raw], now: float) -> None:
         """Note the living sender, and check the number for lost messages."""
-        before = self._peers.get(message.sender)
-        self._peers[message.sender] = Peer(message.number, now)
+        sender = message.sender
+        before = self._peers.get(sender)
+        asked_at = None
+        if before is None:
+            is_missing = True
+        else:
+            asked_at = before.asked_at
+            is_missing = message.number != before.number + bool(message.rows)
+
+        if message.whole:
+            # A table makes up for all messages before.
+            asked_at = None
+        elif is_missing:
+            if before is not None:
+                self.missed += 1
+            self._ask(sender)
+            asked_at = now
+        self._peers[sender] = Peer(message.number, now, asked_at)
         if before is None:
             self._count_schedulers()
 
-        # A table makes up for all messages before.
-        if message.whole:
-            return
-        if before is None:
-            self._ask(message.sender)
-        elif message.number != before.number + bool(message.rows):
-            self.missed += 1
-            self._ask(message.sender)
-
     def _clean_up(self, now: float) -> CleanUp:
-        """Forget silent peers."""
+        """Forget silent peers, and repeat questions without an answer."""
         silent = []
         for name, peer in self._peers.items():
             if now - peer.received_at > PEER_TIMEOUT_S:
@@ -289,6 +302,12 @@ class PeerProtocol:
             del self._peers[name]
         if silent:
             self._count_schedulers()
+
+        # A question may get lost, and a table, too.
+        for name, peer in self._peers.items():
+            if peer.asked_at is not None and now - peer.asked_at >= ANSWER_TIMEOUT_S:
+                self._ask(name)
+                self._peers[name] = replace(peer, asked_at=now)
 
         # After a reconnect, messages of living peers need time to arrive.
         alive = None

@@ -176,6 +176,29 @@ def test_a_lost_message_is_made_up_for():
     assert (a.missed, b.missed) == (0, 1)
 
 
+@pytest.mark.parametrize('is_known', [False, True])
+def test_a_question_that_gets_lost(is_known):
+    """A question is repeated every two seconds until the table arrives. Heartbeats do
+    not answer the question."""
+    b = connected()
+    if is_known:
+        b.receive(received('a', 5, whole=True), 0.0)
+    b.receive(received('a', 7), 0.0)
+    asked = [b.due(0.0)[0].ask]
+    for now in (1.0, 2.0, 3.0, 4.0):
+        b.receive(received('a', 7), now)
+        b.receive(received('b', 0), now)
+        asked.append(b.due(now)[0].ask)
+    assert asked == [['a'], [], ['a'], [], ['a']]
+
+    b.receive(received('a', 7, whole=True), 4.1)
+    for now in (5.0, 6.0, 7.0):
+        b.receive(received('a', 7), now)
+        b.receive(received('b', 0), now)
+        assert b.due(now) == [Message('b', 0)]
+    assert b.missed == is_known
+
+
 def test_a_scheduler_that_is_alone_announces_no_changes():
     """Changes are announced while a peer is alive and messages reach the broker."""
     b = connected()
