@@ -40,6 +40,8 @@ from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
 
+MAX_CONFLICTS = 2
+"""Answers after which a claim fails whose consumer changes all the time."""
 ALONE_LIMIT_S = 30.0
 """Seconds after a batch without an answer in which its requests may begin to go on
 alone. Placement is asked again after one or two seconds, and claims for a hundred
@@ -93,7 +95,7 @@ class Claims:
         # A move reads allocations first, so that a common POST does not suit it.
         try:
             if len(claims) == 1 and claims[0].moves:
-                made = self._write_alone(order.claims)
+                made = self._write_one(claims[0])
             else:
                 while not order.outcome.done():
                     if batch := self._batches.batch_of(order):
@@ -200,10 +202,10 @@ class Claims:
                         )
                     if order.lost is not None:
                         made = self._made_before(order.claims)
-                    if not made and len(order.claims) > self._batches.max_consumers:
+                    if made is None and len(order.claims) == 1:
+                        made = self._write_one(order.claims[0])
+                    elif made is None:
                         made = self._write_in_parts(order.claims)
-                    elif not made:
-                        made = self._write_alone(order.claims)
                     order.outcome.set_result(made)
                 except (PlacementUnavailable, ClaimFailed) as error:
                     order.outcome.set_exception(error)
@@ -259,7 +261,7 @@ class Claims:
                     # The last claim alone would be a PUT, which keeps other
                     # allocations.
                     size += 1
-                part = self._write_alone(rest[:size])
+                part = self._write_several(rest[:size])
                 if part is None:
                     return None
                 made += part
@@ -269,9 +271,21 @@ class Claims:
                     self.delete(claim)
         return made
 
-    def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of a request, even if the answer gets lost; None after a
-        refusal.
+    def _write_several(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """Make claims for several instances of a request in one POST, even if the answer
+        gets lost; None after a refusal."""
+        try:
+            with self._batches.measure(len(claims)):
+                answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+            if answer.is_generation_conflict and not answer.repeated:
+                return self._made_by_proxy(claims)
+            return self._judged(claims, answer)
+        except OutcomeUnknown as error:
+            return self._looked_up(claims, error)
+
+    def _write_one(self, claim: Claim) -> Sequence[Claim] | None:
+        """Make the claim for an instance in a PUT, even if the answer gets lost; None
+        after a refusal.
 
         An instance keeps its allocations. For an instance that moves, the allocations
         are read before the claim, as in nova's ``claim_resources``: an evacuated
@@ -280,31 +294,68 @@ class Claims:
 
         :raises ClaimFailed: another process changes the allocations of the instance.
         """
-        is_known = False
+        conflicts = 0
         while True:
-            if is_known or (claims[0].moves and len(claims) == 1):
-                held = self._held(claims[0])
-                if claims[0].outcome_unknown and claims[0].is_made(held):
-                    return claims
-                if is_known or held.allocations:
-                    claims = [claims[0].beside(held)]
+            if claim.moves or conflicts:
+                held = self._held_by(claim, conflicts)
+                may_be_made = claim.outcome_unknown or conflicts
+                if may_be_made and claim.is_made(held):
+                    return [replace(claim, outcome_unknown=True)]
+                if conflicts == MAX_CONFLICTS:
+                    why = 'another process changed the consumer during the claim'
+                    raise ClaimFailed(claim.uuid, why)
+                if held.allocations or conflicts:
+                    # The consumer exists: claim beside its allocations.
+                    claim = claim.beside(held)
 
             try:
-                with self._batches.measure(len(claims)):
-                    answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
-                conflict = answer.is_generation_conflict and not answer.repeated
-                if not conflict or len(claims) > 1:
-                    if answer.status_code == 400:
-                        self._provider_gone()
-                    return _judged(claims, answer)
+                with self._batches.measure(1):
+                    answer = self.api.send(*_request([claim]), retry_s=claim.retry_s)
+                if not answer.is_generation_conflict or answer.repeated:
+                    return self._judged([claim], answer)
             except OutcomeUnknown as error:
-                return self._looked_up(claims, error)
+                return self._looked_up([claim], error)
+            conflicts += 1
 
-            if is_known:
-                why = 'another process changed the consumer during the claim'
-                raise ClaimFailed(claims[0].uuid, why)
-            # The consumer exists: claim once more, beside its allocations.
-            is_known = True
+    def _judged(
+        self, claims: Sequence[Claim], answer: Response
+    ) -> Sequence[Claim] | None:
+        """See :func:`_judged`. The claims are of one request."""
+        if answer.status_code == 400:
+            self._provider_gone()
+        return _judged(claims, answer)
+
+    def _held_by(self, claim: Claim, conflicts: int) -> ConsumerAllocations:
+        """The allocations of an instance before a claim.
+
+        :param conflicts: how often Placement has answered that the consumer has
+            changed. Then a proxy may have sent the claim to a second Placement, so that
+            the first one has made the claim.
+        :raises PlacementUnavailable: Placement does not answer. Allocations by the
+            claim are deleted.
+        """
+        try:
+            return self._held(claim)
+        except PlacementUnavailable:
+            if conflicts:
+                self.cleanup.add(replace(claim, outcome_unknown=True))
+            raise
+
+    def _made_by_proxy(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """The claims if they are made, although Placement answers that a consumer
+        exists: a proxy may have sent the claims to a second Placement. None if they are
+        refused.
+
+        :raises PlacementUnavailable: Placement does not answer. Allocations by the
+            claims are deleted.
+        """
+        claims = [replace(claim, outcome_unknown=True) for claim in claims]
+        try:
+            return self._made_before(claims)
+        except PlacementUnavailable:
+            for claim in claims:
+                self.cleanup.add(claim)
+            raise
 
     def _looked_up(
         self, claims: Sequence[Claim], error: OutcomeUnknown

@@ -30,7 +30,8 @@ class FaultyPlacement:
 
     A fault is a time and a name, separated by a space. The time tells when Placement
     does the work: ``after``: before the answer; ``before``: never; ``late``: at the next
-    request but one. The name is a key of ``ERRORS`` or ``ANSWERS``, or ``-`` for the
+    request but one; ``twice``: before the answer, and once before, as when a proxy sends
+    a request to a second Placement. The name is a key of ``ERRORS`` or ``ANSWERS``, or ``-`` for the
     ordinary answer.
 
     :ivar held: consumer to its generation and its allocations, which are provider to
@@ -77,7 +78,9 @@ class FaultyPlacement:
                 body = json.loads(data)
             status = 200
             content = {}
-            if time == 'after':
+            if time == 'twice':
+                self._work(method, path, body)
+            if time in ('after', 'twice'):
                 status, content = self._work(method, path, body)
             elif len(self.late) > 1:
                 self.late.popleft()()
@@ -239,4 +242,5 @@ FAULTS = (
     *[f'before {name}' for name in (*REFUSALS, *EITHER)],
     *[f'after {name}' for name in (*EITHER, '-')],
     *[f'late {name}' for name in LATE],
+    'twice -',
 )

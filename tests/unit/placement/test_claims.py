@@ -263,6 +263,37 @@ def test_the_requests_of_a_move(placement, claims, before):
     assert placement.resources() == {'server': before | holds(ONE)}
 
 
+@pytest.mark.parametrize(
+    ('wanted', 'before'),
+    [
+        ([claim()], {}),
+        ([claim('one'), claim('two')], {}),
+        ([moving()], {}),
+        ([moving()], holds(OLD)),
+    ],
+    ids=['build', 'builds', 'unshelve', 'evacuation'],
+)
+def test_a_claim_that_a_proxy_has_sent_twice(placement, wanted, before):
+    """The second Placement answers that the consumer exists. The claim is made, and can
+    be deleted."""
+    claims = claims_of(placement, Nova({'server': InstanceState()}))
+    if before:
+        placement.held['server'] = [5, before]
+    after = {made.uuid: {**before, **holds(ONE)} for made in wanted}
+    if wanted[0].moves:
+        placement.faults.append(None)
+    placement.faults.append('twice -')
+
+    made = claims.allocate(wanted)
+    assert [claim.outcome_unknown for claim in made] == [True] * len(wanted)
+    assert placement.resources() == after
+
+    for made_claim in made:
+        claims.delete(made_claim)
+    claims.cleanup.close(10)
+    assert placement.resources() == ({'server': before} if before else {})
+
+
 def test_moves_of_several_instances(placement, claims):
     """The claims are made all or nothing. An instance with allocations is a refusal."""
     assert len(claims.allocate([moving('a'), moving('b')])) == 2
