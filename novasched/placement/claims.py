@@ -272,8 +272,8 @@ class Claims:
         return made
 
     def _write_several(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make claims for several instances of a request in one POST, even if the answer
-        gets lost; None after a refusal."""
+        """Make claims for several instances of a request in one POST, even if the
+        answer gets lost; None after a refusal."""
         try:
             with self._batches.measure(len(claims)):
                 answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))

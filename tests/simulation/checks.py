@@ -21,6 +21,8 @@ HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
 SLACK_S = 5.0
 """Seconds for which room must have been there before a request arrives."""
+KNOWN_S = 30.0
+"""Seconds in which schedulers learn that a host is disabled."""
 LEFT_S = CLEANUP_LIMIT_S + 150.0
 """Seconds after an answer in which the allocations of a refused server are deleted."""
 assert LEFT_S < CALM_S, 'a day ends too early to see allocations that are left'
@@ -39,14 +41,17 @@ class Checks:
 
     The conditions:
 
-    - A server has allocations on its host, and on its destination during an evacuation,
-      and no others, from the answer of the scheduler until the server is deleted.
-    - A refused call leaves no allocations for longer than a cleanup may take, unless
-      its scheduler has ended meanwhile.
+    - A server has allocations on its host, and on its destination during a move, and no
+      others, from the answer of the scheduler until the server is deleted. During a
+      migration, the consumer of the migration has those on the host.
+    - A call without a host leaves no allocations for longer than a cleanup may take,
+      unless its scheduler has ended meanwhile.
     - A call has one answer, in time: hosts, or a fault that a conductor knows.
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
-    - A call for one server is refused only if no host had room all the time.
+    - A call for one server is refused only if no host had room all the time, of which
+      schedulers could know that the host works.
+    - No server goes to a host that was disabled long before.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
       of another scheduler leaves the ledger soon after that scheduler has ended it.
 
@@ -86,11 +91,8 @@ class Checks:
             if call.answered_at is None and not call.given_up:
                 self._problem(f'{call.uuids} never got an answer')
         for uuid, server in self._deleted.items():
-            consumer = self.world.model.consumers.get(uuid)
-            if consumer is None or self._is_orphaned(server):
-                continue
-            if consumer.allocations:
-                held = consumer.allocations
+            held = self.world.model.held_by(uuid)
+            if held and not self._is_orphaned(server):
                 self._problem(f'{uuid} was deleted long ago and has {held}')
 
     def look(self) -> None:
@@ -116,6 +118,7 @@ class Checks:
         self._seen.add(id(call))
         if not isinstance(call.answer, Exception):
             self.placed += len(call.uuids)
+            self._look_at_hosts(call)
         elif isinstance(call.answer, NoValidHost):
             self.refused += len(call.uuids)
             self._look_at_refusal(call)
@@ -147,37 +150,45 @@ class Checks:
         is_in_group = self.world.servers[call.uuids[0]].group is not None
         if len(call.uuids) > 1 or is_in_group or call.is_move:
             return
-        for provider, since in self._fits_since.items():
-            if since[call.flavor.name] < call.began - SLACK_S:
-                self._problem(f'{call.uuids} was refused, and {provider} had room')
+        for machine in self.world.computes.machines.values():
+            since = max(
+                self._fits_since[machine.uuid][call.flavor.name],
+                self.world.usable_since[machine.name],
+            )
+            if since < call.began - SLACK_S:
+                self._problem(f'{call.uuids} was refused, and {machine.name} had room')
                 return
+
+    def _look_at_hosts(self, call: Call) -> None:
+        """No server goes to a host that has been disabled for a while."""
+        for server_uuid, [first, *_] in zip(call.uuids, call.answer, strict=True):
+            host = first.value('service_host')
+            since = self.world.disabled_since.get(host, math.inf)
+            if since < call.began - KNOWN_S:
+                self._problem(f'{server_uuid} gets {host}, which is disabled')
 
     def _look_at_server(self, server: Server) -> None:
         world = self.world
-        consumer = world.model.consumers.get(server.uuid)
-        held = consumer.allocations if consumer is not None else {}
         if server.is_deleted:
+            held = world.model.held_by(server.uuid)
             if held:
                 self._problem(f'{server.uuid} is deleted and has {held}')
             self._deleted[server.uuid] = world.servers.pop(server.uuid)
             return
-        if server.host is not None:
-            expected = world.amounts_of(server)
-            if not server.is_wanted or held == expected:
-                return
-            # An evacuation that was refused may leave a claim for a while.
-            is_settled = world.loop.now > server.settled_at + LEFT_S
-            is_moving = server.is_moving and server.destination is None
-            may_hold_more = is_moving or not is_settled or self._is_orphaned(server)
-            if may_hold_more and expected.items() <= held.items():
-                return
-            self._problem(f'{server.uuid} has {held}, should have {expected}')
+        if not server.is_wanted:
             return
-        call = server.call
-        if isinstance(call.answer, Exception) and call.answered_at is not None:
-            is_late = world.loop.now > call.answered_at + LEFT_S
-            if held and is_late and not self._is_orphaned(server):
-                self._problem(f'{server.uuid} was refused and has {held}')
+        for consumer, expected in world.allocations_of(server).items():
+            held = world.model.held_by(consumer)
+            if held == expected:
+                continue
+            # A call without a host may leave a claim for a while.
+            may_hold_more = (
+                server.may_get_host
+                or world.loop.now <= server.settled_at + LEFT_S
+                or self._is_orphaned(server)
+            )
+            if not may_hold_more or not expected.items() <= held.items():
+                self._problem(f'{consumer} has {held}, should have {expected}')
 
     def _is_orphaned(self, server: Server) -> bool:
         """True if a scheduler has ended that may have had to delete allocations of the

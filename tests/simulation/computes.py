@@ -34,11 +34,8 @@ class Computes(SandboxComputes):
         machine = self.machines[host]
         row = {
             'uuid': uuid,
-            'vcpus': flavor.vcpus,
-            'memory_mb': flavor.memory_mb,
-            'root_gb': flavor.root_gb,
             'ephemeral_gb': 0,
-            'instance_type_id': flavor.id,
+            **_size(flavor),
             'vm_state': 'building',
             'task_state': 'scheduling',
             'created_at': timeutils.utcnow(),
@@ -59,15 +56,54 @@ class Computes(SandboxComputes):
         """Give up a server whose build has failed on a host."""
         self._change(host, uuid, {'vm_state': 'error', 'task_state': None})
 
+    def set_disabled(self, host: str, is_disabled: bool) -> None:
+        """Disable or enable the nova-compute of a host."""
+        table = db.services
+        statement = sa.update(table).where(table.c.host == host)
+        with self.databases.cells[self.machines[host].cell].begin() as connection:
+            connection.execute(statement.values(disabled=is_disabled))
+
     def set_task(self, uuid: str, host: str, task: str | None) -> None:
         """Set the task of a server."""
         self._change(host, uuid, {'task_state': task})
 
-    def move(self, uuid: str, source: str, destination: str) -> None:
-        """Run a server on another host of its cell."""
+    def move(
+        self, uuid: str, source: str, destination: str, flavor: Flavor | None = None
+    ) -> None:
+        """Run a server on another host of its cell, with another flavor if one is
+        given."""
         values = {'host': destination, 'node': destination, 'task_state': None}
+        if flavor is not None:
+            values.update(_size(flavor))
         self._change(destination, uuid, values)
         self._change(source, uuid, {})
+
+    def begin_migration(self, uuid: str, source: str) -> None:
+        """Create the row of a migration."""
+        values = {
+            'instance_uuid': uuid,
+            'source_compute': source,
+            'status': 'migrating',
+        }
+        with self.databases.cells[self.machines[source].cell].begin() as connection:
+            connection.execute(sa.insert(db.migrations).values(values))
+
+    def end_migration(self, uuid: str, source: str, status: str) -> None:
+        """End the migration of a server."""
+        table = db.migrations
+        statement = sa.update(table).where(table.c.instance_uuid == uuid)
+        with self.databases.cells[self.machines[source].cell].begin() as connection:
+            connection.execute(statement.values(status=status))
+
+    def offload(self, uuid: str, host: str) -> None:
+        """Take a shelved server from its host."""
+        values = {'host': None, 'node': None, 'vm_state': 'shelved_offloaded'}
+        self._change(host, uuid, {**values, 'task_state': None})
+
+    def unshelve(self, uuid: str, host: str) -> None:
+        """Begin to run a shelved server on its host."""
+        values = {'host': host, 'node': host, 'task_state': 'spawning'}
+        self._change(host, uuid, values)
 
     def delete(self, uuid: str, host: str) -> None:
         """Delete a server from its host."""
@@ -92,3 +128,13 @@ class Computes(SandboxComputes):
             connection.execute(
                 sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage)
             )
+
+
+def _size(flavor: Flavor) -> Mapping[str, Any]:
+    """The columns of a server that follow from its flavor."""
+    return {
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.memory_mb,
+        'root_gb': flavor.root_gb,
+        'instance_type_id': flavor.id,
+    }

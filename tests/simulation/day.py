@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from tests.simulation import script
-from tests.simulation.faults import Faults
+from tests.simulation.conductor import Conductor
+from tests.simulation.faults import REPORT_S, Faults
 from tests.simulation.loop import WORLD
+from tests.simulation.moves import Moves
 from tests.simulation.script import Action
 from tests.simulation.users import Users
 from tests.simulation.world import World
@@ -20,25 +22,34 @@ STARTUP_S = 10.0
 CALM_S = 600.0
 """Seconds at the end of a day: more than a request may wait, and a deletion may
 take."""
-REPORT_S = 10.0
-"""Seconds between two reports of the nova-computes."""
 
 
 def live(world: World, actions: Sequence[Action]) -> None:
     """Let a day with the actions of a script pass."""
     loop = world.loop
-    users = Users(world)
+    conductor = Conductor(world)
+    users = Users(world, conductor)
+    moves = Moves(world, conductor)
     faults = Faults(world)
     acts: Mapping[str, Callable[[Random], None]] = {
         script.BOOT: users.boot,
         script.DELETE: users.delete,
-        script.EVACUATE: users.evacuate,
+        script.EVACUATE: moves.evacuate,
+        script.RESIZE: moves.resize,
+        script.MIGRATE_LIVE: moves.migrate_live,
+        script.SHELVE: moves.shelve,
         script.BAD_WEATHER: faults.bad_weather,
         script.PLACEMENT_STOPS: faults.placement_stops,
         script.BROKER_STOPS: faults.broker_stops,
         script.CONNECTIONS_BREAK: faults.connections_break,
         script.KILL: faults.kill,
         script.RESTART: faults.restart,
+        script.RELOAD: faults.reload,
+        script.MESSAGES_GET_LOST: faults.messages_get_lost,
+        script.DATABASE_FAILS: faults.database_fails,
+        script.CLOCK_JUMPS: faults.clock_jumps,
+        script.COMPUTE_IS_SILENT: faults.compute_is_silent,
+        script.HOST_IS_DISABLED: faults.host_is_disabled,
     }
 
     def begin(action: Action) -> None:

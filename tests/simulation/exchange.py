@@ -5,7 +5,10 @@ schedulers, in the same order."""
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from functools import partial
+
+import msgspec
 
 from novasched.rpc.claims_exchange import COALESCE_S, ECHO_TIMEOUT_S
 from novasched.rpc.peer_protocol import HEARTBEAT_INTERVAL_S
@@ -22,15 +25,27 @@ class Disconnected(Exception):
     """The connection to the broker is lost."""
 
 
+class Release(Enum):
+    """The release of a scheduler, which the rows of its messages show."""
+
+    EARLIER = 'without the latest fields'
+    PRESENT = 'as they are'
+    LATER = 'with unknown fields'
+
+
 class Broker:
     """The exchange.
 
     :ivar is_down: no connection can be made.
+    :ivar lost: the probability that a queue does not get a message.
+    :ivar twice: the probability that a queue gets a message twice.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.is_down = False
+        self.lost = 0.0
+        self.twice = 0.0
         self._queues: list[Inbox] = []
 
     def connect(self) -> 'Inbox':
@@ -51,8 +66,12 @@ class Broker:
         """
         if self.is_down:
             raise Disconnected()
+        random = self.loop.random
         for inbox in self._queues:
-            inbox.put(text)
+            if random.random() >= self.lost:
+                inbox.put(text)
+            if random.random() < self.twice:
+                inbox.put(text)
 
     def stop(self) -> None:
         """Stop until ``is_down`` is reset."""
@@ -116,10 +135,13 @@ class Inbox:
 class SimulatedExchange:
     """Carries the messages of a scheduler, as :class:`ClaimsExchange` does."""
 
-    def __init__(self, loop: Loop, broker: Broker, peers: PeerSchedulers) -> None:
+    def __init__(
+        self, loop: Loop, broker: Broker, peers: PeerSchedulers, release: Release
+    ) -> None:
         self._loop = loop
         self._broker = broker
         self._peers = peers
+        self._release = release
 
     def start(self) -> None:
         """Begin to send and to receive, in tasks of the running process."""
@@ -140,7 +162,7 @@ class SimulatedExchange:
             while not inbox.is_closed:
                 self._check_echo()
                 for text in self._peers.announcements():
-                    self._broker.publish(text)
+                    self._broker.publish(_as_of(self._release, text))
                 self._loop.sleep(COALESCE_S)
 
     def _receive(self, inbox: Inbox) -> None:
@@ -154,3 +176,16 @@ class SimulatedExchange:
     def _check_echo(self) -> None:
         if self._peers.seconds_without_echo() > ECHO_TIMEOUT_S:
             raise Disconnected()
+
+
+def _as_of(release: Release, text: bytes) -> bytes:
+    """A message as a release sends it."""
+    if release is Release.PRESENT:
+        return text
+    message = msgspec.msgpack.decode(text)
+    for row in message.get('rows', ()):
+        if release is Release.LATER:
+            row['later'] = [1, 2]
+        else:
+            row.pop('claimed_age', None)
+    return msgspec.msgpack.encode(message)

@@ -4,8 +4,16 @@
 import math
 from random import Random
 
+import os_traits
+
 from tests.simulation.placement_http import Weather
 from tests.simulation.world import World
+
+MAX_JUMP_S = 20.0
+"""The largest error of a wall clock, in seconds. Beyond service_down_time less the
+interval of reports, services count as down."""
+REPORT_S = 10.0
+"""Seconds between two reports of the nova-computes."""
 
 
 class Faults:
@@ -77,8 +85,101 @@ class Faults:
         self._world.stopping.append(process)
         self._world.start_process()
 
+    def messages_get_lost(self, random: Random) -> None:
+        """Let the broker lose and repeat messages for a while."""
+        broker = self._world.broker
+        broker.lost = random.choice((0.0, 0.1, 0.5))
+        broker.twice = random.choice((0.0, 0.1))
+        self._world.tell(f'messages: {broker.lost} lost, {broker.twice} twice')
+        self._world.troubled_at = math.inf
+        self._world.loop.sleep(random.uniform(1, 20))
+        self._deliver_messages()
+
+    def _deliver_messages(self) -> None:
+        broker = self._world.broker
+        broker.lost = broker.twice = 0.0
+        if not broker.is_down:
+            self._world.troubled_at = self._world.loop.now
+
+    def database_fails(self, random: Random) -> None:
+        """Let a database refuse queries, or answer none, for a while."""
+        world = self._world
+        name = random.choice(['api', *world.computes.databases.cells])
+        troubled, how, longest_s = random.choice(
+            (
+                (world.database_health.down, 'fails', 5.0),
+                (world.database_health.down, 'fails', 40.0),
+                (world.database_health.hung, 'hangs', 70.0),
+            )
+        )
+        hosts = []
+        for machine in world.computes.machines.values():
+            if name in ('api', machine.cell):
+                hosts.append(machine.name)
+        world.tell(f'the database {name} {how}')
+        troubled.add(name)
+        for host in hosts:
+            world.usable_since[host] = math.inf
+        world.loop.sleep(random.uniform(0.5, longest_s))
+        troubled.discard(name)
+        for host in hosts:
+            world.usable_since[host] = world.loop.now
+        world.tell(f'the database {name} is well again')
+
+    def clock_jumps(self, random: Random) -> None:
+        """Set the wall clock of a scheduler."""
+        process = self._world.ready_process(random)
+        if process is None:
+            return
+        clocks = self._world.loop.clocks[process.name]
+        clocks.wall_offset = random.uniform(-MAX_JUMP_S, MAX_JUMP_S)
+        self._world.tell(
+            f'the clock of {process.name} is {clocks.wall_offset:.1f} s ahead'
+        )
+
+    def reload(self, random: Random) -> None:
+        """Send SIGHUP to a scheduler."""
+        process = self._world.ready_process(random)
+        if process is not None:
+            self._world.tell(f'{process.name} is reloaded')
+            process.reload()
+
+    def compute_is_silent(self, random: Random) -> None:
+        """Let a nova-compute not report for a while."""
+        world = self._world
+        name = random.choice([*world.computes.machines])
+        world.tell(f'the nova-compute of {name} is silent')
+        world.computes.silent.add(name)
+        world.usable_since[name] = math.inf
+        world.loop.sleep(random.uniform(10, 150))
+        world.computes.silent.discard(name)
+        world.usable_since[name] = world.loop.now + REPORT_S
+        world.tell(f'the nova-compute of {name} reports again')
+
+    def host_is_disabled(self, random: Random) -> None:
+        """Disable a host for a while."""
+        world = self._world
+        name = random.choice([*world.computes.machines])
+        if name in world.disabled_since:
+            return
+        traits = world.model.providers[world.computes.machines[name].uuid].traits
+        world.tell(f'{name} is disabled')
+        world.computes.set_disabled(name, True)
+        traits.append(os_traits.COMPUTE_STATUS_DISABLED)
+        world.disabled_since[name] = world.loop.now
+        world.usable_since[name] = math.inf
+        world.loop.sleep(random.uniform(10, 150))
+        world.tell(f'{name} is enabled')
+        world.computes.set_disabled(name, False)
+        traits.remove(os_traits.COMPUTE_STATUS_DISABLED)
+        del world.disabled_since[name]
+        world.usable_since[name] = world.loop.now
+
     def end(self) -> None:
-        """End all faults."""
+        """End all faults that concern everybody."""
         self._world.weather.become(Weather())
+        self._world.database_health.down.clear()
+        self._world.database_health.hung.clear()
         self._start_broker()
+        self._deliver_messages()
         self._world.tell('the faults end')

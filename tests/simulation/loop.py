@@ -16,6 +16,7 @@ processes. The tasks of a process that is killed end at the places where they wa
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -33,6 +34,21 @@ class Killed(BaseException):
     """Ends a task of a killed process. No handler of errors catches this exception, and
     the ``finally`` blocks of the task have no effect on the world
     (:meth:`Loop.check_alive`)."""
+
+
+@dataclass
+class Clocks:
+    """The clocks of an owner, as seconds beside virtual time.
+
+    :ivar monotonic_offset: as by the boot of its machine. It must not change.
+    :ivar wall_offset: the error of the wall clock.
+    """
+
+    monotonic_offset: float = 0.0
+    wall_offset: float = 0.0
+
+
+TRUE_CLOCKS = Clocks()
 
 
 class Wait:
@@ -60,12 +76,14 @@ class Loop:
     """Runs tasks, one at a time.
 
     :ivar now: virtual time in seconds.
+    :ivar clocks: the clocks of owners that differ from virtual time.
     :ivar random: decides all that is left to chance in the simulation.
     :ivar events: the number of turns of tasks so far.
     """
 
     def __init__(self, seed: int) -> None:
         self.now = BEGIN_S
+        self.clocks: dict[str, Clocks] = {}
         self.random = Random(seed)
         self.events = 0
         self._hub = getcurrent()
@@ -87,6 +105,16 @@ class Loop:
         """The owner of the running task."""
         task = self.current
         return WORLD if task is None else task.owner
+
+    @property
+    def monotonic(self) -> float:
+        """The monotonic clock of the running task, in seconds."""
+        return self.now + self.clocks.get(self.owner, TRUE_CLOCKS).monotonic_offset
+
+    @property
+    def wall(self) -> float:
+        """The wall clock of the running task, in seconds."""
+        return self.now + self.clocks.get(self.owner, TRUE_CLOCKS).wall_offset
 
     def spawn(self, work: Callable[[], object], owner: str | None = None) -> Task:
         """Make a task that is ready.

@@ -84,6 +84,11 @@ class PlacementModel:
             used.update(consumer.allocations.get(provider, {}))
         return used
 
+    def held_by(self, consumer: str) -> dict[str, dict[str, int]]:
+        """The allocations of a consumer, by provider and resource class."""
+        known = self.consumers.get(consumer)
+        return {} if known is None else known.allocations
+
     def handle(self, method: str, path: str, body: Any) -> Answer:
         """The answer to a request, which is carried out."""
         resource, _, query = path.partition('?')

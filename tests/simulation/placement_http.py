@@ -133,6 +133,9 @@ class SimulatedHttp:
         """The answer, after its way back."""
         loop = self._loop
         loop.sleep(loop.random.expovariate(2 / self._weather.slow_s))
+        if self._weather.is_down:
+            # Placement has stopped meanwhile.
+            _fail(requests.ConnectionError('reset'), ks_exc.ConnectFailure)
         status, body = answer
         content = b'' if body is None else json.dumps(body).encode()
         return SimpleNamespace(status_code=status, content=content, reason='')

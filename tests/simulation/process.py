@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler of the simulation: the product's own parts, from nova.conf to the driver.
 
-Only Placement's HTTP and the broker are simulated. The databases are SQLite files, whose
-queries take time.
+Only Placement's HTTP and the broker are simulated. The databases are SQLite files
+(``database_health.py``).
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-import sqlalchemy as sa
 from oslo_context.context import RequestContext
 
 from novasched.conf import loading
+from novasched.conf.errors import NovaschedError
 from novasched.rpc import wire
 from novasched.rpc.server import SchedulerEndpoint
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.service.build import Application, compose
-from tests.simulation.exchange import Broker, SimulatedExchange
-from tests.simulation.loop import WORLD, Loop
+from tests.simulation.exchange import Broker, Release, SimulatedExchange
+from tests.simulation.loop import Clocks, Loop
 from tests.simulation.placement_http import SimulatedHttp
 
 CLOSE_S = 30.0
 """Seconds in which a process ends in good order."""
+START_AGAIN_S = 5.0
+"""Seconds before a process that could not start is started again."""
+UPTIME_S = 1e6
+"""The longest time since the boot of a machine, in seconds."""
+CLOCK_ERROR_S = 2.0
+"""The largest error of a wall clock, in seconds."""
 
 
 class SchedulerProcess:
@@ -58,15 +66,41 @@ class SchedulerProcess:
         self._loop.spawn(self._start, self.name)
 
     def _start(self) -> None:
+        random = self._loop.random
+        self._loop.clocks[self.name] = Clocks(
+            random.uniform(0, UPTIME_S), random.uniform(-CLOCK_ERROR_S, CLOCK_ERROR_S)
+        )
+        while self.application is None:
+            try:
+                self.application = self._composed()
+            except NovaschedError:
+                # systemd starts the daemon again.
+                self._loop.sleep(START_AGAIN_S)
+        application = self.application
+        application.hosts.prefetch(time.monotonic())
+        release = random.choice([*Release])
+        SimulatedExchange(self._loop, self._broker, application.peers, release).start()
+        self._endpoint = SchedulerEndpoint(application.driver)
+
+    def _composed(self) -> Application:
+        """The parts of the product, made from nova.conf.
+
+        :raises NovaschedError: a database does not answer.
+        """
         conf = loading.load(self._arguments, self.name)
         settings = loading.settings(conf)
         service = loading.service_settings(conf)
-        self.application = compose(
-            conf, settings, service, make_http=lambda *_: self._http
-        )
-        self.application.hosts.prefetch(self._loop.now)
-        SimulatedExchange(self._loop, self._broker, self.application.peers).start()
-        self._endpoint = SchedulerEndpoint(self.application.driver)
+        return compose(conf, settings, service, make_http=lambda *_: self._http)
+
+    def reload(self) -> None:
+        """Act as upon SIGHUP."""
+        self._loop.spawn(self._reload, self.name)
+
+    def _reload(self) -> None:
+        assert self.application is not None
+        # The daemon logs the error, and goes on as before.
+        with suppress(NovaschedError):
+            self.application.hosts.renew()
 
     def call(
         self,
@@ -126,17 +160,3 @@ class SchedulerProcess:
     def kill(self) -> None:
         """End at once."""
         self._loop.kill(self.name)
-
-
-def let_queries_take_time(loop: Loop, seconds: float) -> None:
-    """Let each query of a process wait for the database.
-
-    :param seconds: the mean.
-    """
-
-    def before_execute(*_: object) -> None:
-        loop.check_alive()
-        if loop.owner != WORLD:
-            loop.sleep(loop.random.expovariate(1 / seconds))
-
-    sa.event.listen(sa.Engine, 'before_cursor_execute', before_execute)

@@ -24,9 +24,6 @@ from tests.simulation.script import Action, fair_script_of, script_of, shortened
 MAX_SHOWN = 5
 """Problems of a day that are shown."""
 
-QUERY_S = 0.002
-"""The mean seconds of a query to a database."""
-
 # Before the clocks are replaced.
 _real_clock = time.monotonic
 
@@ -133,7 +130,6 @@ def run_day(
 
     from tests.simulation.checks import Broken, Checks
     from tests.simulation.day import live
-    from tests.simulation.process import let_queries_take_time
     from tests.simulation.world import Clock, World
 
     loop = Loop(seed)
@@ -149,9 +145,9 @@ def run_day(
         logging.getLogger().setLevel(logging.INFO)
     else:
         logging.disable()
-    let_queries_take_time(loop, QUERY_S)
     with tempfile.TemporaryDirectory(prefix='novasched-simulation-') as folder:
         world = World(loop, Path(folder), tell=tell)
+        world.database_health.watch()
         checks = Checks(world, is_patient)
         loop.spawn(checks.watch, WORLD)
         with suppress(Broken):

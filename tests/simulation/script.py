@@ -13,27 +13,42 @@ from random import Random
 BUSY_S = 600.0
 """Seconds of a day in which users and faults are active."""
 USERS_EVERY_S = 4.0
-FAULTS_EVERY_S = 40.0
+FAULTS_EVERY_S = 25.0
 """The mean seconds between two actions."""
 
 BOOT = 'boot'
 DELETE = 'delete'
 EVACUATE = 'evacuate'
+RESIZE = 'resize'
+MIGRATE_LIVE = 'live-migrate'
+SHELVE = 'shelve'
 BAD_WEATHER = 'bad weather'
 PLACEMENT_STOPS = 'Placement stops'
 BROKER_STOPS = 'the broker stops'
 CONNECTIONS_BREAK = 'connections to the broker break'
 KILL = 'kill'
 RESTART = 'restart'
+RELOAD = 'reload'
+MESSAGES_GET_LOST = 'messages get lost'
+DATABASE_FAILS = 'a database fails'
+CLOCK_JUMPS = 'a clock jumps'
+COMPUTE_IS_SILENT = 'a nova-compute is silent'
+HOST_IS_DISABLED = 'a host is disabled'
 
-USERS = {BOOT: 5, DELETE: 4, EVACUATE: 1}
+USERS = {BOOT: 10, DELETE: 8, EVACUATE: 2, RESIZE: 1, MIGRATE_LIVE: 1, SHELVE: 2}
 FAULTS = {
-    BAD_WEATHER: 2,
-    PLACEMENT_STOPS: 1,
-    BROKER_STOPS: 1,
+    BAD_WEATHER: 4,
+    PLACEMENT_STOPS: 2,
+    BROKER_STOPS: 2,
     CONNECTIONS_BREAK: 1,
-    KILL: 1,
-    RESTART: 1,
+    MESSAGES_GET_LOST: 2,
+    DATABASE_FAILS: 3,
+    KILL: 2,
+    RESTART: 2,
+    RELOAD: 1,
+    CLOCK_JUMPS: 1,
+    COMPUTE_IS_SILENT: 1,
+    HOST_IS_DISABLED: 1,
 }
 """The frequency of each action beside the other actions."""
 AT_ONCE = (1, 1, 1, 2, 8)

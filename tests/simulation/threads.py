@@ -296,13 +296,13 @@ def install() -> None:
     Simulated.loop = Loop(seed=0)
 
     def now() -> float:
-        return Simulated.loop.now
+        return Simulated.loop.monotonic
 
     replaced: dict[Any, dict[str, Any]] = {
         time: {
             'monotonic': now,
             'perf_counter': now,
-            'time': now,
+            'time': lambda: Simulated.loop.wall,
             'sleep': lambda seconds: Simulated.loop.sleep(seconds),
         },
         threading: {

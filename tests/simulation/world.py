@@ -19,21 +19,24 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.databases import Databases
 from tests.simulation.computes import Computes
+from tests.simulation.database_health import DatabaseHealth
 from tests.simulation.exchange import Broker
 from tests.simulation.loop import Loop
 from tests.simulation.placement import PlacementModel
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
 
+Allocations = dict[str, dict[str, int]]
+"""Amounts by provider and resource class."""
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
-"""The wall clock at the virtual time 0."""
+"""A true wall clock at the virtual time 0."""
 
 
 @dataclass
 class Call:
     """A call of a scheduler for some servers.
 
-    :ivar is_move: the call is for another host of the same cell.
+    :ivar is_move: the call is for a host of the same cell.
     :ivar answer: the selections, or an error; None before the reply.
     :ivar given_up: nova-conductor waits no longer.
     """
@@ -54,6 +57,11 @@ class Call:
         is_error = isinstance(self.answer, Exception)
         return self.answered_at is not None and not is_error
 
+    @property
+    def has_failed(self) -> bool:
+        """True if the call will not give a host to any server."""
+        return self.given_up or isinstance(self.answer, Exception)
+
 
 @dataclass
 class Server:
@@ -63,12 +71,17 @@ class Server:
     :ivar failed: the calls for the server that got no host. Their schedulers may have
         to delete allocations yet.
     :ivar group: the UUID of its group.
-    :ivar host: the name of its host; None before a scheduler has chosen.
+    :ivar host: the name of its host; None before a scheduler has chosen, and while the
+        server is shelved.
     :ivar is_built: the databases tell the host.
     :ivar is_wanted: False as soon as the user deletes the server.
-    :ivar destination: the host to which the server is being evacuated.
-    :ivar is_moving: an evacuation is in progress.
-    :ivar settled_at: when the last evacuation ended.
+    :ivar is_moving: a move is in progress.
+    :ivar destination: the host to which the server is moving, once it is chosen.
+    :ivar next_flavor: the flavor on the destination of a migration.
+    :ivar migration: the consumer that has the allocations on the host during a
+        migration.
+    :ivar settled_at: when the last call without a host ended. Claims of this call may
+        have to be deleted yet.
     """
 
     uuid: str
@@ -80,14 +93,24 @@ class Server:
     is_built: bool = False
     is_wanted: bool = True
     is_deleted: bool = False
-    destination: str | None = None
     is_moving: bool = False
+    destination: str | None = None
+    next_flavor: Flavor | None = None
+    migration: str | None = None
     settled_at: float = 0.0
 
     @property
     def is_resting(self) -> bool:
-        """True for a server with which nothing happens."""
-        return self.is_built and self.is_wanted and not self.is_moving
+        """True for a server on a host with which nothing happens."""
+        is_there = self.is_built and self.host is not None
+        return is_there and self.is_wanted and not self.is_moving
+
+    @property
+    def may_get_host(self) -> bool:
+        """True while a scheduler may be choosing a host for the server."""
+        if self.is_moving:
+            return self.destination is None
+        return not self.is_built and self.host is None and not self.call.has_failed
 
 
 @dataclass
@@ -103,6 +126,9 @@ class World:
     :ivar groups: the members of each server group.
     :ivar troubled_at: when schedulers may last not have heard each other; infinite
         during an outage of the broker.
+    :ivar usable_since: for each host, since when schedulers can see that the host works;
+        infinite while they cannot.
+    :ivar disabled_since: the hosts that are disabled, and since when.
     """
 
     loop: Loop
@@ -116,10 +142,13 @@ class World:
     stopping: list[SchedulerProcess] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
     troubled_at: float = 0.0
+    usable_since: dict[str, float] = field(default_factory=dict)
+    disabled_since: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.loop)
         self.weather = Weather()
+        self.database_health = DatabaseHealth(self.loop)
         machines = [
             SandboxHost(f'host-{number:02}', cell=f'cell{number % 2 + 1}')
             for number in range(self.hosts)
@@ -127,6 +156,7 @@ class World:
         databases = Databases(self.folder, ['cell1', 'cell2'])
         self.computes = Computes(databases, machines)
         self.computes.deploy()
+        self.usable_since = dict.fromkeys(self.computes.machines, 0.0)
         self.model = PlacementModel(machines)
         self._arguments = self._configured()
         self._number = 0
@@ -179,23 +209,46 @@ class World:
             return None
         return random.choice(resting)
 
+    def begin_move(self, random: Random) -> Server | None:
+        """Choose a server that moves. The server has its allocations and no others.
+        None without such a server."""
+        server = self.resting_server(random)
+        if server is None:
+            return None
+        for consumer, amounts in self.allocations_of(server).items():
+            if self.model.held_by(consumer) != amounts:
+                return None
+        server.is_moving = True
+        return server
+
     def note_trouble(self) -> None:
         """Note that schedulers may not hear each other now."""
         self.troubled_at = max(self.troubled_at, self.loop.now)
 
-    def amounts_of(self, server: Server) -> dict[str, dict[str, int]]:
-        """The allocations of a server with a host: those on its host, and on its
-        destination."""
-        amounts = {}
-        for name in (server.host, server.destination):
-            if name is not None:
+    def allocations_of(self, server: Server) -> dict[str, Allocations]:
+        """The allocations that a server should have, and its migration, by
+        consumer."""
+        if server.migration is not None:
+            return {
+                server.uuid: self._on(server.next_flavor, server.destination),
+                server.migration: self._on(server.flavor, server.host),
+            }
+        # An evacuated server has allocations on both hosts.
+        return {
+            server.uuid: self._on(server.flavor, server.host, server.destination),
+        }
+
+    def _on(self, flavor: Flavor | None, *hosts: str | None) -> Allocations:
+        allocations = {}
+        for name in hosts:
+            if name is not None and flavor is not None:
                 machine = self.computes.machines[name]
-                amounts[machine.uuid] = dict(flavor_resources(server.flavor))
-        return amounts
+                allocations[machine.uuid] = dict(flavor_resources(flavor))
+        return allocations
 
 
 class Clock:
-    """The wall clock of oslo.utils, in virtual time."""
+    """The wall clock of oslo.utils, as of the running task."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -203,5 +256,5 @@ class Clock:
     def pop(self, _: int) -> datetime:
         """The present moment. ``timeutils.utcnow`` takes the clock for a list of
         moments."""
-        moment = EPOCH + timedelta(seconds=self._loop.now)
+        moment = EPOCH + timedelta(seconds=self._loop.wall)
         return moment.replace(tzinfo=None)

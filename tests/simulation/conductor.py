@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nova-conductor of a simulated cloud, which calls schedulers."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from novasched.rpc import wire
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.request import ServerGroup
+from novasched.tools.sandbox.cloud import request_spec
+from novasched.tools.sandbox.computes import stable_uuid
+from tests.simulation.world import Call, Server, World
+
+LOST_CALL_S = 60.0
+"""Seconds after which nova-conductor gives up a scheduler that is gone."""
+NO_SCHEDULER_S = 5.0
+"""Seconds before nova-conductor looks for a scheduler again."""
+
+
+class Conductor:
+    """Calls schedulers for servers, and waits for the replies."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = world.loop
+
+    def call(self, call: Call, spec: wire.RequestSpec) -> None:
+        """Call a scheduler. nova-conductor waits as long as the scheduler is there."""
+        loop = self._loop
+        names = ' '.join(call.uuids)
+        self._world.calls.append(call)
+        self._world.tell(
+            f'{call.process.name} is asked for a {call.flavor.name}: {names}'
+        )
+        for server_uuid in call.uuids:
+            self._world.servers[server_uuid].call = call
+
+        def reply(answer: Any) -> None:
+            call.answer = answer
+            call.answered_at = loop.now
+            call.replies += 1
+            self._note_failure(call)
+
+        call.process.call(spec, call.uuids, reply)
+        gone_at = None
+        while call.answered_at is None:
+            if gone_at is None and loop.is_dead(call.process.name):
+                gone_at = loop.now
+            if gone_at is not None and loop.now > gone_at + LOST_CALL_S:
+                call.given_up = True
+                self._note_failure(call)
+                break
+            loop.sleep(0.5)
+
+    def _note_failure(self, call: Call) -> None:
+        """Note a call that has given no host to its servers."""
+        if not call.has_failed:
+            return
+        for server_uuid in call.uuids:
+            server = self._world.servers[server_uuid]
+            server.failed.append(call)
+            server.settled_at = self._loop.now
+        why = 'nova-conductor gives up' if call.given_up else repr(call.answer)
+        self._world.tell(f'no host for {" ".join(call.uuids)}: {why}')
+
+    def host_for(
+        self,
+        server: Server,
+        random: Random,
+        cell: str,
+        flavor: Flavor | None = None,
+        ignored: Sequence[str] = (),
+    ) -> str | None:
+        """Ask a scheduler for a host of a cell, as soon as there is a scheduler; None
+        without a host.
+
+        :param flavor: the present flavor of the server by default.
+        """
+        process = self._world.ready_process(random)
+        while process is None:
+            self._loop.sleep(NO_SCHEDULER_S)
+            process = self._world.ready_process(random)
+        flavor = flavor or server.flavor
+        uuids = [server.uuid]
+        group = None
+        if server.group is not None:
+            group = self.group(server.group, uuids)
+        spec = request_spec(
+            uuids,
+            flavor,
+            group=group,
+            requested_destination=wire.Destination(
+                cell=wire.CellMapping(uuid=stable_uuid('cell', cell))
+            ),
+            ignore_hosts=[*ignored],
+        )
+        call = Call(uuids, flavor, process, self._loop.now, is_move=True)
+        self.call(call, spec)
+        if not call.is_placed:
+            return None
+        [[first, *_]] = call.answer
+        return str(first.value('service_host'))
+
+    def group(self, name: str, asked: Sequence[str]) -> ServerGroup:
+        """A hard group as nova-conductor finds the group in the databases.
+
+        :param asked: the servers for which a scheduler is asked. Their own hosts do not
+            count.
+        """
+        hosts = set()
+        for member in self._world.groups[name]:
+            server = self._world.servers.get(member)
+            if server is None or member in asked:
+                continue
+            if server.is_built and server.host is not None:
+                hosts.add(server.host)
+        return ServerGroup(
+            name,
+            name,
+            policy='anti-affinity',
+            members=frozenset(self._world.groups[name]),
+            hosts=frozenset(hosts),
+        )

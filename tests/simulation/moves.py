@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The moves of servers in a simulated cloud, with the allocations and rows of nova.
+
+An evacuated server has allocations on both hosts until the source is back. A migration
+has the allocations on the source, while the server has those on the destination. A
+shelved server has none.
+"""
+
+import uuid
+from random import Random
+
+from tests.simulation.conductor import Conductor
+from tests.simulation.users import FLAVORS
+from tests.simulation.world import Server, World
+
+MAX_TRIES = 4
+"""Calls of schedulers for a move that the user wants."""
+PAUSE_S = 30.0
+"""The longest pause before a user tries again, in seconds."""
+FAILS = 0.15
+"""The share of the migrations that fail on the destination."""
+
+
+class Moves:
+    """The moves. Each method takes the random numbers of its action."""
+
+    def __init__(self, world: World, conductor: Conductor) -> None:
+        self._world = world
+        self._conductor = conductor
+        self._loop = world.loop
+
+    def evacuate(self, random: Random) -> None:
+        """Evacuate a server, as if its host were lost. After a call without a host the
+        user tries again."""
+        server = self._world.begin_move(random)
+        if server is None:
+            return
+        computes = self._world.computes
+        source = str(server.host)
+        cell = computes.machines[source].cell
+        host = None
+        for _ in range(MAX_TRIES):
+            computes.set_task(server.uuid, source, 'rebuilding')
+            host = self._conductor.host_for(server, random, cell, ignored=[source])
+            if host is not None:
+                break
+            self._loop.sleep(random.uniform(0, PAUSE_S))
+
+        if host is None:
+            computes.set_task(server.uuid, source, None)
+        else:
+            server.destination = host
+            self._world.tell(f'{server.uuid} is evacuated to {host}')
+            self._loop.sleep(random.uniform(1, 20))
+            computes.move(server.uuid, source, host)
+            # Then the source comes back, and gives up the server.
+            self._loop.sleep(random.uniform(0.1, 20))
+            server.host = host
+            server.destination = None
+            machine = computes.machines[source]
+            self._world.model.remove(server.uuid, machine.uuid)
+        server.is_moving = False
+
+    def resize(self, random: Random) -> None:
+        """Resize a server to another flavor, on another host of its cell."""
+        self._migrate(random, is_live=False)
+
+    def migrate_live(self, random: Random) -> None:
+        """Move a running server to another host of its cell."""
+        self._migrate(random, is_live=True)
+
+    def _migrate(self, random: Random, is_live: bool) -> None:
+        server = self._world.begin_move(random)
+        if server is None:
+            return
+        computes = self._world.computes
+        source = str(server.host)
+        cell = computes.machines[source].cell
+        flavor = server.flavor
+        if not is_live:
+            flavor = random.choice(FLAVORS)
+        task = 'migrating' if is_live else 'resize_prep'
+        computes.set_task(server.uuid, source, task)
+        migration = _new_uuid(random)
+        computes.begin_migration(server.uuid, source)
+        self._give(server, server.uuid, migration)
+        server.migration = migration
+
+        host = self._conductor.host_for(server, random, cell, flavor, [source])
+        if host is None:
+            self._give_back(server, source)
+            return
+        server.destination = host
+        server.next_flavor = flavor
+        self._world.tell(f'{server.uuid} migrates to {host}')
+        self._loop.sleep(random.uniform(1, 20))
+        if random.random() < FAILS:
+            self._world.tell(f'the migration of {server.uuid} fails')
+            self._give_back(server, source)
+            return
+
+        computes.move(server.uuid, source, host, flavor)
+        self._loop.sleep(random.uniform(0.1, 5))
+        computes.end_migration(server.uuid, source, 'confirmed')
+        self._world.model.handle('DELETE', f'/allocations/{migration}', None)
+        server.host = host
+        server.flavor = flavor
+        server.destination = None
+        server.migration = None
+        server.is_moving = False
+
+    def _give(self, server: Server, giver: str, taker: str) -> None:
+        """Give the allocations of a consumer to another one, in place of its own."""
+        model = self._world.model
+        bodies = {}
+        for consumer in (giver, taker):
+            before = model.consumers.get(consumer)
+            bodies[consumer] = {
+                'allocations': {},
+                'consumer_generation': before and before.generation,
+                'project_id': 'project',
+                'user_id': 'user',
+            }
+        allocations = {}
+        for provider, amounts in model.consumers[giver].allocations.items():
+            allocations[provider] = {'resources': amounts}
+        bodies[taker]['allocations'] = allocations
+        status, answer = model.handle('POST', '/allocations', bodies)
+        assert status == 204, f'{server.uuid}: {answer}'
+
+    def _give_back(self, server: Server, source: str) -> None:
+        """End a migration that has failed. The server stays on its source, and loses
+        the allocations on the destination."""
+        migration = str(server.migration)
+        self._give(server, migration, server.uuid)
+        server.migration = None
+        server.destination = None
+        self._world.computes.end_migration(server.uuid, source, 'error')
+        self._world.computes.set_task(server.uuid, source, None)
+        server.is_moving = False
+        server.settled_at = self._loop.now
+
+    def shelve(self, random: Random) -> None:
+        """Shelve a server, and unshelve the server after a while. After a call without
+        a host the user tries again."""
+        server = self._world.begin_move(random)
+        if server is None:
+            return
+        computes = self._world.computes
+        source = str(server.host)
+        cell = computes.machines[source].cell
+        computes.offload(server.uuid, source)
+        server.host = None
+        self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)
+        self._world.tell(f'{server.uuid} is shelved')
+        self._loop.sleep(random.uniform(1, 60))
+
+        for _ in range(MAX_TRIES):
+            computes.set_task(server.uuid, source, 'unshelving')
+            host = self._conductor.host_for(server, random, cell)
+            if host is not None:
+                self._unshelve(server, host, random)
+                return
+            computes.set_task(server.uuid, source, None)
+            self._loop.sleep(random.uniform(0, PAUSE_S))
+        server.is_moving = False
+
+    def _unshelve(self, server: Server, host: str, random: Random) -> None:
+        self._world.tell(f'{server.uuid} is unshelved on {host}')
+        server.host = host
+        self._loop.sleep(random.uniform(0.5, 5))
+        self._world.computes.unshelve(server.uuid, host)
+        self._loop.sleep(random.uniform(1, 15))
+        self._world.computes.build(server.uuid, host)
+        server.is_moving = False
+
+
+def _new_uuid(random: Random) -> str:
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))
