@@ -3,11 +3,11 @@
 
 ::
 
-              claimed             shown             expired
-    CHOSEN ------------> CLAIMED ---------> SHOWN ----------> OVER
-       |                    |                                   ^
-       |    shown           |   superseded, or expired          |
-       +--> SHOWN           +-----------------------------------+
+              claimed           shown, or late          expired
+    CHOSEN ------------> CLAIMED -------------> SHOWN ----------> OVER
+       |                    |                                       ^
+       |    shown           |   superseded                          |
+       +--> SHOWN           +---------------------------------------+
        |                    |
        |    released        |   released
        +----------> RELEASED <
@@ -19,12 +19,12 @@ CLAIMED
     the instance yet.
 SHOWN
     The databases show that the instance is on its host, or that the instance will never
-    arrive. Snapshots of hosts that were read earlier do not show it, so that the claim
-    counts beside these.
+    arrive, or they have not shown the instance for too long since the request was
+    answered. Snapshots of hosts that were read earlier do not show it, so that the
+    claim counts beside these.
 OVER
-    No snapshot needs the claim any more: every snapshot in use was read later, a later
-    request has placed the instance elsewhere, or the instance was not shown in time,
-    counted from the answer to its request.
+    No snapshot needs the claim any more: every snapshot in use was read later, or a
+    later request has placed the instance elsewhere.
 RELEASED
     The claim was not made after all, or was undone.
 
@@ -66,7 +66,8 @@ class Entry:
     """The progress of a claim.
 
     :ivar claimed_at: when Placement had the claim and the request was answered.
-    :ivar shown_at: when the hosts were read that show the instance.
+    :ivar shown_at: when the hosts were read that show the instance, or from when on
+        they need not show it.
     :ivar order: the place of the claim among the announcements of all schedulers;
         infinite for a claim of this process before its announcement has come back.
     """
@@ -95,8 +96,8 @@ class ClaimsLedger:
 
     Moments are monotonic seconds.
 
-    :param timeout: seconds after the answer to a request, after which a claim whose
-        instance is not shown is over.
+    :param timeout: seconds after the answer to a request, from which on a snapshot need
+        not show the instance.
     :ivar chosen_limit: seconds after which a choice is over that is neither claimed nor
         released.
     :ivar number: the number of the last change.
@@ -191,12 +192,15 @@ class ClaimsLedger:
             return
         self._expire_at = now + EXPIRY_INTERVAL_S
         for claim, entry in [*self._entries.items()]:
-            if entry.shown_at < math.inf:
-                end = entry.shown_at + MAX_SNAPSHOT_AGE_S
-            elif entry.claimed_at < math.inf:
-                end = entry.claimed_at + self.timeout
-            else:
+            late_at = entry.claimed_at + self.timeout
+            if entry.stage is Stage.CLAIMED and late_at <= now:
+                self.shown(claim, late_at)
+
+            end = late_at
+            if entry.stage is Stage.CHOSEN:
                 end = claim.since + self.chosen_limit
+            elif entry.stage is Stage.SHOWN:
+                end = entry.shown_at + MAX_SNAPSHOT_AGE_S
             if end <= now:
                 self._remove(claim)
             else:

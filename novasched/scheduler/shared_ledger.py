@@ -19,8 +19,8 @@ from novasched.scheduler.model.claim import PendingClaim
 class SharedLedger:
     """A ledger with a lock and a clock. Every method may be called by any thread.
 
-    :param timeout: seconds after the answer to a request, after which a claim is
-        forgotten whose instance is not shown.
+    :param timeout: seconds after the answer to a request, from which on a snapshot need
+        not show the instance.
     :param clock: a monotonic clock in seconds.
     :ivar claims: the ledger; only for a holder of ``changed``.
     :ivar changed: the lock of the ledger, notified when a claim is claimed or released.
@@ -35,8 +35,8 @@ class SharedLedger:
 
     @property
     def timeout(self) -> float:
-        """Seconds after the answer to a request, after which a claim is forgotten
-        whose instance is not shown."""
+        """Seconds after the answer to a request, from which on a snapshot need not show
+        the instance."""
         return self.claims.timeout
 
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:

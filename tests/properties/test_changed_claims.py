@@ -30,6 +30,8 @@ EARLIER = by_uuid(HOSTS)
 CHANGED = replace(HOSTS[0], cpu_allocation_ratio=2.0)
 LATER = by_uuid((CHANGED, *HOSTS[1:3]))
 """The same hosts, but one has changed, and one is gone."""
+TIMEOUT_S = 60.0
+"""[novasched] in_flight_timeout."""
 INSTANCES = numbered_uuids('i', 2)
 SHOWN = SimpleNamespace(
     host='x', node='x', vm_state='active', task_state=None, deleted=0
@@ -86,9 +88,10 @@ class Snapshots:
         return HostSnapshot(hosts, moment, everywhere=hosts)
 
 
-def counting(claims, shown, snapshot, again, own):
+def counting(claims, claimed, shown, snapshot, again, own):
     """Host UUID to the claims that count beside a snapshot, by a look at all claims.
 
+    :param claimed: claim to the moment of the answer to its request.
     :param shown: claim to the moment at which hosts with the instance were read.
     """
     by_host = {}
@@ -96,7 +99,8 @@ def counting(claims, shown, snapshot, again, own):
         uuid = claim.host.uuid
         if uuid not in snapshot.hosts and uuid not in snapshot.everywhere:
             continue
-        if shown.get(claim, math.inf) <= snapshot.read_at:
+        late_at = claimed.get(claim, math.inf) + TIMEOUT_S
+        if min(shown.get(claim, math.inf), late_at) <= snapshot.read_at:
             continue
         if claim.request.instance_uuid not in again or claim in own:
             by_host[uuid] = (*by_host.get(uuid, ()), claim)
@@ -142,7 +146,7 @@ def test_as_seen_by_all(steps, again, kept):
     clock = ManualClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
-        claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
+        claims = PendingClaims(Settings(), SharedLedger(TIMEOUT_S, clock))
     known = []
     claimed = {}
     shown = {}
@@ -183,7 +187,7 @@ def test_as_seen_by_all(steps, again, kept):
 
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
-        assert pending == counting(claims, shown, snapshot, again, own)
+        assert pending == counting(claims, claimed, shown, snapshot, again, own)
 
         less_claims = claims.left(snapshot, pending)
         for uuid, host in snapshot.hosts.items():

@@ -89,7 +89,7 @@ class Scheduler:
         return list(map(decode, texts))
 
     def left(self, host=HOST):
-        pending = self.claims.of(HostSnapshot({host.uuid: host}, 1000.0))
+        pending = self.claims.of(HostSnapshot({host.uuid: host}, self.clock.now))
         return self.claims.subtract(host, pending.get(host.uuid, ()))
 
     @property

@@ -109,12 +109,22 @@ def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, ex
     assert free_ram(pending_claims, snapshot)[0] == expected
 
 
-@pytest.mark.parametrize(('later', 'expected'), [(119.0, 3072), (120.0, 4096)])
-def test_an_older_snapshot_in_use(clock, pending_claims, later, expected):
+@pytest.mark.parametrize(
+    ('is_shown', 'later', 'expected'),
+    [
+        (True, 119.0, 3072),
+        (True, 120.0, 4096),
+        (False, 60.0, 3072),
+        (False, 179.0, 3072),
+        (False, 180.0, 4096),
+    ],
+)
+def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expected):
     """A request may work for two minutes on hosts that do not show an instance, which
-    later hosts show."""
+    later hosts show, or need not show any more."""
     pending_claims.settle([send(pending_claims)])
-    pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
+    if is_shown:
+        pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     older = a_host_snapshot(read_at=clock.now - 1)
 
     clock.now += later
@@ -227,7 +237,7 @@ def test_nothing_is_in_flight_for_ever(clock, timeout, answered, later, expected
         pending_claims.settle([claim])
     clock.now = began + later
 
-    assert free_ram(pending_claims)[0] == expected
+    assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0] == expected
 
 
 class Beside:
