@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from novasched.placement.cleanup import CLEANUP_LIMIT_S
 from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
-from tests.simulation.users import FLAVORS
-from tests.simulation.world import Call, Server, World
+from tests.simulation.flavors import CELLS, FLAVORS, PINNED, amounts_of
+from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
 LOOK_S = 1.0
 """Seconds between looks at all servers."""
@@ -28,7 +27,7 @@ LEFT_S = CLEANUP_LIMIT_S + 150.0
 assert LEFT_S < CALM_S, 'a day ends too early to see allocations that are left'
 
 _sizes: Mapping[str, Mapping[str, int]] = {
-    flavor.name: flavor_resources(flavor) for flavor in FLAVORS
+    flavor.name: amounts_of(flavor) for flavor in FLAVORS
 }
 
 
@@ -49,6 +48,8 @@ class Checks:
     - A call has one answer, in time: hosts, or a fault that a conductor knows.
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
+    - No host has more guests than places, or than places for guests with dedicated CPUs,
+      unless their schedulers could not hear each other.
     - A call for one server is refused only if no host had room all the time, of which
       schedulers could know that the host works.
     - No server goes to a host that was disabled long before.
@@ -76,6 +77,12 @@ class Checks:
         self._fits_since: dict[str, dict[str, float]] = {}
         for provider in world.model.providers:
             self._fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
+        # By host and for a guest with dedicated CPUs, or for another guest, since when
+        # the host has a place for the guest; infinite while it has not.
+        self._has_place_since: dict[tuple[str, bool], float] = {}
+        for host in world.computes.machines:
+            for is_pinned in (False, True):
+                self._has_place_since[host, is_pinned] = -math.inf
         world.model.changed = self._changed
 
     def watch(self) -> None:
@@ -102,6 +109,7 @@ class Checks:
         for server in [*self.world.servers.values()]:
             self._look_at_server(server)
         self._look_at_groups()
+        self._look_at_places()
         self._look_at_ledgers()
 
     def _look_at_call(self, call: Call) -> None:
@@ -154,6 +162,7 @@ class Checks:
             since = max(
                 self._fits_since[machine.uuid][call.flavor.name],
                 self.world.usable_since[machine.name],
+                self._has_place_since[machine.name, call.flavor is PINNED],
             )
             if since < call.began - SLACK_S:
                 self._problem(f'{call.uuids} was refused, and {machine.name} had room')
@@ -213,6 +222,40 @@ class Checks:
                     self._problem(
                         f'{other.uuid} and {uuid} of a group are both on {host}'
                     )
+
+    def _look_at_places(self) -> None:
+        """No host has more guests than places, unless schedulers did not hear each
+        other."""
+        on_host: dict[str, list[Server]] = {}
+        for server in self.world.servers.values():
+            host = server.destination or server.host
+            if host is not None:
+                on_host.setdefault(host, []).append(server)
+
+        for host in self.world.computes.machines:
+            guests = on_host.get(host, [])
+            pinned = [server for server in guests if server.flavor_there is PINNED]
+            has_place = len(guests) < MAX_PER_HOST
+            for is_pinned, servers, places in (
+                (False, guests, MAX_PER_HOST),
+                (True, pinned, CELLS),
+            ):
+                if len(servers) > places and self._heard_each_other(servers):
+                    names = sorted(server.uuid for server in servers)
+                    self._problem(f'{host} has {len(servers)} of {places}: {names}')
+                has_place = has_place and len(servers) < places
+                since = self._has_place_since[host, is_pinned]
+                if not has_place:
+                    since = math.inf
+                elif since == math.inf:
+                    since = self.world.loop.now
+                self._has_place_since[host, is_pinned] = since
+
+    def _heard_each_other(self, servers: list[Server]) -> bool:
+        """True if schedulers heard each other when they placed the last few of some
+        servers."""
+        began = sorted(server.call.began for server in servers)[-self.world.schedulers]
+        return self.world.troubled_at < began - HEARD_S
 
     def _look_at_ledgers(self) -> None:
         """Every choice of a host ends as a claim, or is released."""

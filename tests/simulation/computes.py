@@ -10,14 +10,31 @@ from oslo_utils import timeutils
 
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as db
-from novasched.tools.sandbox.computes import SandboxComputes
+from novasched.tools.sandbox.computes import SandboxComputes, SandboxHost
+from tests.lab.reports import a_numa_cell, a_numa_topology
+from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED
 
 CELL0 = 1
 """The id of cell0 in ``cell_mappings``; the cells with hosts follow."""
 
 
 class Computes(SandboxComputes):
-    """The nova-computes, by the name of their hosts."""
+    """The nova-computes, by the name of their hosts. Each host has :data:`CELLS` NUMA
+    cells, of which each takes one guest with dedicated CPUs."""
+
+    def has_free_cell(self, host: str) -> bool:
+        """True if a guest with dedicated CPUs fits on a host."""
+        machine = self.machines[host]
+        with self.databases.cells[machine.cell].begin() as connection:
+            return _pinned_guests(connection, host) < CELLS
+
+    def _usage(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
+        usage = super()._usage(connection, machine)
+        guests = _pinned_guests(connection, machine.name)
+        cells = []
+        for number in range(CELLS):
+            cells.append(_numa_cell(number, is_taken=number < guests))
+        return {**usage, 'numa_topology': a_numa_topology(*cells)}
 
     def ask_for(self, uuids: Sequence[str]) -> None:
         """Note servers for which a scheduler will be asked."""
@@ -138,3 +155,33 @@ def _size(flavor: Flavor) -> Mapping[str, Any]:
         'root_gb': flavor.root_gb,
         'instance_type_id': flavor.id,
     }
+
+
+def _pinned_guests(connection: sa.Connection, host: str) -> int:
+    """The number of guests with dedicated CPUs on a host."""
+    table = db.instances
+    select = sa.select(sa.func.count()).where(
+        table.c.host == host,
+        table.c.deleted == 0,
+        table.c.instance_type_id == PINNED.id,
+    )
+    return int(connection.execute(select).scalar_one())
+
+
+def _numa_cell(number: int, is_taken: bool) -> dict[str, Any]:
+    """A NUMA cell of a host, as nova-compute reports it."""
+    first = number * CELL_CPUS
+    pinned: range = range(0)
+    memory_mb = 0
+    if is_taken:
+        pinned = range(first, first + PINNED.vcpus)
+        memory_mb = PINNED.memory_mb
+    return a_numa_cell(
+        number,
+        cores=CELL_CPUS,
+        threads=1,
+        memory=32768,
+        pinned=pinned,
+        cpu_usage=len(pinned),
+        memory_usage=memory_mb,
+    )

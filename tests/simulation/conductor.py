@@ -10,12 +10,26 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
 from novasched.tools.sandbox.cloud import request_spec
 from novasched.tools.sandbox.computes import stable_uuid
+from tests.simulation.flavors import topology_of
 from tests.simulation.world import Call, Server, World
 
 LOST_CALL_S = 60.0
 """Seconds after which nova-conductor gives up a scheduler that is gone."""
 NO_SCHEDULER_S = 5.0
 """Seconds before nova-conductor looks for a scheduler again."""
+
+
+def request_for(
+    uuids: Sequence[str], flavor: Flavor, group: ServerGroup | None, **fields: Any
+) -> wire.RequestSpec:
+    """The request for servers of a flavor.
+
+    :param fields: further fields of the RequestSpec.
+    """
+    topology = topology_of(flavor)
+    if topology is not None:
+        fields['numa_topology'] = topology
+    return request_spec(uuids, flavor, group=group, **fields)
 
 
 class Conductor:
@@ -86,10 +100,10 @@ class Conductor:
         group = None
         if server.group is not None:
             group = self.group(server.group, uuids)
-        spec = request_spec(
+        spec = request_for(
             uuids,
             flavor,
-            group=group,
+            group,
             requested_destination=wire.Destination(
                 cell=wire.CellMapping(uuid=stable_uuid('cell', cell))
             ),

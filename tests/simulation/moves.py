@@ -10,7 +10,7 @@ import uuid
 from random import Random
 
 from tests.simulation.conductor import Conductor
-from tests.simulation.users import FLAVORS
+from tests.simulation.flavors import FLAVORS
 from tests.simulation.world import Server, World
 
 MAX_TRIES = 4
@@ -105,6 +105,7 @@ class Moves:
         self._world.model.handle('DELETE', f'/allocations/{migration}', None)
         server.host = host
         server.flavor = flavor
+        server.next_flavor = None
         server.destination = None
         server.migration = None
         server.is_moving = False
@@ -134,6 +135,7 @@ class Moves:
         migration = str(server.migration)
         self._give(server, migration, server.uuid)
         server.migration = None
+        server.next_flavor = None
         server.destination = None
         self._world.computes.end_migration(server.uuid, source, 'error')
         self._world.computes.set_task(server.uuid, source, None)

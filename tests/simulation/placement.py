@@ -73,7 +73,7 @@ class PlacementModel:
         """:param machines: the hosts, each with its provider."""
         self.providers: dict[str, Provider] = {}
         for machine in machines:
-            self.providers[machine.uuid] = _provider_of(machine)
+            self.providers[machine.uuid] = provider_of(machine)
         self.consumers: dict[str, Consumer] = {}
         self.changed: Callable[[str], None] = lambda provider: None
 
@@ -265,7 +265,8 @@ class PlacementModel:
         return 204, None
 
 
-def _provider_of(machine: SandboxHost) -> Provider:
+def provider_of(machine: SandboxHost) -> Provider:
+    """The provider of a machine, with the inventories of its nova-compute."""
     inventories = {}
     for name, values in machine.inventories.items():
         inventories[name] = Inventory(

@@ -6,19 +6,11 @@ import uuid
 from collections.abc import Sequence
 from random import Random
 
-from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
-from novasched.tools.sandbox.cloud import request_spec
-from tests.simulation.conductor import Conductor
+from tests.simulation.conductor import Conductor, request_for
+from tests.simulation.flavors import FLAVORS, SHARES
 from tests.simulation.world import Call, Server, World
 
-FLAVORS = (
-    Flavor('small', 'small', 1, 1, 2048, 10),
-    Flavor('medium', 'medium', 2, 4, 8192, 20),
-    Flavor('large', 'large', 3, 8, 24576, 40),
-)
-SHARES = (6, 3, 2)
-"""The frequency of each flavor beside the other flavors."""
 IN_GROUP = 0.25
 """The share of the boots that are for a group."""
 MAX_MEMBERS = 8
@@ -54,7 +46,7 @@ class Users:
                 server.group = group.uuid
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
-        self._conductor.call(call, request_spec(uuids, flavor, group=group))
+        self._conductor.call(call, request_for(uuids, flavor, group))
         if not call.is_placed:
             self._world.computes.bury(uuids)
             return
@@ -90,7 +82,8 @@ class Users:
             self._world.tell(f'{server.uuid} gets {host}')
             server.host = host
             self._loop.sleep(random.uniform(2, 20))
-            if random.random() > BUILD_FAILS:
+            is_refused = self._world.is_refused_by_compute(server)
+            if random.random() > BUILD_FAILS and not is_refused:
                 computes.build(server.uuid, host)
                 server.is_built = True
                 return

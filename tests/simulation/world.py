@@ -14,7 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from novasched.scheduler.memory import flavor_resources
+import os_resource_classes as classes
+
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.databases import Databases
@@ -22,12 +23,24 @@ from tests.simulation.computes import Computes
 from tests.simulation.database_health import DatabaseHealth
 from tests.simulation.exchange import Broker
 from tests.simulation.loop import Loop
-from tests.simulation.placement import PlacementModel
+from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED, amounts_of
+from tests.simulation.placement import Inventory, PlacementModel
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
 
 Allocations = dict[str, dict[str, int]]
 """Amounts by provider and resource class."""
+FILTERS = (
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'NUMATopologyFilter',
+    'NumInstancesFilter',
+)
+MAX_PER_HOST = 10
+"""``[filter_scheduler] max_instances_per_host``."""
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """A true wall clock at the virtual time 0."""
 
@@ -106,6 +119,13 @@ class Server:
         return is_there and self.is_wanted and not self.is_moving
 
     @property
+    def flavor_there(self) -> Flavor:
+        """The flavor on the host to which the server moves, or else on its host."""
+        if self.destination is not None and self.next_flavor is not None:
+            return self.next_flavor
+        return self.flavor
+
+    @property
     def may_get_host(self) -> bool:
         """True while a scheduler may be choosing a host for the server."""
         if self.is_moving:
@@ -158,6 +178,8 @@ class World:
         self.computes.deploy()
         self.usable_since = dict.fromkeys(self.computes.machines, 0.0)
         self.model = PlacementModel(machines)
+        for provider in self.model.providers.values():
+            provider.inventories[classes.PCPU] = Inventory(CELLS * CELL_CPUS)
         self._arguments = self._configured()
         self._number = 0
 
@@ -176,6 +198,11 @@ class World:
             'api_database': {'connection': databases.url('api')},
             'placement': {'auth_type': 'none', 'endpoint_override': 'http://placement'},
             'novasched': {'decisions_file': '', 'decisions': '10'},
+            'workarounds': {'disable_fallback_pcpu_query': 'true'},
+            'filter_scheduler': {
+                'enabled_filters': ','.join(FILTERS),
+                'max_instances_per_host': str(MAX_PER_HOST),
+            },
         }
         ini = ConfigParser(interpolation=None)
         ini.read_dict(groups)
@@ -221,6 +248,20 @@ class World:
         server.is_moving = True
         return server
 
+    def is_refused_by_compute(self, server: Server) -> bool:
+        """True if the nova-compute of a server's host refuses the build, since no NUMA
+        cell is free, or since another member of the hard group is there."""
+        host = str(server.host)
+        if server.flavor is PINNED and not self.computes.has_free_cell(host):
+            return True
+        for uuid in self.groups.get(server.group or '', ()):
+            member = self.servers.get(uuid)
+            if member is None or member is server or not member.is_built:
+                continue
+            if member.host == host:
+                return True
+        return False
+
     def note_trouble(self) -> None:
         """Note that schedulers may not hear each other now."""
         self.troubled_at = max(self.troubled_at, self.loop.now)
@@ -243,7 +284,7 @@ class World:
         for name in hosts:
             if name is not None and flavor is not None:
                 machine = self.computes.machines[name]
-                allocations[machine.uuid] = dict(flavor_resources(flavor))
+                allocations[machine.uuid] = amounts_of(flavor)
         return allocations
 
 
