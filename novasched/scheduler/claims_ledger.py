@@ -144,10 +144,11 @@ class ClaimsLedger:
 
     def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:
         """Note that a request is answered with claims. Earlier claims of the same
-        instances are over: an instance goes to one host at a time.
+        instances are over: an instance goes to one host at a time. So is a claim of
+        another scheduler that is heard of after a later claim was answered.
 
-        They are not over before: a request that is refused does not tell where its
-        instances are, and their rows tell whether earlier claims still count.
+        Earlier claims are not over before: a request that is refused does not tell
+        where its instances are, and their rows tell whether earlier claims still count.
 
         :param moment: the moment of the answer.
         """
@@ -158,10 +159,16 @@ class ClaimsLedger:
                 entry.claimed_at = moment
                 if entry.stage is Stage.CHOSEN:
                     entry.stage = Stage.CLAIMED
-        instances = {claim.request.instance_uuid for claim in claims} - {None}
-        for instance in instances:
-            for claim in tuple(self._of_instance.get(instance, ())):
-                if claim not in claims:
+        for claim in claims:
+            instance = claim.request.instance_uuid
+            if instance is None:
+                continue
+            for other in tuple(self._of_instance.get(instance, ())):
+                if other is claim or other in claims:
+                    continue
+                if other.since <= claim.since:
+                    self._remove(other)
+                elif self.is_claimed(other):
                     self._remove(claim)
 
     def shown(self, claim: PendingClaim, read_at: float) -> None:

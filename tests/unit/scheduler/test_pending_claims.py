@@ -164,6 +164,22 @@ def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
     assert free_ram(pending_claims) == [4096, 4096]
 
 
+@pytest.mark.parametrize('is_answered', [False, True])
+def test_an_earlier_claim_that_is_heard_of_late(pending_claims, clock, is_answered):
+    """An announcement of an earlier claim of an instance may arrive late. The later
+    claim stays, and the earlier one is over once the later one is answered."""
+    later = send(pending_claims, host=B)
+    if is_answered:
+        pending_claims.settle([later])
+    earlier = replace(later, host=A, since=clock.now - 10.0, is_ours=False)
+    pending_claims.ledger.put(earlier, 1)
+    pending_claims.ledger.settle([earlier], 9.0)
+    assert free_ram(pending_claims) == [4096 if is_answered else 3072, 3072]
+
+    pending_claims.settle([later])
+    assert free_ram(pending_claims) == [4096, 3072]
+
+
 def test_what_placement_does_not_have_yet(pending_claims, clock):
     """Placement's answers include a claim from the moment at which the claim
     succeeds."""
