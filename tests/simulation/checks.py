@@ -4,6 +4,8 @@
 import math
 from collections.abc import Mapping
 
+import os_resource_classes as classes
+
 from novasched.placement.cleanup import CLEANUP_LIMIT_S
 from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
@@ -51,7 +53,7 @@ class Checks:
     - No host has more guests than places, or than places for guests with dedicated CPUs,
       unless their schedulers could not hear each other.
     - A call for one server is refused only if no host had room all the time, of which
-      schedulers could know that the host works.
+      schedulers could know that the host works, and which no other request had chosen.
     - No server goes to a host that was disabled long before.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
       of another scheduler leaves the ledger soon after that scheduler has ended it.
@@ -72,17 +74,13 @@ class Checks:
         # By scheduler and instance, since when the scheduler believes in the choice of
         # another scheduler that has no such choice.
         self._believed: dict[tuple[str, str | None], float] = {}
+        # The hosts that were chosen now, and at the last look.
+        self._chosen: set[str] = set()
         # By provider and flavor, since when the flavor fits; infinite while it does
         # not.
         self._fits_since: dict[str, dict[str, float]] = {}
         for provider in world.model.providers:
             self._fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
-        # By host and for a guest with dedicated CPUs, or for another guest, since when
-        # the host has a place for the guest; infinite while it has not.
-        self._has_place_since: dict[tuple[str, bool], float] = {}
-        for host in world.computes.machines:
-            for is_pinned in (False, True):
-                self._has_place_since[host, is_pinned] = -math.inf
         world.model.changed = self._changed
 
     def watch(self) -> None:
@@ -104,6 +102,7 @@ class Checks:
 
     def look(self) -> None:
         """Look at all calls, servers and groups."""
+        self._chosen |= self._chosen_hosts()
         for call in self.world.calls:
             self._look_at_call(call)
         for server in [*self.world.servers.values()]:
@@ -111,6 +110,7 @@ class Checks:
         self._look_at_groups()
         self._look_at_places()
         self._look_at_ledgers()
+        self._chosen = self._chosen_hosts()
 
     def _look_at_call(self, call: Call) -> None:
         loop = self.world.loop
@@ -140,6 +140,8 @@ class Checks:
         """Note the flavors that fit on a provider after a write."""
         model = self.world.model
         used = model.used(provider)
+        guests = model.consumers_on(provider)
+        pinned_guests = used[classes.PCPU] // PINNED.vcpus
         inventories = model.providers[provider].inventories
         since = self._fits_since[provider]
         for name, amounts in _sizes.items():
@@ -147,7 +149,8 @@ class Checks:
                 used[resource] + amount <= inventories[resource].capacity
                 for resource, amount in amounts.items()
             )
-            if not fits:
+            has_cell = name != PINNED.name or pinned_guests < CELLS
+            if not fits or not has_cell or guests >= MAX_PER_HOST:
                 since[name] = math.inf
             elif since[name] == math.inf:
                 since[name] = self.world.loop.now
@@ -159,10 +162,11 @@ class Checks:
         if len(call.uuids) > 1 or is_in_group or call.is_move:
             return
         for machine in self.world.computes.machines.values():
+            if machine.name in self._chosen:
+                continue
             since = max(
                 self._fits_since[machine.uuid][call.flavor.name],
                 self.world.usable_since[machine.name],
-                self._has_place_since[machine.name, call.flavor is PINNED],
             )
             if since < call.began - SLACK_S:
                 self._problem(f'{call.uuids} was refused, and {machine.name} had room')
@@ -235,27 +239,24 @@ class Checks:
         for host in self.world.computes.machines:
             guests = on_host.get(host, [])
             pinned = [server for server in guests if server.flavor_there is PINNED]
-            has_place = len(guests) < MAX_PER_HOST
-            for is_pinned, servers, places in (
-                (False, guests, MAX_PER_HOST),
-                (True, pinned, CELLS),
-            ):
+            for servers, places in ((guests, MAX_PER_HOST), (pinned, CELLS)):
                 if len(servers) > places and self._heard_each_other(servers):
                     names = sorted(server.uuid for server in servers)
                     self._problem(f'{host} has {len(servers)} of {places}: {names}')
-                has_place = has_place and len(servers) < places
-                since = self._has_place_since[host, is_pinned]
-                if not has_place:
-                    since = math.inf
-                elif since == math.inf:
-                    since = self.world.loop.now
-                self._has_place_since[host, is_pinned] = since
 
     def _heard_each_other(self, servers: list[Server]) -> bool:
         """True if schedulers heard each other when they placed the last few of some
         servers."""
         began = sorted(server.call.began for server in servers)[-self.world.schedulers]
         return self.world.troubled_at < began - HEARD_S
+
+    def _chosen_hosts(self) -> set[str]:
+        """The hosts of choices that are neither claimed nor released."""
+        return {
+            claim.host.host
+            for process in (*self.world.processes, *self.world.stopping)
+            for claim in process.choices()
+        }
 
     def _look_at_ledgers(self) -> None:
         """Every choice of a host ends as a claim, or is released."""

@@ -170,6 +170,8 @@ class Moves:
     def _unshelve(self, server: Server, host: str, random: Random) -> None:
         self._world.tell(f'{server.uuid} is unshelved on {host}')
         server.host = host
+        # The task ends long after the host reports the server.
+        self._world.note_pending(host)
         self._loop.sleep(random.uniform(0.5, 5))
         self._world.computes.unshelve(server.uuid, host)
         self._loop.sleep(random.uniform(1, 15))

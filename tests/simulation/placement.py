@@ -84,6 +84,12 @@ class PlacementModel:
             used.update(consumer.allocations.get(provider, {}))
         return used
 
+    def consumers_on(self, provider: str) -> int:
+        """The number of consumers with allocations on a provider."""
+        return sum(
+            provider in consumer.allocations for consumer in self.consumers.values()
+        )
+
     def held_by(self, consumer: str) -> dict[str, dict[str, int]]:
         """The allocations of a consumer, by provider and resource class."""
         known = self.consumers.get(consumer)

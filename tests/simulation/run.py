@@ -126,15 +126,12 @@ def run_day(
     :param seed: decides the interleaving of tasks, and the fate of requests.
     :param is_patient: go on after a problem.
     """
-    from oslo_utils import timeutils
-
     from tests.simulation.checks import Broken, Checks
     from tests.simulation.day import live
-    from tests.simulation.world import Clock, World
+    from tests.simulation.world import World
 
     loop = Loop(seed)
     threads.begin(loop, seed)
-    timeutils.utcnow.override_time = Clock(loop)
 
     def tell(text: str) -> None:
         if is_told:

@@ -14,12 +14,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import Any
+
+from oslo_utils import timeutils
 
 from tests.simulation.loop import Loop, Task, Wait
 
 EARLY = ('concurrent.futures.thread', 'novasched', 'sqlalchemy', 'oslo_messaging')
 """Modules that must not be imported before the threads are replaced."""
+EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+"""A true wall clock at the virtual time 0."""
 MAIN = threading.get_ident()
 """The number of the thread outside of all tasks, as the standard library knows it."""
 
@@ -321,6 +326,7 @@ def install() -> None:
         queue: {'time': now, 'SimpleQueue': queue._PySimpleQueue},
         secrets: {'randbits': random.getrandbits, 'token_hex': _token_hex},
         uuid: {'uuid4': _uuid4},
+        timeutils: {'utcnow': _utcnow},
     }
     for module, members in replaced.items():
         for name, member in members.items():
@@ -333,6 +339,11 @@ def begin(loop: Loop, seed: int) -> None:
     """Let all threads run in a loop, and draw all random numbers from a seed."""
     Simulated.loop = loop
     random.seed(seed)
+
+
+def _utcnow(with_timezone: bool = False) -> datetime:
+    moment = EPOCH + timedelta(seconds=Simulated.loop.wall)
+    return moment if with_timezone else moment.replace(tzinfo=None)
 
 
 def _token_hex(nbytes: int = 16) -> str:

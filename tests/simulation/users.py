@@ -89,6 +89,7 @@ class Users:
                 return
 
             self._world.tell(f'the build of {server.uuid} fails')
+            self._world.note_pending(host)
             server.host = None
             server.settled_at = self._loop.now
             self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)

@@ -9,7 +9,6 @@ servers of the users.
 from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,8 +21,8 @@ from novasched.tools.sandbox.databases import Databases
 from tests.simulation.computes import Computes
 from tests.simulation.database_health import DatabaseHealth
 from tests.simulation.exchange import Broker
-from tests.simulation.loop import Loop
 from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED, amounts_of
+from tests.simulation.loop import Loop
 from tests.simulation.placement import Inventory, PlacementModel
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
@@ -39,10 +38,10 @@ FILTERS = (
     'NUMATopologyFilter',
     'NumInstancesFilter',
 )
+IN_FLIGHT_TIMEOUT_S = 60.0
+"""``[novasched] in_flight_timeout``, by default."""
 MAX_PER_HOST = 10
 """``[filter_scheduler] max_instances_per_host``."""
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
-"""A true wall clock at the virtual time 0."""
 
 
 @dataclass
@@ -146,8 +145,8 @@ class World:
     :ivar groups: the members of each server group.
     :ivar troubled_at: when schedulers may last not have heard each other; infinite
         during an outage of the broker.
-    :ivar usable_since: for each host, since when schedulers can see that the host works;
-        infinite while they cannot.
+    :ivar usable_since: for each host, since when schedulers can see that the host works
+        and has room; infinite while they cannot.
     :ivar disabled_since: the hosts that are disabled, and since when.
     """
 
@@ -262,6 +261,13 @@ class World:
                 return True
         return False
 
+    def note_pending(self, host: str) -> None:
+        """Note that a server which has failed may count on a host, until its row
+        changes or the claim is late."""
+        self.usable_since[host] = max(
+            self.usable_since[host], self.loop.now + IN_FLIGHT_TIMEOUT_S
+        )
+
     def note_trouble(self) -> None:
         """Note that schedulers may not hear each other now."""
         self.troubled_at = max(self.troubled_at, self.loop.now)
@@ -286,16 +292,3 @@ class World:
                 machine = self.computes.machines[name]
                 allocations[machine.uuid] = amounts_of(flavor)
         return allocations
-
-
-class Clock:
-    """The wall clock of oslo.utils, as of the running task."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-
-    def pop(self, _: int) -> datetime:
-        """The present moment. ``timeutils.utcnow`` takes the clock for a list of
-        moments."""
-        moment = EPOCH + timedelta(seconds=self._loop.wall)
-        return moment.replace(tzinfo=None)
