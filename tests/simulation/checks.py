@@ -20,8 +20,6 @@ ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
 HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
-SLACK_S = 5.0
-"""Seconds for which room must have been there before a request arrives."""
 KNOWN_S = 30.0
 """Seconds in which schedulers learn that a host is disabled."""
 LEFT_S = CLEANUP_LIMIT_S + 150.0
@@ -162,13 +160,13 @@ class Checks:
         if len(call.uuids) > 1 or is_in_group or call.is_move:
             return
         for machine in self.world.computes.machines.values():
-            if machine.name in self._chosen:
+            if machine.name in self._chosen or self.world.troubles[machine.name]:
                 continue
             since = max(
                 self._fits_since[machine.uuid][call.flavor.name],
                 self.world.usable_since[machine.name],
             )
-            if since < call.began - SLACK_S:
+            if since < call.began:
                 self._problem(f'{call.uuids} was refused, and {machine.name} had room')
                 return
 

@@ -118,12 +118,10 @@ class Faults:
                 hosts.append(machine.name)
         world.tell(f'the database {name} {how}')
         troubled.add(name)
-        for host in hosts:
-            world.usable_since[host] = math.inf
+        world.begin_trouble(hosts)
         world.loop.sleep(random.uniform(0.5, longest_s))
         troubled.discard(name)
-        for host in hosts:
-            world.usable_since[host] = world.loop.now
+        world.end_trouble(hosts)
         world.tell(f'the database {name} is well again')
 
     def clock_jumps(self, random: Random) -> None:
@@ -150,10 +148,10 @@ class Faults:
         name = random.choice([*world.computes.machines])
         world.tell(f'the nova-compute of {name} is silent')
         world.computes.silent.add(name)
-        world.usable_since[name] = math.inf
+        world.begin_trouble([name])
         world.loop.sleep(random.uniform(10, 150))
         world.computes.silent.discard(name)
-        world.usable_since[name] = world.loop.now + REPORT_S
+        world.end_trouble([name], REPORT_S)
         world.tell(f'the nova-compute of {name} reports again')
 
     def host_is_disabled(self, random: Random) -> None:
@@ -167,13 +165,13 @@ class Faults:
         world.computes.set_disabled(name, True)
         traits.append(os_traits.COMPUTE_STATUS_DISABLED)
         world.disabled_since[name] = world.loop.now
-        world.usable_since[name] = math.inf
+        world.begin_trouble([name])
         world.loop.sleep(random.uniform(10, 150))
         world.tell(f'{name} is enabled')
         world.computes.set_disabled(name, False)
         traits.remove(os_traits.COMPUTE_STATUS_DISABLED)
         del world.disabled_since[name]
-        world.usable_since[name] = world.loop.now
+        world.end_trouble([name])
 
     def end(self) -> None:
         """End all faults that concern everybody."""

@@ -6,7 +6,8 @@ servers of the users.
 :mod:`tests.simulation.checks` looks at the cloud.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,8 +146,9 @@ class World:
     :ivar groups: the members of each server group.
     :ivar troubled_at: when schedulers may last not have heard each other; infinite
         during an outage of the broker.
-    :ivar usable_since: for each host, since when schedulers can see that the host works
-        and has room; infinite while they cannot.
+    :ivar troubles: for each host, the number of reasons for which schedulers cannot see
+        now that the host works and has room.
+    :ivar usable_since: for each host, since when there is no such reason.
     :ivar disabled_since: the hosts that are disabled, and since when.
     """
 
@@ -161,6 +163,7 @@ class World:
     stopping: list[SchedulerProcess] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
     troubled_at: float = 0.0
+    troubles: Counter[str] = field(default_factory=Counter)
     usable_since: dict[str, float] = field(default_factory=dict)
     disabled_since: dict[str, float] = field(default_factory=dict)
 
@@ -264,9 +267,20 @@ class World:
     def note_pending(self, host: str) -> None:
         """Note that a server which has failed may count on a host, until its row
         changes or the claim is late."""
-        self.usable_since[host] = max(
-            self.usable_since[host], self.loop.now + IN_FLIGHT_TIMEOUT_S
-        )
+        self.begin_trouble([host])
+        self.end_trouble([host], IN_FLIGHT_TIMEOUT_S)
+
+    def begin_trouble(self, hosts: Iterable[str]) -> None:
+        """Note a reason for which schedulers cannot see that hosts work, or have
+        room."""
+        self.troubles.update(hosts)
+
+    def end_trouble(self, hosts: Iterable[str], seconds: float = 0.0) -> None:
+        """Note that a reason ends in some seconds."""
+        for host in hosts:
+            self.troubles[host] -= 1
+            moment = self.loop.now + seconds
+            self.usable_since[host] = max(self.usable_since[host], moment)
 
     def note_trouble(self) -> None:
         """Note that schedulers may not hear each other now."""
