@@ -103,10 +103,10 @@ class AnnouncedClaims:
 
     def rows(self, changes: Iterable[Change], now: float) -> list[Row]:
         """Rows for changes of claims of this process."""
-        rows = []
+        rows: list[Row] = []
         for claim, stage in changes:
             if stage is Stage.CHOSEN:
-                rows.append(self._full_row(claim, now))
+                rows += self._full_rows([claim], now)
             else:
                 rows.append(Row(claim.number, stage))
         return rows
@@ -115,13 +115,19 @@ class AnnouncedClaims:
         """Rows of the newest ``MAX_ROWS`` claims of this process."""
         claims = [claim for claim in self._ledger.all() if claim.is_ours]
         claims.sort(key=lambda claim: claim.since)
-        return [self._full_row(claim, now) for claim in claims[-MAX_ROWS:]]
+        return self._full_rows(claims[-MAX_ROWS:], now)
 
-    def _full_row(self, claim: PendingClaim, now: float) -> Row:
-        if self._ledger.order_of(claim) == math.inf:
-            with self._heard:
-                self._unheard[claim.number] = claim
-        return row_of(claim, self._ledger.claimed_at(claim), now)
+    def _full_rows(self, claims: Iterable[PendingClaim], now: float) -> list[Row]:
+        """The rows of claims, without claims that have left the ledger meanwhile."""
+        rows = []
+        for claim in claims:
+            if self._ledger.order_of(claim) == math.inf:
+                with self._heard:
+                    self._unheard[claim.number] = claim
+            claimed_at = self._ledger.claimed_at(claim)
+            if claimed_at is not None:
+                rows.append(row_of(claim, claimed_at, now))
+        return rows
 
     # The decision threads
 

@@ -223,10 +223,11 @@ class ClaimsLedger:
         entry = self._entries.get(claim)
         return entry is not None and entry.claimed_at < math.inf
 
-    def claimed_at(self, claim: PendingClaim) -> float:
-        """When the request of a claim was answered; infinite before."""
+    def claimed_at(self, claim: PendingClaim) -> float | None:
+        """When the request of a claim was answered; infinite before. None once the claim
+        is OVER or RELEASED."""
         entry = self._entries.get(claim)
-        return math.inf if entry is None else entry.claimed_at
+        return None if entry is None else entry.claimed_at
 
     def order_of(self, claim: PendingClaim) -> float:
         """The place of a claim among the announcements of all schedulers."""

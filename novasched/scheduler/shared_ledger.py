@@ -76,8 +76,9 @@ class SharedLedger:
         with self.changed:
             return self.claims.is_claimed(claim)
 
-    def claimed_at(self, claim: PendingClaim) -> float:
-        """When the request of a claim was answered; infinite before."""
+    def claimed_at(self, claim: PendingClaim) -> float | None:
+        """When the request of a claim was answered; infinite before. None once the claim
+        has left the ledger."""
         with self.changed:
             return self.claims.claimed_at(claim)
 

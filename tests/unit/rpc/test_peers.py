@@ -347,6 +347,18 @@ def test_a_claim_is_told_as_old_as_it_is():
     assert (row.state, row.age, row.claimed_age) == (Stage.CLAIMED, 50.0, 30.0)
 
 
+def test_a_claim_that_has_ended_is_not_announced(pair):
+    """A choice may end before its announcement, since another scheduler has placed the
+    instance later."""
+    one, two = pair
+    own = one.add('server')
+    theirs = replace(own, host=OTHER, is_ours=False)
+    one.claims.ledger.put(theirs, order=1)
+    one.claims.ledger.settle([theirs])
+    one.speak(two)
+    assert two.hears == {}
+
+
 def test_a_claim_ends_at_the_same_moment_for_all():
     """A claim ends at the same moment for a peer that hears of the claim late."""
     clock = ManualClock()
