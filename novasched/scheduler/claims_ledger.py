@@ -224,8 +224,8 @@ class ClaimsLedger:
         return entry is not None and entry.claimed_at < math.inf
 
     def claimed_at(self, claim: PendingClaim) -> float | None:
-        """When the request of a claim was answered; infinite before. None once the claim
-        is OVER or RELEASED."""
+        """When the request of a claim was answered; infinite before. None once the
+        claim is OVER or RELEASED."""
         entry = self._entries.get(claim)
         return None if entry is None else entry.claimed_at
 

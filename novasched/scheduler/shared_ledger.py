@@ -77,8 +77,8 @@ class SharedLedger:
             return self.claims.is_claimed(claim)
 
     def claimed_at(self, claim: PendingClaim) -> float | None:
-        """When the request of a claim was answered; infinite before. None once the claim
-        has left the ledger."""
+        """When the request of a claim was answered; infinite before. None once the
+        claim has left the ledger."""
         with self.changed:
             return self.claims.claimed_at(claim)
 

@@ -11,6 +11,7 @@ from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
+from tests.simulation.faults import MAX_LAG_S
 from tests.simulation.flavors import CELLS, FLAVORS, PINNED, amounts_of
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
@@ -18,6 +19,10 @@ LOOK_S = 1.0
 """Seconds between looks at all servers."""
 ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
+PLACEMENT_PATIENCE_S = 30.0
+"""``[novasched] placement_patience``, by default."""
+SLACK_S = 5.0
+"""Seconds beyond the patience in which a call is answered."""
 HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
 KNOWN_S = 30.0
@@ -45,14 +50,17 @@ class Checks:
       migration, the consumer of the migration has those on the host.
     - A call without a host leaves no allocations for longer than a cleanup may take,
       unless its scheduler has ended meanwhile.
-    - A call has one answer, in time: hosts, or a fault that a conductor knows.
+    - A call has one answer, in time: hosts, or a fault that a conductor knows. While
+      Placement refuses connections, in time means: within its patience.
     - No two members of a hard group share a host, unless their schedulers could not
       hear each other.
     - No host has more guests than places, or than places for guests with dedicated CPUs,
       unless their schedulers could not hear each other.
     - A call for one server is refused only if no host had room all the time, of which
       schedulers could know that the host works, and which no other request had chosen.
-    - No server goes to a host that was disabled long before.
+    - No server goes to a host that was disabled long before, or that is outside the
+      availability zone of the server.
+    - A ledger has claims only for servers of users.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
       of another scheduler leaves the ledger soon after that scheduler has ended it.
 
@@ -72,6 +80,8 @@ class Checks:
         # By scheduler and instance, since when the scheduler believes in the choice of
         # another scheduler that has no such choice.
         self._believed: dict[tuple[str, str | None], float] = {}
+        # The UUIDs of all servers of the day.
+        self._known: set[str | None] = set()
         # The hosts that were chosen now, and at the last look.
         self._chosen: set[str] = set()
         # By provider and flavor, since when the flavor fits; infinite while it does
@@ -101,6 +111,7 @@ class Checks:
     def look(self) -> None:
         """Look at all calls, servers and groups."""
         self._chosen |= self._chosen_hosts()
+        self._known |= self.world.servers.keys()
         for call in self.world.calls:
             self._look_at_call(call)
         for server in [*self.world.servers.values()]:
@@ -116,8 +127,8 @@ class Checks:
             self._problem(f'{call.uuids} got {call.replies} answers')
         if call.answered_at is None:
             is_dead = loop.is_dead(call.process.name)
-            if not is_dead and loop.now > call.began + ANSWER_S:
-                self._problem(f'{call.uuids} got no answer for {ANSWER_S:.0f} s')
+            if not is_dead and loop.now > call.began + self._patience_of(call):
+                self._problem(f'{call.uuids} got no answer in time')
             return
         if id(call) in self._seen:
             return
@@ -133,6 +144,18 @@ class Checks:
             fault = translate_error(call.answer)
             if 'internal error' in str(fault):
                 self._problem(f'{call.uuids}: {call.answer!r} is an internal error')
+
+    def _patience_of(self, call: Call) -> float:
+        """Seconds in which a call is answered, if there was no other trouble: its own
+        patience while Placement refuses connections."""
+        world = self.world
+        health = world.database_health
+        has_database_trouble = (
+            health.down or health.hung or world.databases_well_since > call.began
+        )
+        if world.weather.down_since > call.began or has_database_trouble:
+            return ANSWER_S
+        return PLACEMENT_PATIENCE_S + SLACK_S
 
     def _changed(self, provider: str) -> None:
         """Note the flavors that fit on a provider after a write."""
@@ -157,7 +180,7 @@ class Checks:
         """A single server without a group is refused only if no host had room all the
         time."""
         is_in_group = self.world.servers[call.uuids[0]].group is not None
-        if len(call.uuids) > 1 or is_in_group or call.is_move:
+        if len(call.uuids) > 1 or is_in_group or call.is_move or call.zone:
             return
         for machine in self.world.computes.machines.values():
             if machine.name in self._chosen or self.world.troubles[machine.name]:
@@ -171,12 +194,16 @@ class Checks:
                 return
 
     def _look_at_hosts(self, call: Call) -> None:
-        """No server goes to a host that has been disabled for a while."""
+        """No server goes to a host that has been disabled for a while, or that has left
+        the zone of the server."""
         for server_uuid, [first, *_] in zip(call.uuids, call.answer, strict=True):
             host = first.value('service_host')
             since = self.world.disabled_since.get(host, math.inf)
             if since < call.began - KNOWN_S:
                 self._problem(f'{server_uuid} gets {host}, which is disabled')
+            since = self.world.outside_since.get(host, math.inf)
+            if call.zone is not None and since < call.began - MAX_LAG_S:
+                self._problem(f'{server_uuid} gets {host}, which is outside its zone')
 
     def _look_at_server(self, server: Server) -> None:
         world = self.world
@@ -263,6 +290,8 @@ class Checks:
         own: set[str | None] = set()
         of_others: list[tuple[str, PendingClaim]] = []
         for process in (*world.processes, *world.stopping):
+            for instance in process.instances() - self._known:
+                self._problem(f'{process.name} counts {instance}, which nobody knows')
             for claim in process.choices():
                 instance = claim.request.instance_uuid
                 if not claim.is_ours:

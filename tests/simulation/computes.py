@@ -80,6 +80,16 @@ class Computes(SandboxComputes):
         with self.databases.cells[self.machines[host].cell].begin() as connection:
             connection.execute(statement.values(disabled=is_disabled))
 
+    def set_zone(self, host: str, is_inside: bool) -> None:
+        """Let a host join the aggregate of the availability zone, or leave it."""
+        table = db.aggregate_hosts
+        with self.databases.api.begin() as connection:
+            if is_inside:
+                row = {'aggregate_id': 1, 'host': host}
+                connection.execute(sa.insert(table).values(row))
+            else:
+                connection.execute(sa.delete(table).where(table.c.host == host))
+
     def set_task(self, uuid: str, host: str, task: str | None) -> None:
         """Set the task of a server."""
         self._change(host, uuid, {'task_state': task})

@@ -20,16 +20,21 @@ NO_SCHEDULER_S = 5.0
 
 
 def request_for(
-    uuids: Sequence[str], flavor: Flavor, group: ServerGroup | None, **fields: Any
+    uuids: Sequence[str],
+    flavor: Flavor,
+    group: ServerGroup | None,
+    zone: str | None,
+    **fields: Any,
 ) -> wire.RequestSpec:
     """The request for servers of a flavor.
 
+    :param zone: the availability zone that the servers need.
     :param fields: further fields of the RequestSpec.
     """
     topology = topology_of(flavor)
     if topology is not None:
         fields['numa_topology'] = topology
-    return request_spec(uuids, flavor, group=group, **fields)
+    return request_spec(uuids, flavor, zone, group, **fields)
 
 
 class Conductor:
@@ -104,12 +109,15 @@ class Conductor:
             uuids,
             flavor,
             group,
+            server.zone,
             requested_destination=wire.Destination(
                 cell=wire.CellMapping(uuid=stable_uuid('cell', cell))
             ),
             ignore_hosts=[*ignored],
         )
-        call = Call(uuids, flavor, process, self._loop.now, is_move=True)
+        call = Call(
+            uuids, flavor, process, self._loop.now, is_move=True, zone=server.zone
+        )
         self.call(call, spec)
         if not call.is_placed:
             return None

@@ -2,18 +2,38 @@
 """The faults that befall a simulated cloud."""
 
 import math
+import uuid
+from contextlib import suppress
 from random import Random
 
+import msgspec
 import os_traits
 
+from novasched.tools.sandbox.computes import stable_uuid
+from tests.simulation.exchange import Disconnected
 from tests.simulation.placement_http import Weather
-from tests.simulation.world import World
+from tests.simulation.world import ZONE, World
 
 MAX_JUMP_S = 20.0
 """The largest error of a wall clock, in seconds. Beyond service_down_time less the
 interval of reports, services count as down."""
 REPORT_S = 10.0
 """Seconds between two reports of the nova-computes."""
+
+MAX_LAG_S = 2.0
+"""Seconds between a change of aggregates in nova's database and in Placement, at the
+most."""
+FORGED_ROWS = 5
+"""Rows of an announcement with invalid rows."""
+BAD_FIELDS = (
+    {'state': 'claimed', 'age': -1e9, 'claimed_age': -1e9},
+    {'age': math.inf},
+    {'memory_mb': -(2**50)},
+    {'amounts': {'provider': {'MEMORY_MB': -1}}},
+    {'mappings': 'xx', 'pci': [{'count': 1, 'spec': []}]},
+    {'numa': {'cells': []}},
+)
+"""Fields that make a row invalid."""
 
 
 class Faults:
@@ -35,11 +55,14 @@ class Faults:
 
     def placement_stops(self, random: Random) -> None:
         """Stop Placement for a while."""
-        self._world.tell('Placement stops')
-        self._world.weather.is_down = True
-        self._world.loop.sleep(random.uniform(1, 45))
-        self._world.weather.is_down = False
-        self._world.tell('Placement starts')
+        world = self._world
+        if world.weather.is_down:
+            return
+        world.tell('Placement stops')
+        world.weather.down_since = world.loop.now
+        world.loop.sleep(random.uniform(1, random.choice((20, 45, 150))))
+        world.weather.down_since = math.inf
+        world.tell('Placement starts')
 
     def broker_stops(self, random: Random) -> None:
         """Stop the broker for a while."""
@@ -122,6 +145,7 @@ class Faults:
         world.loop.sleep(random.uniform(0.5, longest_s))
         troubled.discard(name)
         world.end_trouble(hosts)
+        world.databases_well_since = world.loop.now
         world.tell(f'the database {name} is well again')
 
     def clock_jumps(self, random: Random) -> None:
@@ -173,9 +197,56 @@ class Faults:
         del world.disabled_since[name]
         world.end_trouble([name])
 
+    def host_changes_zone(self, random: Random) -> None:
+        """Let a host join the availability zone, or leave it. nova-api writes to its
+        database first, and to Placement afterwards."""
+        world = self._world
+        name = random.choice([*world.computes.machines])
+        provider = world.model.providers[world.computes.machines[name].uuid]
+        zone = stable_uuid('aggregate', ZONE)
+        is_inside = name in world.outside_since
+        if is_inside is (zone in provider.aggregates):
+            return  # another change is in progress
+        world.tell(f'{name} {"joins" if is_inside else "leaves"} the zone')
+        world.computes.set_zone(name, is_inside)
+        if is_inside:
+            del world.outside_since[name]
+        else:
+            world.outside_since[name] = world.loop.now
+        world.loop.sleep(random.uniform(0.1, MAX_LAG_S))
+        provider.generation += 1
+        if is_inside:
+            provider.aggregates.add(zone)
+        else:
+            provider.aggregates.discard(zone)
+
+    def messages_are_forged(self, random: Random) -> None:
+        """Send announcements with invalid rows, as everybody can who has the password of
+        the broker."""
+        self._world.tell('invalid announcements arrive')
+        machines = [*self._world.computes.machines.values()]
+        rows = []
+        for number in range(1, FORGED_ROWS + 1):
+            machine = random.choice(machines)
+            row = {
+                'number': number,
+                'state': random.choice(('chosen', 'claimed')),
+                'instance': str(uuid.UUID(int=random.getrandbits(128))),
+                'uuid': machine.uuid,
+                'host': machine.name,
+                'node': machine.name,
+                'cell': stable_uuid('cell', machine.cell),
+                'memory_mb': 60_000,
+            }
+            rows.append({**row, **random.choice(BAD_FIELDS)})
+        message = {'sender': 'forger', 'number': 1, 'rows': rows}
+        with suppress(Disconnected):
+            self._world.broker.publish(msgspec.msgpack.encode(message))
+
     def end(self) -> None:
         """End all faults that concern everybody."""
         self._world.weather.become(Weather())
+        self._world.weather.down_since = math.inf
         self._world.database_health.down.clear()
         self._world.database_health.hung.clear()
         self._start_broker()

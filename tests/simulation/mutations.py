@@ -158,6 +158,66 @@ MUTATIONS = (
         '        request = state.with_pending_members(request)\n',
         '',
     ),
+    Mutation(
+        'the patience of a request counts from its thread',
+        'scheduler/drivers/filter_scheduler.py',
+        'received=min(request.received, began)',
+        'received=began',
+    ),
+    Mutation(
+        'the ages of announcements are not checked',
+        'rpc/announcements.py',
+        'Age = Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)]',
+        'Age = float',
+    ),
+    Mutation(
+        'Placement knows a change of aggregates at once',
+        'cells/regrouping.py',
+        'AGGREGATES_LAG_S = 5.0',
+        'AGGREGATES_LAG_S = 0.0',
+    ),
+    Mutation(
+        'the queue of deletions is worked on once',
+        'placement/cleanup.py',
+        '                        self._thread = None\n                        return\n',
+        '                        return\n',
+    ),
+    Mutation(
+        'the choices of a dead scheduler stay',
+        'rpc/peers.py',
+        '                    self._claims.drop_unclaimed(alive)',
+        '                    pass',
+    ),
+    Mutation(
+        'the time of a claim counts from its choice',
+        'scheduler/claims_ledger.py',
+        '            late_at = entry.claimed_at + self.timeout\n',
+        '            late_at = claim.since + self.timeout\n',
+    ),
+    Mutation(
+        'a question among schedulers is asked once',
+        'rpc/peer_protocol.py',
+        '                self._ask(name)\n                self._peers[name]',
+        '                self._peers[name]',
+    ),
+    Mutation(
+        'an earlier claim ends a later choice',
+        'scheduler/claims_ledger.py',
+        '                if other.since <= claim.since:\n',
+        '                if True:\n',
+    ),
+    Mutation(
+        'a claim that a proxy has sent twice counts as refused',
+        'placement/claims.py',
+        '                return self._made_by_proxy(claims)\n',
+        '                return None\n',
+    ),
+    Mutation(
+        'the members of a group are those that the caller knows',
+        'scheduler/cycle.py',
+        '            newer = claims.newer_members(request)\n',
+        '',
+    ),
 )
 
 

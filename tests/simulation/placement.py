@@ -10,16 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import os_traits
 
-from novasched.tools.sandbox.computes import SandboxHost
+from novasched.tools.sandbox.computes import SandboxHost, stable_uuid
 
 PROBE = 'name'
 """The parameter of the query by which a scheduler looks whether Placement answers."""
 Answer = tuple[int, Any]
 """A status and a body."""
+Parameters = Mapping[str, list[str]]
+"""The values of each parameter of a query."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ class PlacementModel:
         words = resource.strip('/').split('/')
         match method, words:
             case 'GET', ['allocation_candidates']:
-                return self._candidates(dict(parse_qsl(query)))
+                return self._candidates(parse_qs(query))
             case 'GET', ['resource_providers']:
                 return 200, {'resource_providers': self._listed(query)}
             case 'GET', ['resource_providers', uuid, 'aggregates']:
@@ -119,7 +121,7 @@ class PlacementModel:
 
     def _listed(self, query: str) -> list[Mapping[str, Any]]:
         """The providers of a list; none of the probe."""
-        wanted = dict(parse_qsl(query))
+        wanted = parse_qs(query)
         if PROBE in wanted:
             return []
         found = []
@@ -128,14 +130,14 @@ class PlacementModel:
                 found.append({'uuid': provider.uuid})
         return found
 
-    def _candidates(self, wanted: Mapping[str, str]) -> Answer:
+    def _candidates(self, wanted: Parameters) -> Answer:
         offers = []
         summaries = {}
-        amounts = _amounts(wanted['resources'])
-        limit = int(wanted.get('limit', len(self.providers)))
+        amounts = _amounts(wanted)
+        [limit] = wanted.get('limit', [len(self.providers)])
         for provider in self.providers.values():
             used = self.used(provider.uuid)
-            if len(offers) == limit:
+            if len(offers) == int(limit):
                 break
             if not self._serves(provider, wanted, used):
                 continue
@@ -157,21 +159,24 @@ class PlacementModel:
         return 200, {'allocation_requests': offers, 'provider_summaries': summaries}
 
     def _serves(
-        self, provider: Provider, wanted: Mapping[str, str], used: Mapping[str, int]
+        self, provider: Provider, wanted: Parameters, used: Mapping[str, int]
     ) -> bool:
         """True if a provider meets the parameters of a query."""
-        for name, amount in _amounts(wanted.get('resources', '')).items():
+        for name, amount in _amounts(wanted).items():
             inventory = provider.inventories.get(name)
             if inventory is None or used.get(name, 0) + amount > inventory.capacity:
                 return False
-        traits = ','.join(
-            filter(None, (wanted.get('required'), wanted.get('root_required')))
-        )
-        for text in filter(None, traits.split(',')):
-            name = text.removeprefix('!')
-            if (name in provider.traits) is (name != text):
+        for traits in (*wanted.get('required', ()), *wanted.get('root_required', ())):
+            for text in traits.split(','):
+                name = text.removeprefix('!')
+                if (name in provider.traits) is (name != text):
+                    return False
+        for text in wanted.get('member_of', ()):
+            alternatives = text.removeprefix('!').removeprefix('in:').split(',')
+            is_member = not provider.aggregates.isdisjoint(alternatives)
+            if is_member is text.startswith('!'):
                 return False
-        return wanted.get('in_tree', provider.uuid) == provider.uuid
+        return provider.uuid in wanted.get('in_tree', [provider.uuid])
 
     def _allocations_of(self, uuid: str) -> Mapping[str, Any]:
         consumer = self.consumers.get(uuid)
@@ -278,7 +283,10 @@ def provider_of(machine: SandboxHost) -> Provider:
         inventories[name] = Inventory(
             int(values['total']), int(values['reserved']), values['allocation_ratio']
         )
-    return Provider(machine.uuid, inventories, [os_traits.OWNER_NOVA])
+    aggregates = set()
+    if machine.zone is not None:
+        aggregates.add(stable_uuid('aggregate', machine.zone))
+    return Provider(machine.uuid, inventories, [os_traits.OWNER_NOVA], aggregates)
 
 
 def _owner_in(body: Mapping[str, Any]) -> Mapping[str, str]:
@@ -286,10 +294,11 @@ def _owner_in(body: Mapping[str, Any]) -> Mapping[str, str]:
     return {'project_id': body['project_id'], 'user_id': body['user_id']}
 
 
-def _amounts(text: str) -> dict[str, int]:
-    """The amounts of a parameter of a query, by resource class."""
+def _amounts(wanted: Parameters) -> dict[str, int]:
+    """The amounts that a query asks for, by resource class."""
     amounts = {}
-    for pair in filter(None, text.split(',')):
-        name, _, amount = pair.partition(':')
-        amounts[name] = int(amount)
+    for text in wanted.get('resources', ()):
+        for pair in text.split(','):
+            name, _, amount = pair.partition(':')
+            amounts[name] = int(amount)
     return amounts

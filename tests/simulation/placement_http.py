@@ -3,6 +3,7 @@
 and answers that are lost."""
 
 import json
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,8 @@ class Weather:
     :ivar late: the client gives up, and Placement carries out the request afterwards.
     :ivar twice: a proxy sends the request twice.
     :ivar busy: a proxy answers by 503.
-    :ivar is_down: no connection can be made.
+    :ivar down_since: since when no connection can be made; infinite while connections
+        can be made.
     """
 
     slow_s: float = 0.03
@@ -41,11 +43,17 @@ class Weather:
     late: float = 0.0
     twice: float = 0.0
     busy: float = 0.0
-    is_down: bool = False
+    down_since: float = math.inf
+
+    @property
+    def is_down(self) -> bool:
+        """True while no connection can be made."""
+        return self.down_since < math.inf
 
     def become(self, other: 'Weather') -> None:
-        """Take the values of another weather: all processes share the object."""
-        self.__dict__.update(other.__dict__)
+        """Take the values of another weather, but for an outage. All processes share
+        the object."""
+        self.__dict__.update({**other.__dict__, 'down_since': self.down_since})
 
 
 class SimulatedHttp:

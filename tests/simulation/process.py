@@ -5,6 +5,7 @@ Only Placement's HTTP and the broker are simulated. The databases are SQLite fil
 (``database_health.py``).
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ from tests.simulation.exchange import Broker, Release, SimulatedExchange
 from tests.simulation.loop import Clocks, Loop
 from tests.simulation.placement_http import SimulatedHttp
 
+THREADS = 8
+"""``executor_thread_pool_size``: fewer than by default, so that requests wait."""
 CLOSE_S = 30.0
 """Seconds in which a process ends in good order."""
 START_AGAIN_S = 5.0
@@ -55,6 +58,7 @@ class SchedulerProcess:
         self._http = http
         self._broker = broker
         self._endpoint: SchedulerEndpoint | None = None
+        self._threads = threading.Semaphore(THREADS)
 
     @property
     def is_ready(self) -> bool:
@@ -120,20 +124,30 @@ class SchedulerProcess:
     ) -> None:
         assert self._endpoint is not None
         self.deciding += 1
+        context = RequestContext(user_id='user', project_id='project')
+        context.received = time.monotonic()
         try:
-            answer: Any = self._endpoint.select_destinations(
-                RequestContext(user_id='user', project_id='project'),
-                spec_obj=spec,
-                instance_uuids=list(uuids),
-                return_objects=True,
-                return_alternates=True,
-            )
+            with self._threads:
+                answer: Any = self._endpoint.select_destinations(
+                    context,
+                    spec_obj=spec,
+                    instance_uuids=list(uuids),
+                    return_objects=True,
+                    return_alternates=True,
+                )
         except Exception as error:
             answer = error
         finally:
             self.deciding -= 1
         self._loop.check_alive()
         reply(answer)
+
+    def instances(self) -> set[str | None]:
+        """The UUIDs of the instances with claims in the ledger."""
+        if self.application is None or self._loop.is_dead(self.name):
+            return set()
+        ledger = self.application.driver.pending_claims.ledger.claims
+        return {claim.request.instance_uuid for claim in ledger}
 
     def choices(self) -> Iterator[PendingClaim]:
         """The claims in the ledger that are neither made nor released."""

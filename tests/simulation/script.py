@@ -34,6 +34,8 @@ DATABASE_FAILS = 'a database fails'
 CLOCK_JUMPS = 'a clock jumps'
 COMPUTE_IS_SILENT = 'a nova-compute is silent'
 HOST_IS_DISABLED = 'a host is disabled'
+HOST_CHANGES_ZONE = 'a host changes its zone'
+MESSAGES_ARE_FORGED = 'messages are forged'
 
 USERS = {BOOT: 10, DELETE: 8, EVACUATE: 2, RESIZE: 1, MIGRATE_LIVE: 1, SHELVE: 2}
 FAULTS = {
@@ -49,6 +51,8 @@ FAULTS = {
     CLOCK_JUMPS: 1,
     COMPUTE_IS_SILENT: 1,
     HOST_IS_DISABLED: 1,
+    HOST_CHANGES_ZONE: 2,
+    MESSAGES_ARE_FORGED: 1,
 }
 """The frequency of each action beside the other actions."""
 AT_ONCE = (1, 1, 1, 2, 8)

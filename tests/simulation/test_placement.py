@@ -7,14 +7,18 @@ from random import Random
 import pytest
 import requests
 
-from novasched.tools.sandbox.computes import Providers, SandboxHost
+from novasched.tools.sandbox.computes import Providers, SandboxHost, stable_uuid
 from novasched.tools.sandbox.placement import serving
 from tests.lab.builders import numbered_uuids
 from tests.simulation.placement import PlacementModel
 
 TOKEN = 'admin:token'
 REQUESTS = 400
-HOSTS = [SandboxHost(f'host-{number}', vcpus=4, memory_mb=9000) for number in range(3)]
+HOSTS = [
+    SandboxHost(f'host-{number}', vcpus=4, memory_mb=9000, zone=zone)
+    for number, zone in enumerate(('zone1', 'zone2', None))
+]
+ZONES = [stable_uuid('aggregate', zone) for zone in ('zone1', 'zone2')]
 CONSUMERS = numbered_uuids('server', 6)
 UNKNOWN = '11111111-2222-4333-8444-555555555555'
 QUERIES = (
@@ -22,6 +26,9 @@ QUERIES = (
     'resources=MEMORY_MB:4096,VCPU:2&limit=2',
     'resources=DISK_GB:1,MEMORY_MB:2048,VCPU:1&root_required=!COMPUTE_STATUS_DISABLED',
     f'resources=VCPU:1&in_tree={HOSTS[1].uuid}',
+    f'resources=VCPU:1&member_of=in:{ZONES[0]},{UNKNOWN}',
+    f'resources=VCPU:1&member_of=!in:{ZONES[0]},{ZONES[1]}',
+    f'resources=VCPU:1&member_of={ZONES[1]}&member_of=in:{ZONES[0]},{ZONES[1]}',
 )
 
 

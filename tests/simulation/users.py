@@ -9,10 +9,12 @@ from random import Random
 from novasched.scheduler.model.request import ServerGroup
 from tests.simulation.conductor import Conductor, request_for
 from tests.simulation.flavors import FLAVORS, SHARES
-from tests.simulation.world import Call, Server, World
+from tests.simulation.world import ZONE, Call, Server, World
 
 IN_GROUP = 0.25
 """The share of the boots that are for a group."""
+IN_ZONE = 0.2
+"""The share of the boots that are for the availability zone."""
 MAX_MEMBERS = 8
 """Members of a group that takes more members."""
 BUILD_FAILS = 0.1
@@ -39,14 +41,15 @@ class Users:
         group = None
         if is_in_group:
             group = self._group_with(uuids, random)
-        call = Call(uuids, flavor, process, self._loop.now)
+        zone = ZONE if random.random() < IN_ZONE else None
+        call = Call(uuids, flavor, process, self._loop.now, zone=zone)
         for server_uuid in uuids:
-            server = Server(server_uuid, flavor, call)
+            server = Server(server_uuid, flavor, call, zone=zone)
             if group is not None:
                 server.group = group.uuid
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
-        self._conductor.call(call, request_for(uuids, flavor, group))
+        self._conductor.call(call, request_for(uuids, flavor, group, zone))
         if not call.is_placed:
             self._world.computes.bury(uuids)
             return

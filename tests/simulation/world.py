@@ -41,6 +41,11 @@ FILTERS = (
 )
 IN_FLIGHT_TIMEOUT_S = 60.0
 """``[novasched] in_flight_timeout``, by default."""
+ANSWERS_LAST_S = 10.0
+"""``[novasched] candidates_max_age``: longer than by default for so few hosts, so that
+many requests are decided on earlier answers of Placement."""
+ZONE = 'zone1'
+"""The availability zone of half of the hosts."""
 MAX_PER_HOST = 10
 """``[filter_scheduler] max_instances_per_host``."""
 
@@ -50,6 +55,7 @@ class Call:
     """A call of a scheduler for some servers.
 
     :ivar is_move: the call is for a host of the same cell.
+    :ivar zone: the availability zone that the servers need.
     :ivar answer: the selections, or an error; None before the reply.
     :ivar given_up: nova-conductor waits no longer.
     """
@@ -59,6 +65,7 @@ class Call:
     process: SchedulerProcess
     began: float
     is_move: bool = False
+    zone: str | None = None
     answer: Any = None
     answered_at: float | None = None
     replies: int = 0
@@ -84,6 +91,7 @@ class Server:
     :ivar failed: the calls for the server that got no host. Their schedulers may have
         to delete allocations yet.
     :ivar group: the UUID of its group.
+    :ivar zone: the availability zone that the user has chosen.
     :ivar host: the name of its host; None before a scheduler has chosen, and while the
         server is shelved.
     :ivar is_built: the databases tell the host.
@@ -102,6 +110,7 @@ class Server:
     call: Call
     failed: list[Call] = field(default_factory=list)
     group: str | None = None
+    zone: str | None = None
     host: str | None = None
     is_built: bool = False
     is_wanted: bool = True
@@ -149,7 +158,9 @@ class World:
     :ivar troubles: for each host, the number of reasons for which schedulers cannot see
         now that the host works and has room.
     :ivar usable_since: for each host, since when there is no such reason.
+    :ivar databases_well_since: when the last trouble of a database has ended.
     :ivar disabled_since: the hosts that are disabled, and since when.
+    :ivar outside_since: the hosts that are not in the zone, and since when.
     """
 
     loop: Loop
@@ -165,20 +176,26 @@ class World:
     troubled_at: float = 0.0
     troubles: Counter[str] = field(default_factory=Counter)
     usable_since: dict[str, float] = field(default_factory=dict)
+    databases_well_since: float = 0.0
     disabled_since: dict[str, float] = field(default_factory=dict)
+    outside_since: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.loop)
         self.weather = Weather()
         self.database_health = DatabaseHealth(self.loop)
-        machines = [
-            SandboxHost(f'host-{number:02}', cell=f'cell{number % 2 + 1}')
-            for number in range(self.hosts)
-        ]
+        machines = []
+        for number in range(self.hosts):
+            zone = ZONE if number % 4 < 2 else None
+            cell = f'cell{number % 2 + 1}'
+            machines.append(SandboxHost(f'host-{number:02}', zone=zone, cell=cell))
         databases = Databases(self.folder, ['cell1', 'cell2'])
         self.computes = Computes(databases, machines)
         self.computes.deploy()
-        self.usable_since = dict.fromkeys(self.computes.machines, 0.0)
+        for machine in machines:
+            self.usable_since[machine.name] = 0.0
+            if machine.zone is None:
+                self.outside_since[machine.name] = 0.0
         self.model = PlacementModel(machines)
         for provider in self.model.providers.values():
             provider.inventories[classes.PCPU] = Inventory(CELLS * CELL_CPUS)
@@ -199,7 +216,11 @@ class World:
             'database': {'connection': databases.url('main')},
             'api_database': {'connection': databases.url('api')},
             'placement': {'auth_type': 'none', 'endpoint_override': 'http://placement'},
-            'novasched': {'decisions_file': '', 'decisions': '10'},
+            'novasched': {
+                'decisions_file': '',
+                'decisions': '10',
+                'candidates_max_age': str(ANSWERS_LAST_S),
+            },
             'workarounds': {'disable_fallback_pcpu_query': 'true'},
             'filter_scheduler': {
                 'enabled_filters': ','.join(FILTERS),
