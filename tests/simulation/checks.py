@@ -61,6 +61,7 @@ class Checks:
     - No server goes to a host that was disabled long before, or that is outside the
       availability zone of the server.
     - A ledger has claims only for servers of users.
+    - At the end of a day, no scheduler has allocations to delete.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
       of another scheduler leaves the ledger soon after that scheduler has ended it.
 
@@ -107,6 +108,9 @@ class Checks:
             held = self.world.model.held_by(uuid)
             if held and not self._is_orphaned(server):
                 self._problem(f'{uuid} was deleted long ago and has {held}')
+        for process in self.world.processes:
+            if process.pending_deletions:
+                self._problem(f'{process.name} still deletes allocations')
 
     def look(self) -> None:
         """Look at all calls, servers and groups."""

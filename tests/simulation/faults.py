@@ -20,7 +20,7 @@ interval of reports, services count as down."""
 REPORT_S = 10.0
 """Seconds between two reports of the nova-computes."""
 
-MAX_LAG_S = 2.0
+MAX_LAG_S = 4.0
 """Seconds between a change of aggregates in nova's database and in Placement, at the
 most."""
 FORGED_ROWS = 5

@@ -179,8 +179,19 @@ MUTATIONS = (
     Mutation(
         'the queue of deletions is worked on once',
         'placement/cleanup.py',
-        '                        self._thread = None\n                        return\n',
-        '                        return\n',
+        '                        self._thread = None\n'
+        '                        return\n'
+        '                if self._over.wait(pause):\n'
+        '                    return\n'
+        '        finally:\n'
+        '            with self._changed:\n'
+        '                if self._thread is threading.current_thread():\n'
+        '                    self._thread = None\n',
+        '                        return\n'
+        '                if self._over.wait(pause):\n'
+        '                    return\n'
+        '        finally:\n'
+        '            pass\n',
     ),
     Mutation(
         'the choices of a dead scheduler stay',

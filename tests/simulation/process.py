@@ -149,6 +149,13 @@ class SchedulerProcess:
         ledger = self.application.driver.pending_claims.ledger.claims
         return {claim.request.instance_uuid for claim in ledger}
 
+    @property
+    def pending_deletions(self) -> int:
+        """The number of claims that wait for the deletion of their allocations."""
+        if self.application is None or self._loop.is_dead(self.name):
+            return 0
+        return self.application.placement.pending_deletions
+
     def choices(self) -> Iterator[PendingClaim]:
         """The claims in the ledger that are neither made nor released."""
         if self.application is None or self._loop.is_dead(self.name):

@@ -51,7 +51,7 @@ FAULTS = {
     CLOCK_JUMPS: 1,
     COMPUTE_IS_SILENT: 1,
     HOST_IS_DISABLED: 1,
-    HOST_CHANGES_ZONE: 2,
+    HOST_CHANGES_ZONE: 5,
     MESSAGES_ARE_FORGED: 1,
 }
 """The frequency of each action beside the other actions."""

@@ -13,7 +13,7 @@ from tests.simulation.world import ZONE, Call, Server, World
 
 IN_GROUP = 0.25
 """The share of the boots that are for a group."""
-IN_ZONE = 0.2
+IN_ZONE = 0.35
 """The share of the boots that are for the availability zone."""
 MAX_MEMBERS = 8
 """Members of a group that takes more members."""
