@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.simulation import threads
 from tests.simulation.loop import BEGIN_S, WORLD, Loop
-from tests.simulation.script import Action, fair_script_of, script_of, shortened
+from tests.simulation.script import Action, script_of, shortened
 
 MAX_SHOWN = 5
 """Problems of a day that are shown."""
@@ -42,14 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     add('--first', type=int, help='the first of several seeds; a new one by default')
     add('--days', type=int, default=sys.maxsize, help='number of days')
     add('--seconds', type=float, default=60.0, help='real time in which days begin')
-    add('--fair', action='store_true', help='leave out bad weather of Placement')
     add('--jobs', type=int, default=1, help='days at the same time')
     add('--all', action='store_true', help='go on after a day with a problem')
     chosen = parser.parse_args(arguments)
     _fix_hashes()
     threads.install()
     if chosen.seed is not None:
-        actions = _script(chosen.seed, chosen.fair)
+        actions = script_of(chosen.seed)
         if chosen.shrink:
             return shrink(chosen.seed, actions, chosen.seconds)
         return run_day(chosen.seed, actions, is_told=True, is_logged=chosen.log)
@@ -65,13 +64,6 @@ def _fix_hashes() -> None:
         environment = {**os.environ, 'PYTHONHASHSEED': '0'}
         command = [sys.executable, '-m', 'tests.simulation', *sys.argv[1:]]
         os.execve(sys.executable, command, environment)
-
-
-def _script(seed: int, is_fair: bool) -> Sequence[Action]:
-    """The actions of the day of a seed."""
-    if is_fair:
-        return fair_script_of(seed)
-    return script_of(seed)
 
 
 def _run_days(first: int, chosen: argparse.Namespace) -> int:
@@ -90,7 +82,7 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
             sys.stdout.flush()
             pid = os.fork()
             if not pid:
-                os._exit(_run_alone(seed, _script(seed, chosen.fair)))
+                os._exit(_run_alone(seed, script_of(seed)))
             running[pid] = seed
             continue
         if not running:

@@ -87,11 +87,6 @@ def script_of(seed: int) -> list[Action]:
     return sorted(actions, key=lambda action: action.at)
 
 
-def fair_script_of(seed: int) -> list[Action]:
-    """The actions of a day, without bad weather of Placement."""
-    return [action for action in script_of(seed) if action.kind != BAD_WEATHER]
-
-
 def shortened(
     script: Sequence[Action],
     fails: Callable[[Sequence[Action]], bool],
