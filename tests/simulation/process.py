@@ -114,21 +114,23 @@ class SchedulerProcess:
     ) -> None:
         """Take a call. The reply is the answer, or the error that leaves the driver; no
         reply comes of a killed process."""
-        self._loop.spawn(lambda: self._decide(spec, uuids, reply), self.name)
+        endpoint = self._endpoint
+        assert endpoint is not None
+        self._loop.spawn(lambda: self._decide(endpoint, spec, uuids, reply), self.name)
 
     def _decide(
         self,
+        endpoint: SchedulerEndpoint,
         spec: wire.RequestSpec,
         uuids: Sequence[str],
         reply: Callable[[Any], None],
     ) -> None:
-        assert self._endpoint is not None
         self.deciding += 1
         context = RequestContext(user_id='user', project_id='project')
         context.received = time.monotonic()
         try:
             with self._threads:
-                answer: Any = self._endpoint.select_destinations(
+                answer: Any = endpoint.select_destinations(
                     context,
                     spec_obj=spec,
                     instance_uuids=list(uuids),
