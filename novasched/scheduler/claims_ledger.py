@@ -98,14 +98,11 @@ class ClaimsLedger:
 
     :param timeout: seconds after the answer to a request, from which on a snapshot need
         not show the instance.
-    :ivar chosen_limit: seconds after which a choice is over that is neither claimed nor
-        released.
     :ivar number: the number of the last change.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.chosen_limit = max(CHOSEN_LIMIT_S, timeout)
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
         # The same claims by host, instance and server group, in the order of arrival.
@@ -118,6 +115,12 @@ class ClaimsLedger:
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
         self._expire_at = 0.0
+
+    @property
+    def chosen_limit(self) -> float:
+        """Seconds after which a choice is over that is neither claimed nor released. A
+        request alone, which has no timeout, keeps its choices."""
+        return max(CHOSEN_LIMIT_S, self.timeout)
 
     def __contains__(self, claim: object) -> bool:
         return claim in self._entries
@@ -139,7 +142,7 @@ class ClaimsLedger:
         group = claim.request.instance_group
         if group is not None and group.uuid:
             self._of_group.setdefault(group.uuid, {})[claim] = None
-        self._expire_at = min(self._expire_at, claim.since + self.chosen_limit)
+        self._expire_at = min(self._expire_at, claim.since + CHOSEN_LIMIT_S)
         self._note(entry, 1)
 
     def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:

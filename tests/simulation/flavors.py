@@ -17,7 +17,7 @@ FLAVORS = (
     Flavor('large', 'large', 3, 8, 24576, 40),
     PINNED,
 )
-SHARES = (6, 3, 2, 3)
+SHARES = (4, 3, 6, 3)
 """The frequency of each flavor beside the other flavors."""
 CELLS = 2
 """NUMA cells of a host."""
