@@ -9,6 +9,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import os_resource_classes as classes
@@ -90,6 +91,7 @@ class SandboxHost:
         return capacity
 
 
+@cache
 def stable_uuid(kind: str, name: str) -> str:
     """A UUID derived from a kind and a name."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f'novasched-sandbox:{kind}/{name}'))
