@@ -230,7 +230,7 @@ class Claims:
         try:
             with self._batches.measure(len(claims)):
                 answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
-            made = _judged(claims, answer)
+            made = self._judged(claims, answer)
         except PlacementUnavailable as error:
             for order in orders:
                 order.outcome.set_exception(error)
@@ -297,8 +297,8 @@ class Claims:
         conflicts = 0
         while True:
             if claim.moves or conflicts:
-                held = self._held_by(claim, conflicts)
-                may_be_made = claim.outcome_unknown or conflicts
+                held = self._held_before(claim, conflicts)
+                may_be_made = claim.outcome_unknown or conflicts > 0
                 if may_be_made and claim.is_made(held):
                     return [replace(claim, outcome_unknown=True)]
                 if conflicts == MAX_CONFLICTS:
@@ -317,15 +317,7 @@ class Claims:
                 return self._looked_up([claim], error)
             conflicts += 1
 
-    def _judged(
-        self, claims: Sequence[Claim], answer: Response
-    ) -> Sequence[Claim] | None:
-        """See :func:`_judged`. The claims are of one request."""
-        if answer.status_code == 400:
-            self._provider_gone()
-        return _judged(claims, answer)
-
-    def _held_by(self, claim: Claim, conflicts: int) -> ConsumerAllocations:
+    def _held_before(self, claim: Claim, conflicts: int) -> ConsumerAllocations:
         """The allocations of an instance before a claim.
 
         :param conflicts: how often Placement has answered that the consumer has
@@ -356,6 +348,38 @@ class Claims:
             for claim in claims:
                 self.cleanup.add(claim)
             raise
+
+    def _judged(
+        self, claims: Sequence[Claim], answer: Response
+    ) -> Sequence[Claim] | None:
+        """The claims after a success; None after a refusal.
+
+        400 and 409 are refusals of the candidate; 400 may come from a mistake in the
+        flavor. After another status, claims of all candidates fail alike.
+
+        :raises OutcomeUnknown: the claims may be made.
+        :raises PlacementUnavailable: Placement refuses all candidates.
+        """
+        status = answer.status_code
+        if status == 204:
+            if not answer.repeated:
+                return claims
+            return [replace(claim, outcome_unknown=True) for claim in claims]
+
+        if status == 400:
+            self._provider_gone()
+        text = f'Placement answers a claim by {answer}'
+        if answer.repeated or status < 300:
+            raise OutcomeUnknown(text)
+        if status not in (400, 409):
+            raise PlacementUnavailable(text)
+
+        level = logging.DEBUG
+        if status == 400 and len(claims) == 1:
+            level = logging.WARNING
+        uuids = [claim.uuid for claim in claims]
+        LOG.log(level, 'Claim refused for %s: %s', uuids, answer)
+        return None
 
     def _looked_up(
         self, claims: Sequence[Claim], error: OutcomeUnknown
@@ -477,32 +501,3 @@ def _check_limit(claims: Sequence[Claim]) -> None:
     if time.monotonic() > min(claim.until for claim in claims):
         why = f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s'
         raise PlacementUnavailable(why)
-
-
-def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:
-    """The claims after a success; None after a refusal.
-
-    400 and 409 are refusals of the candidate; 400 may come from a mistake in the
-    flavor. After another status, claims of all candidates fail alike.
-
-    :raises OutcomeUnknown: the claims may be made.
-    :raises PlacementUnavailable: Placement refuses all candidates.
-    """
-    status = answer.status_code
-    if status == 204:
-        if not answer.repeated:
-            return claims
-        return [replace(claim, outcome_unknown=True) for claim in claims]
-
-    text = f'Placement answers a claim by {answer}'
-    if answer.repeated or status < 300:
-        raise OutcomeUnknown(text)
-    if status not in (400, 409):
-        raise PlacementUnavailable(text)
-
-    level = logging.DEBUG
-    if status == 400 and len(claims) == 1:
-        level = logging.WARNING
-    uuids = [claim.uuid for claim in claims]
-    LOG.log(level, 'Claim refused for %s: %s', uuids, answer)
-    return None
