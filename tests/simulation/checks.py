@@ -21,8 +21,9 @@ ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
 PLACEMENT_PATIENCE_S = 30.0
 """``[novasched] placement_patience``, by default."""
-SLACK_S = 5.0
-"""Seconds beyond the patience in which a call is answered."""
+SLACK_S = 20.0
+"""Seconds beyond the patience in which a call is answered. The last try repeats requests
+to Placement for some seconds, and a call may wait for the thread of such a try."""
 HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
 KNOWN_S = 30.0
@@ -262,7 +263,8 @@ class Checks:
         on_host: dict[str, list[Server]] = {}
         for server in self.world.servers.values():
             host = server.destination or server.host
-            if host is not None:
+            # The row of a server goes before its allocations.
+            if host is not None and server.is_wanted:
                 on_host.setdefault(host, []).append(server)
 
         for host in self.world.computes.machines:
