@@ -42,9 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     add('--first', type=int, help='the first of several seeds; a new one by default')
     add('--days', type=int, default=sys.maxsize, help='number of days')
     add('--seconds', type=float, default=60.0, help='real time in which days begin')
+    add('--hours', type=float, help='the same in hours')
     add('--jobs', type=int, default=1, help='days at the same time')
     add('--all', action='store_true', help='go on after a day with a problem')
     chosen = parser.parse_args(arguments)
+    if chosen.hours is not None:
+        chosen.seconds = chosen.hours * 3600
     _fix_hashes()
     threads.install()
     if chosen.seed is not None:
