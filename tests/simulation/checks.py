@@ -13,6 +13,7 @@ from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
 from tests.simulation.faults import MAX_LAG_S
 from tests.simulation.flavors import CELLS, FLAVORS, PINNED, amounts_of
+from tests.simulation.placement_http import CLIENT_TIMEOUT_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
 LOOK_S = 1.0
@@ -158,7 +159,9 @@ class Checks:
         has_database_trouble = (
             health.down or health.hung or world.databases_well_since > call.began
         )
-        if world.weather.down_since > call.began or has_database_trouble:
+        # A request that got lost occupies its thread until its timeout.
+        has_lost = world.lost_at > call.began - CLIENT_TIMEOUT_S
+        if world.weather.down_since > call.began or has_database_trouble or has_lost:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
 

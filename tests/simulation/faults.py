@@ -48,10 +48,15 @@ class Faults:
         for name in ('lost_before', 'lost_after', 'late', 'twice', 'busy'):
             setattr(weather, name, random.choice((0.0, 0.0, 0.03, 0.1)))
         self._world.weather.become(weather)
+        self._world.lost_at = math.inf
         self._world.tell(f'Placement: {weather}')
         self._world.loop.sleep(random.uniform(5, 60))
-        self._world.weather.become(Weather())
+        self._end_weather()
         self._world.tell('Placement is well again')
+
+    def _end_weather(self) -> None:
+        self._world.weather.become(Weather())
+        self._world.lost_at = self._world.loop.now
 
     def placement_stops(self, random: Random) -> None:
         """Stop Placement for a while."""
@@ -245,7 +250,7 @@ class Faults:
 
     def end(self) -> None:
         """End all faults that concern everybody."""
-        self._world.weather.become(Weather())
+        self._end_weather()
         self._world.weather.down_since = math.inf
         self._world.database_health.down.clear()
         self._world.database_health.hung.clear()

@@ -158,6 +158,8 @@ class World:
     :ivar troubles: for each host, the number of reasons for which schedulers cannot see
         now that the host works and has room.
     :ivar usable_since: for each host, since when there is no such reason.
+    :ivar lost_at: when requests to Placement may last have got lost; infinite while
+        they may.
     :ivar databases_well_since: when the last trouble of a database has ended.
     :ivar disabled_since: the hosts that are disabled, and since when.
     :ivar outside_since: the hosts that are not in the zone, and since when.
@@ -176,6 +178,7 @@ class World:
     troubled_at: float = 0.0
     troubles: Counter[str] = field(default_factory=Counter)
     usable_since: dict[str, float] = field(default_factory=dict)
+    lost_at: float = 0.0
     databases_well_since: float = 0.0
     disabled_since: dict[str, float] = field(default_factory=dict)
     outside_since: dict[str, float] = field(default_factory=dict)
