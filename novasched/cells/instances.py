@@ -48,6 +48,9 @@ FINISHED_MIGRATIONS = (
 )
 """Statuses of migrations that are over. An evacuation first resets the instance's task,
 then sets its host, and ends its migration last."""
+EVACUATION = 'evacuation'
+"""The type of a migration whose status is done as long as the source is not back, and
+completed afterwards."""
 SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 """Columns of flavors in which NULL stands for 0."""
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
@@ -484,7 +487,11 @@ def _instance_state(
             sa.select(*columns).where(table.c.uuid == uuid)
         ).first()
 
-        migrations = base.select('migrations', ('status',), instance_uuid=uuid)
+        migrations = base.select(
+            'migrations',
+            ('status', 'migration_type', 'source_compute'),
+            instance_uuid=uuid,
+        )
         is_provider = base.table('compute_nodes').c.uuid.in_(providers)
         nodes = base.select('compute_nodes', ('host',)).where(is_provider)
         return (
@@ -505,11 +512,16 @@ def _instance_state(
             if migration.status not in FINISHED_MIGRATIONS:
                 task = migration.status
                 break
+    evacuated_from = set()
+    for migration in migrations:
+        if migration.migration_type == EVACUATION and migration.status == 'done':
+            evacuated_from.add(migration.source_compute)
     return InstanceState(
         building=instance.vm_state == 'building',
         gone=bool(instance.deleted),
         host=instance.host,
         task=task,
+        evacuated_from=frozenset(evacuated_from),
         hosts=frozenset(node.host for node in nodes),
     )
 

@@ -29,6 +29,7 @@ from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi, R
 from novasched.placement.batching import Batches, Order
 from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
+    PROXY_PATIENCE_S,
     AllocationCleanup,
     AllocationDeleter,
     CleanupTask,
@@ -227,9 +228,14 @@ class Claims:
         for order in orders:
             claims += order.claims
 
+        began = time.monotonic()
         try:
             with self._batches.measure(len(claims)):
                 answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+            is_slow = time.monotonic() - began > PROXY_PATIENCE_S
+            if answer.is_generation_conflict and is_slow:
+                # A proxy may have sent the claims twice, so that they are made.
+                raise OutcomeUnknown(f'Placement answers claims by {answer}')
             made = self._judged(claims, answer)
         except PlacementUnavailable as error:
             for order in orders:

@@ -105,20 +105,25 @@ class Computes(SandboxComputes):
         self._change(destination, uuid, values)
         self._change(source, uuid, {})
 
-    def begin_migration(self, uuid: str, source: str) -> None:
+    def begin_migration(self, uuid: str, source: str, kind: str) -> None:
         """Create the row of a migration."""
         values = {
             'instance_uuid': uuid,
             'source_compute': source,
-            'status': 'migrating',
+            'migration_type': kind,
+            'status': 'accepted',
         }
         with self.databases.cells[self.machines[source].cell].begin() as connection:
             connection.execute(sa.insert(db.migrations).values(values))
 
     def end_migration(self, uuid: str, source: str, status: str) -> None:
-        """End the migration of a server."""
+        """Set the status of the migration of a server from a host."""
         table = db.migrations
-        statement = sa.update(table).where(table.c.instance_uuid == uuid)
+        statement = sa.update(table).where(
+            table.c.instance_uuid == uuid,
+            table.c.source_compute == source,
+            table.c.status.in_(('accepted', 'done')),
+        )
         with self.databases.cells[self.machines[source].cell].begin() as connection:
             connection.execute(statement.values(status=status))
 

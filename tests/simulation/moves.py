@@ -41,9 +41,11 @@ class Moves:
         host = None
         for _ in range(MAX_TRIES):
             computes.set_task(server.uuid, source, 'rebuilding')
+            computes.begin_migration(server.uuid, source, 'evacuation')
             host = self._conductor.host_for(server, random, cell, ignored=[source])
             if host is not None:
                 break
+            computes.end_migration(server.uuid, source, 'error')
             self._loop.sleep(random.uniform(0, PAUSE_S))
 
         if host is None:
@@ -53,12 +55,14 @@ class Moves:
             self._world.tell(f'{server.uuid} is evacuated to {host}')
             self._loop.sleep(random.uniform(1, 20))
             computes.move(server.uuid, source, host)
+            computes.end_migration(server.uuid, source, 'done')
             # Then the source comes back, and gives up the server.
             self._loop.sleep(random.uniform(0.1, 20))
             server.host = host
             server.destination = None
             machine = computes.machines[source]
             self._world.model.remove(server.uuid, machine.uuid)
+            computes.end_migration(server.uuid, source, 'completed')
         server.is_moving = False
 
     def resize(self, random: Random) -> None:
@@ -82,7 +86,8 @@ class Moves:
         task = 'migrating' if is_live else 'resize_prep'
         computes.set_task(server.uuid, source, task)
         migration = _new_uuid(random)
-        computes.begin_migration(server.uuid, source)
+        kind = 'live-migration' if is_live else 'resize'
+        computes.begin_migration(server.uuid, source, kind)
         self._give(server, server.uuid, migration)
         server.migration = migration
 

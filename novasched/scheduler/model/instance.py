@@ -14,6 +14,8 @@ class InstanceState:
     :ivar host: the host of the instance.
     :ivar task: the current task or migration.
     :ivar hosts: the hosts of the resource providers in the question.
+    :ivar evacuated_from: the hosts from which the instance was evacuated, and which are
+        not back yet. The allocations on these hosts belong to the instance.
     """
 
     building: bool = False
@@ -21,3 +23,4 @@ class InstanceState:
     host: str | None = None
     task: str | None = None
     hosts: frozenset[str] = frozenset()
+    evacuated_from: frozenset[str] = frozenset()

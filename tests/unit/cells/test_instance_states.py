@@ -99,6 +99,31 @@ def test_in_a_cell(cloud, reader, row, migrations, state):
     assert find(reader) == InstanceState(hosts=frozenset({'one'}), **state)
 
 
+@pytest.mark.parametrize(
+    ('kind', 'status', 'hosts'),
+    [
+        ('evacuation', 'done', {'one'}),
+        ('evacuation', 'completed', set()),
+        ('resize', 'done', set()),
+    ],
+)
+def test_after_an_evacuation(cloud, reader, kind, status, hosts):
+    """An evacuation is done until the source is back, and completed afterwards."""
+    add_mapping(cloud, 2)
+    cell = cloud.engines['cell1']
+    cloud.add(cell, tables.instances, uuid=SERVER, host='two', deleted=0)
+    cloud.add(
+        cell,
+        tables.migrations,
+        instance_uuid=SERVER,
+        migration_type=kind,
+        source_compute='one',
+        status=status,
+        deleted=0,
+    )
+    assert find(reader).evacuated_from == hosts
+
+
 @pytest.mark.parametrize('cell_id', [2, 99], ids=['no row', 'no such cell'])
 def test_nobody_knows(cloud, reader, cell_id):
     """Without a row the state is unknown."""

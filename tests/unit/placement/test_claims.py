@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
+from novasched.placement import claims as claims_module
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.batching import POST_MAX_CONSUMERS
@@ -590,6 +591,23 @@ def test_a_common_post_without_an_answer(placement, claims, faults):
     claims.cleanup.close(10)
     assert placement.resources() == dict.fromkeys(['first', *servers], holds(ONE))
     assert placement.asked[1] == 'POST /allocations'
+
+
+def test_a_common_post_that_a_proxy_has_sent_twice(placement, claims, monkeypatch):
+    """A slow answer that a consumer exists may hide that the claims are made. The
+    allocations are deleted of a request that fails when it goes on alone."""
+    monkeypatch.setattr(claims_module, 'PROXY_PATIENCE_S', -1.0)
+    with together(placement, claims, [claim('one'), claim('two')]) as outcomes:
+        placement.faults += [None, 'twice -', 'before unreachable']
+
+    made = {'first': holds(ONE)}
+    for server, outcome in zip(('one', 'two'), outcomes, strict=True):
+        with contextlib.suppress(PlacementUnavailable):
+            assert outcome.result(10)
+            made[server] = holds(ONE)
+    assert len(made) == 2
+    claims.cleanup.close(10)
+    assert placement.resources() == made
 
 
 @pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])

@@ -263,6 +263,21 @@ def test_doubt(state, moves, doubtful, asked):
     assert bool(why_in_doubt(state, moves, True)) is asked
 
 
+@pytest.mark.parametrize(
+    ('evacuated_from', 'is_part', 'doubtful'),
+    [({'one'}, True, True), ({'two'}, True, False), ({'one'}, False, False)],
+)
+def test_doubt_after_an_evacuation(evacuated_from, is_part, doubtful):
+    """Beside others, the allocations on a host that is not back after an evacuation
+    belong to the instance."""
+    state = InstanceState(
+        host='new',
+        hosts=frozenset({'one'}),
+        evacuated_from=frozenset(evacuated_from),
+    )
+    assert bool(why_in_doubt(state, True, False, is_part)) is doubtful
+
+
 def test_doubt_at_the_end(cleanup, caplog):
     """The cleanup does not wait for the end of a doubt."""
     cleanup.queue('server', DOUBT, may_come=True).wait_for(1)
