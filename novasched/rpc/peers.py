@@ -205,7 +205,7 @@ class AnnouncedClaims:
         """True if the claim of a row has ended by the limits of this process. The
         timeout of the peer may be longer."""
         if row.state != Stage.CLAIMED:
-            return row.age > self._ledger.claims.chosen_limit
+            return row.age > self._ledger.chosen_limit
         age = row.claimed_age
         if age is None:
             age = row.age

@@ -39,6 +39,12 @@ class SharedLedger:
         the instance."""
         return self.claims.timeout
 
+    @property
+    def chosen_limit(self) -> float:
+        """Seconds after which a choice is over that is neither claimed nor
+        released."""
+        return self.claims.chosen_limit
+
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:
         """Enter a claim.
 

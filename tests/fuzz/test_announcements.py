@@ -108,7 +108,7 @@ class Listener:
         assert len(reply) == 2
         self.check_bounds()
 
-        self.clock.now += self.claims.ledger.claims.chosen_limit + 1.0
+        self.clock.now += self.claims.ledger.chosen_limit + 1.0
         self.claims.count()
         assert self.claims.ledger.all() == []
 

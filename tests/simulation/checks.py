@@ -157,10 +157,12 @@ class Checks:
         world = self.world
         health = world.database_health
         has_database_trouble = (
-            health.down or health.hung or world.databases_well_since > call.began
+            health.down
+            or health.hung
+            or world.troubles.databases_well_since > call.began
         )
         # A request that got lost occupies its thread until its timeout.
-        has_lost = world.lost_at > call.began - CLIENT_TIMEOUT_S
+        has_lost = world.troubles.lost_at > call.began - CLIENT_TIMEOUT_S
         if world.weather.down_since > call.began or has_database_trouble or has_lost:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
@@ -191,11 +193,11 @@ class Checks:
         if len(call.uuids) > 1 or is_in_group or call.is_move or call.zone:
             return
         for machine in self.world.computes.machines.values():
-            if machine.name in self._chosen or self.world.troubles[machine.name]:
+            if machine.name in self._chosen:
                 continue
             since = max(
                 self._fits_since[machine.uuid][call.flavor.name],
-                self.world.usable_since[machine.name],
+                self.world.troubles.usable_since(machine.name),
             )
             if since < call.began:
                 self._problem(f'{call.uuids} was refused, and {machine.name} had room')
@@ -255,7 +257,8 @@ class Checks:
                 host = server.destination or server.host
                 other = on_host.setdefault(host, server)
                 began = min(other.call.began, server.call.began)
-                if other is not server and world.troubled_at < began - HEARD_S:
+                heard_since = world.troubles.unheard_at + HEARD_S
+                if other is not server and heard_since < began:
                     self._problem(
                         f'{other.uuid} and {uuid} of a group are both on {host}'
                     )
@@ -282,7 +285,7 @@ class Checks:
         """True if schedulers heard each other when they placed the last few of some
         servers."""
         began = sorted(server.call.began for server in servers)[-self.world.schedulers]
-        return self.world.troubled_at < began - HEARD_S
+        return self.world.troubles.unheard_at + HEARD_S < began
 
     def _chosen_hosts(self) -> set[str]:
         """The hosts of choices that are neither claimed nor released."""
@@ -295,7 +298,7 @@ class Checks:
     def _look_at_ledgers(self) -> None:
         """Every choice of a host ends as a claim, or is released."""
         world = self.world
-        has_heard = world.troubled_at < world.loop.now - HEARD_S
+        has_heard = world.troubles.unheard_at + HEARD_S < world.loop.now
         own: set[str | None] = set()
         of_others: list[tuple[str, PendingClaim]] = []
         for process in (*world.processes, *world.stopping):

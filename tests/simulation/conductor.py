@@ -87,13 +87,14 @@ class Conductor:
         self,
         server: Server,
         random: Random,
-        cell: str,
+        near: str,
         flavor: Flavor | None = None,
         ignored: Sequence[str] = (),
     ) -> str | None:
-        """Ask a scheduler for a host of a cell, as soon as there is a scheduler; None
-        without a host.
+        """Ask a scheduler for a host, as soon as there is a scheduler; None without a
+        host.
 
+        :param near: the name of a host of the same cell.
         :param flavor: the present flavor of the server by default.
         """
         process = self._world.ready_process(random)
@@ -102,6 +103,7 @@ class Conductor:
             process = self._world.ready_process(random)
         flavor = flavor or server.flavor
         uuids = [server.uuid]
+        cell = self._world.cell_of(near)
         group = None
         if server.group is not None:
             group = self.group(server.group, uuids)

@@ -2,7 +2,6 @@
 """The faults that befall a simulated cloud."""
 
 import math
-import uuid
 from contextlib import suppress
 from random import Random
 
@@ -12,14 +11,13 @@ import os_traits
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.exchange import Disconnected
 from tests.simulation.placement_http import Weather
-from tests.simulation.world import ZONE, World
+from tests.simulation.world import ZONE, World, new_uuid
 
 MAX_JUMP_S = 20.0
 """The largest error of a wall clock, in seconds. Beyond service_down_time less the
 interval of reports, services count as down."""
 REPORT_S = 10.0
 """Seconds between two reports of the nova-computes."""
-
 MAX_LAG_S = 4.0
 """Seconds between a change of aggregates in nova's database and in Placement, at the
 most."""
@@ -48,7 +46,7 @@ class Faults:
         for name in ('lost_before', 'lost_after', 'late', 'twice', 'busy'):
             setattr(weather, name, random.choice((0.0, 0.0, 0.03, 0.1)))
         self._world.weather.become(weather)
-        self._world.lost_at = math.inf
+        self._world.troubles.lost_at = math.inf
         self._world.tell(f'Placement: {weather}')
         self._world.loop.sleep(random.uniform(5, 60))
         self._end_weather()
@@ -56,7 +54,7 @@ class Faults:
 
     def _end_weather(self) -> None:
         self._world.weather.become(Weather())
-        self._world.lost_at = self._world.loop.now
+        self._world.troubles.lost_at = self._world.loop.now
 
     def placement_stops(self, random: Random) -> None:
         """Stop Placement for a while."""
@@ -72,7 +70,7 @@ class Faults:
     def broker_stops(self, random: Random) -> None:
         """Stop the broker for a while."""
         self._world.tell('the broker stops')
-        self._world.troubled_at = math.inf
+        self._world.troubles.unheard_at = math.inf
         self._world.broker.stop()
         self._world.loop.sleep(random.uniform(1, 30))
         self._start_broker()
@@ -80,14 +78,19 @@ class Faults:
     def _start_broker(self) -> None:
         if self._world.broker.is_down:
             self._world.broker.is_down = False
-            self._world.troubled_at = self._world.loop.now
+            self._hear_again()
             self._world.tell('the broker starts')
+
+    def _hear_again(self) -> None:
+        broker = self._world.broker
+        if not broker.is_down and not broker.lost and not broker.twice:
+            self._world.troubles.unheard_at = self._world.loop.now
 
     def connections_break(self, random: Random) -> None:
         """Break all connections to the broker."""
         self._world.tell('the connections to the broker break')
         self._world.broker.break_connections()
-        self._world.note_trouble()
+        self._world.troubles.note_unheard()
 
     def kill(self, random: Random) -> None:
         """Kill a scheduler, and start another one after a while."""
@@ -96,7 +99,7 @@ class Faults:
             return
         self._world.tell(f'{process.name} is killed')
         process.kill()
-        self._world.note_trouble()
+        self._world.troubles.note_unheard()
         self._world.processes.remove(process)
         self._world.loop.sleep(random.uniform(0, 20))
         self._world.start_process()
@@ -108,7 +111,7 @@ class Faults:
             return
         self._world.tell(f'{process.name} is restarted')
         process.stop()
-        self._world.note_trouble()
+        self._world.troubles.note_unheard()
         self._world.processes.remove(process)
         self._world.stopping.append(process)
         self._world.start_process()
@@ -119,15 +122,14 @@ class Faults:
         broker.lost = random.choice((0.0, 0.1, 0.5))
         broker.twice = random.choice((0.0, 0.1))
         self._world.tell(f'messages: {broker.lost} lost, {broker.twice} twice')
-        self._world.troubled_at = math.inf
+        self._world.troubles.unheard_at = math.inf
         self._world.loop.sleep(random.uniform(1, 20))
         self._deliver_messages()
 
     def _deliver_messages(self) -> None:
         broker = self._world.broker
         broker.lost = broker.twice = 0.0
-        if not broker.is_down:
-            self._world.troubled_at = self._world.loop.now
+        self._hear_again()
 
     def database_fails(self, random: Random) -> None:
         """Let a database refuse queries, or answer none, for a while."""
@@ -146,11 +148,11 @@ class Faults:
                 hosts.append(machine.name)
         world.tell(f'the database {name} {how}')
         troubled.add(name)
-        world.begin_trouble(hosts)
+        world.troubles.begin(hosts)
         world.loop.sleep(random.uniform(0.5, longest_s))
         troubled.discard(name)
-        world.end_trouble(hosts)
-        world.databases_well_since = world.loop.now
+        world.troubles.end(hosts)
+        world.troubles.databases_well_since = world.loop.now
         world.tell(f'the database {name} is well again')
 
     def clock_jumps(self, random: Random) -> None:
@@ -177,10 +179,10 @@ class Faults:
         name = random.choice([*world.computes.machines])
         world.tell(f'the nova-compute of {name} is silent')
         world.computes.silent.add(name)
-        world.begin_trouble([name])
+        world.troubles.begin([name])
         world.loop.sleep(random.uniform(10, 150))
         world.computes.silent.discard(name)
-        world.end_trouble([name], REPORT_S)
+        world.troubles.end([name], REPORT_S)
         world.tell(f'the nova-compute of {name} reports again')
 
     def host_is_disabled(self, random: Random) -> None:
@@ -194,13 +196,13 @@ class Faults:
         world.computes.set_disabled(name, True)
         traits.append(os_traits.COMPUTE_STATUS_DISABLED)
         world.disabled_since[name] = world.loop.now
-        world.begin_trouble([name])
+        world.troubles.begin([name])
         world.loop.sleep(random.uniform(10, 150))
         world.tell(f'{name} is enabled')
         world.computes.set_disabled(name, False)
         traits.remove(os_traits.COMPUTE_STATUS_DISABLED)
         del world.disabled_since[name]
-        world.end_trouble([name])
+        world.troubles.end([name])
 
     def host_changes_zone(self, random: Random) -> None:
         """Let a host join the availability zone, or leave it. nova-api writes to its
@@ -236,7 +238,7 @@ class Faults:
             row = {
                 'number': number,
                 'state': random.choice(('chosen', 'claimed')),
-                'instance': str(uuid.UUID(int=random.getrandbits(128))),
+                'instance': new_uuid(random),
                 'uuid': machine.uuid,
                 'host': machine.name,
                 'node': machine.name,

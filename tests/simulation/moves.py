@@ -6,12 +6,11 @@ has the allocations on the source, while the server has those on the destination
 shelved server has none.
 """
 
-import uuid
 from random import Random
 
 from tests.simulation.conductor import Conductor
 from tests.simulation.flavors import FLAVORS
-from tests.simulation.world import Server, World
+from tests.simulation.world import Server, World, new_uuid
 
 MAX_TRIES = 4
 """Calls of schedulers for a move that the user wants."""
@@ -37,12 +36,11 @@ class Moves:
             return
         computes = self._world.computes
         source = str(server.host)
-        cell = computes.machines[source].cell
         host = None
         for _ in range(MAX_TRIES):
             computes.set_task(server.uuid, source, 'rebuilding')
             computes.begin_migration(server.uuid, source, 'evacuation')
-            host = self._conductor.host_for(server, random, cell, ignored=[source])
+            host = self._conductor.host_for(server, random, source, ignored=[source])
             if host is not None:
                 break
             computes.end_migration(server.uuid, source, 'error')
@@ -79,19 +77,18 @@ class Moves:
             return
         computes = self._world.computes
         source = str(server.host)
-        cell = computes.machines[source].cell
         flavor = server.flavor
         if not is_live:
             flavor = random.choice(FLAVORS)
         task = 'migrating' if is_live else 'resize_prep'
         computes.set_task(server.uuid, source, task)
-        migration = _new_uuid(random)
+        migration = new_uuid(random)
         kind = 'live-migration' if is_live else 'resize'
         computes.begin_migration(server.uuid, source, kind)
         self._give(server, server.uuid, migration)
         server.migration = migration
 
-        host = self._conductor.host_for(server, random, cell, flavor, [source])
+        host = self._conductor.host_for(server, random, source, flavor, [source])
         if host is None:
             self._give_back(server, source)
             return
@@ -118,19 +115,17 @@ class Moves:
     def _give(self, server: Server, giver: str, taker: str) -> None:
         """Give the allocations of a consumer to another one, in place of its own."""
         model = self._world.model
+        given = {}
+        for provider, amounts in model.held_by(giver).items():
+            given[provider] = {'resources': amounts}
         bodies = {}
-        for consumer in (giver, taker):
-            before = model.consumers.get(consumer)
+        for consumer, allocations in ((giver, {}), (taker, given)):
             bodies[consumer] = {
-                'allocations': {},
-                'consumer_generation': before and before.generation,
+                'allocations': allocations,
+                'consumer_generation': model.generation_of(consumer),
                 'project_id': 'project',
                 'user_id': 'user',
             }
-        allocations = {}
-        for provider, amounts in model.consumers[giver].allocations.items():
-            allocations[provider] = {'resources': amounts}
-        bodies[taker]['allocations'] = allocations
         status, answer = model.handle('POST', '/allocations', bodies)
         assert status == 204, f'{server.uuid}: {answer}'
 
@@ -155,7 +150,6 @@ class Moves:
             return
         computes = self._world.computes
         source = str(server.host)
-        cell = computes.machines[source].cell
         computes.offload(server.uuid, source)
         server.host = None
         self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)
@@ -164,7 +158,7 @@ class Moves:
 
         for _ in range(MAX_TRIES):
             computes.set_task(server.uuid, source, 'unshelving')
-            host = self._conductor.host_for(server, random, cell)
+            host = self._conductor.host_for(server, random, source)
             if host is not None:
                 self._unshelve(server, host, random)
                 return
@@ -182,7 +176,3 @@ class Moves:
         self._loop.sleep(random.uniform(1, 15))
         self._world.computes.build(server.uuid, host)
         server.is_moving = False
-
-
-def _new_uuid(random: Random) -> str:
-    return str(uuid.UUID(int=random.getrandbits(128), version=4))

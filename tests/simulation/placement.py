@@ -97,6 +97,11 @@ class PlacementModel:
         known = self.consumers.get(consumer)
         return {} if known is None else known.allocations
 
+    def generation_of(self, consumer: str) -> int | None:
+        """The generation of a consumer; None for an unknown consumer."""
+        known = self.consumers.get(consumer)
+        return None if known is None else known.generation
+
     def handle(self, method: str, path: str, body: Any) -> Answer:
         """The answer to a request, which is carried out."""
         resource, _, query = path.partition('?')
@@ -198,8 +203,7 @@ class PlacementModel:
         """Replace the allocations of consumers, all or none."""
         new: dict[str, Consumer] = {}
         for uuid, body in bodies.items():
-            consumer = self.consumers.get(uuid)
-            known = None if consumer is None else consumer.generation
+            known = self.generation_of(uuid)
             given = body['consumer_generation']
             if known != given:
                 expected = 'null' if known is None else known
@@ -210,7 +214,7 @@ class PlacementModel:
                     'placement.concurrent_update',
                 )
 
-            if consumer is None:
+            if known is None:
                 new[uuid] = Consumer(_owner_in(body), {}, 0)
 
         wanted: dict[str, Counter[str]] = {}

@@ -2,14 +2,13 @@
 """The users of a simulated cloud: they boot and delete servers. ``moves.py`` has the
 moves of servers."""
 
-import uuid
 from collections.abc import Sequence
 from random import Random
 
 from novasched.scheduler.model.request import ServerGroup
 from tests.simulation.conductor import Conductor, request_for
 from tests.simulation.flavors import FLAVORS, SHARES
-from tests.simulation.world import ZONE, Call, Server, World
+from tests.simulation.world import ZONE, Call, Server, World, new_uuid
 
 IN_GROUP = 0.25
 """The share of the boots that are for a group."""
@@ -34,7 +33,7 @@ class Users:
         flavor = random.choices(FLAVORS, SHARES)[0]
         count = random.choices((1, 3), (8, 1))[0]
         is_in_group = random.random() < IN_GROUP
-        uuids = [_new_uuid(random) for _ in range(count)]
+        uuids = [new_uuid(random) for _ in range(count)]
         process = self._world.ready_process(random)
         if process is None:
             return
@@ -63,7 +62,7 @@ class Users:
 
     def _group_with(self, uuids: Sequence[str], random: Random) -> ServerGroup:
         """A hard group that new servers join."""
-        name = _new_uuid(random)
+        name = new_uuid(random)
         growing = []
         for group_uuid, members in self._world.groups.items():
             if len(members) < MAX_MEMBERS:
@@ -78,7 +77,6 @@ class Users:
         deletes the allocations and asks for another host."""
         computes = self._world.computes
         computes.create(server.uuid, server.flavor, host)
-        cell = computes.machines[host].cell
         next_host: str | None = host
         while next_host is not None:
             host = next_host
@@ -96,7 +94,7 @@ class Users:
             server.host = None
             server.settled_at = self._loop.now
             self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)
-            next_host = self._conductor.host_for(server, random, cell, ignored=[host])
+            next_host = self._conductor.host_for(server, random, host, ignored=[host])
         computes.fail(server.uuid, host)
 
     def delete(self, random: Random) -> None:
@@ -112,7 +110,3 @@ class Users:
         self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)
         server.is_deleted = True
         self._world.tell(f'{server.uuid} is deleted')
-
-
-def _new_uuid(random: Random) -> str:
-    return str(uuid.UUID(int=random.getrandbits(128), version=4))

@@ -6,8 +6,8 @@ servers of the users.
 :mod:`tests.simulation.checks` looks at the cloud.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from tests.simulation.loop import Loop
 from tests.simulation.placement import Inventory, PlacementModel
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
+from tests.simulation.troubles import Troubles
 
 Allocations = dict[str, dict[str, int]]
 """Amounts by provider and resource class."""
@@ -153,14 +154,6 @@ class World:
     :ivar processes: the schedulers that users reach.
     :ivar stopping: the schedulers that were told to stop.
     :ivar groups: the members of each server group.
-    :ivar troubled_at: when schedulers may last not have heard each other; infinite
-        during an outage of the broker.
-    :ivar troubles: for each host, the number of reasons for which schedulers cannot see
-        now that the host works and has room.
-    :ivar usable_since: for each host, since when there is no such reason.
-    :ivar lost_at: when requests to Placement may last have got lost; infinite while
-        they may.
-    :ivar databases_well_since: when the last trouble of a database has ended.
     :ivar disabled_since: the hosts that are disabled, and since when.
     :ivar outside_since: the hosts that are not in the zone, and since when.
     """
@@ -175,15 +168,11 @@ class World:
     processes: list[SchedulerProcess] = field(default_factory=list)
     stopping: list[SchedulerProcess] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
-    troubled_at: float = 0.0
-    troubles: Counter[str] = field(default_factory=Counter)
-    usable_since: dict[str, float] = field(default_factory=dict)
-    lost_at: float = 0.0
-    databases_well_since: float = 0.0
     disabled_since: dict[str, float] = field(default_factory=dict)
     outside_since: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.troubles = Troubles(self.loop)
         self.broker = Broker(self.loop)
         self.weather = Weather()
         self.database_health = DatabaseHealth(self.loop)
@@ -196,7 +185,6 @@ class World:
         self.computes = Computes(databases, machines)
         self.computes.deploy()
         for machine in machines:
-            self.usable_since[machine.name] = 0.0
             if machine.zone is None:
                 self.outside_since[machine.name] = 0.0
         self.model = PlacementModel(machines)
@@ -246,7 +234,7 @@ class World:
         process = SchedulerProcess(name, self.loop, self._arguments, http, self.broker)
         process.start()
         self.processes.append(process)
-        self.note_trouble()
+        self.troubles.note_unheard()
 
     def ready_process(self, random: Random) -> SchedulerProcess | None:
         """A scheduler that takes requests; None without any."""
@@ -280,8 +268,8 @@ class World:
         host = str(server.host)
         if server.flavor is PINNED and not self.computes.has_free_cell(host):
             return True
-        for uuid in self.groups.get(server.group or '', ()):
-            member = self.servers.get(uuid)
+        for server_uuid in self.groups.get(server.group or '', ()):
+            member = self.servers.get(server_uuid)
             if member is None or member is server or not member.is_built:
                 continue
             if member.host == host:
@@ -289,26 +277,14 @@ class World:
         return False
 
     def note_pending(self, host: str) -> None:
-        """Note that a server which has failed may count on a host, until its row
-        changes or the claim is late."""
-        self.begin_trouble([host])
-        self.end_trouble([host], IN_FLIGHT_TIMEOUT_S)
+        """Note that a server may count on a host although the host does not have it, or
+        count twice, until its row changes or the claim is late."""
+        self.troubles.begin([host])
+        self.troubles.end([host], IN_FLIGHT_TIMEOUT_S)
 
-    def begin_trouble(self, hosts: Iterable[str]) -> None:
-        """Note a reason for which schedulers cannot see that hosts work, or have
-        room."""
-        self.troubles.update(hosts)
-
-    def end_trouble(self, hosts: Iterable[str], seconds: float = 0.0) -> None:
-        """Note that a reason ends in some seconds."""
-        for host in hosts:
-            self.troubles[host] -= 1
-            moment = self.loop.now + seconds
-            self.usable_since[host] = max(self.usable_since[host], moment)
-
-    def note_trouble(self) -> None:
-        """Note that schedulers may not hear each other now."""
-        self.troubled_at = max(self.troubled_at, self.loop.now)
+    def cell_of(self, host: str) -> str:
+        """The name of the cell of a host."""
+        return self.computes.machines[host].cell
 
     def allocations_of(self, server: Server) -> dict[str, Allocations]:
         """The allocations that a server should have, and its migration, by
@@ -330,3 +306,8 @@ class World:
                 machine = self.computes.machines[name]
                 allocations[machine.uuid] = amounts_of(flavor)
         return allocations
+
+
+def new_uuid(random: Random) -> str:
+    """A random UUID."""
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))
