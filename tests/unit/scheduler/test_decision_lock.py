@@ -2,7 +2,6 @@
 """The queue of decisions, and the claims that a queued request counts."""
 
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -134,11 +133,15 @@ def test_nobody_overtakes_itself():
 
 
 class SlowFilter(Filter):
-    """A filter that takes much less time than a decision may take."""
+    """A filter that takes 2 seconds of a manual clock for the host ``h0``."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.clock = ManualClock()
 
     def reject(self, host, request):
         if host.host == 'h0':
-            time.sleep(0.02)
+            self.clock.now += 2.0
 
 
 @pytest.mark.parametrize(
@@ -154,15 +157,17 @@ def test_many_requests_at_once(filters, fields, most_on_a_host):
     """A request counts the choices of all requests before, although the whole queue
     takes longer than a single decision may take."""
     hosts = numbered_hosts(AT_ONCE)
+    slow = SlowFilter(None)
     driver = a_driver(
         hosts,
-        SlowFilter,
+        slow,
         *filters,
         weighers=[RAMWeigher],
         in_flight_timeout=60.0,
         max_instances_per_host=most_on_a_host,
     )
-    driver.pending_claims.decision_lock = DecisionLock(timeout=1.0)
+    began = slow.clock.now
+    driver.pending_claims.decision_lock = DecisionLock(timeout=5.0, clock=slow.clock)
 
     def boot(number):
         uuid = a_uuid(f'instance{number}')
@@ -173,6 +178,7 @@ def test_many_requests_at_once(filters, fields, most_on_a_host):
     with ThreadPoolExecutor(AT_ONCE) as pool:
         chosen = Counter(pool.map(boot, range(AT_ONCE)))
     assert max(chosen.values()) <= most_on_a_host
+    assert slow.clock.now - began >= 2.0 * AT_ONCE
     assert driver.pending_claims.given_back == 0
 
 
