@@ -2,7 +2,6 @@
 """Conditions that hold in the simulated cloud at any moment, while services fail."""
 
 import math
-from collections.abc import Mapping
 
 import os_resource_classes as classes
 
@@ -12,7 +11,7 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
 from tests.simulation.faults import MAX_LAG_S
-from tests.simulation.flavors import CELLS, FLAVORS, PINNED, amounts_of
+from tests.simulation.flavors import AMOUNTS, CELLS, PINNED
 from tests.simulation.placement_http import CLIENT_TIMEOUT_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
@@ -32,10 +31,6 @@ KNOWN_S = 30.0
 LEFT_S = CLEANUP_LIMIT_S + 150.0
 """Seconds after an answer in which the allocations of a refused server are deleted."""
 assert LEFT_S < CALM_S, 'a day ends too early to see allocations that are left'
-
-_sizes: Mapping[str, Mapping[str, int]] = {
-    flavor.name: amounts_of(flavor) for flavor in FLAVORS
-}
 
 
 class Broken(Exception):
@@ -78,7 +73,9 @@ class Checks:
         self.placed = 0
         self.refused = 0
         self.failed = 0
-        self._seen: set[int] = set()
+        # The number of calls at the last look, and the calls without an answer.
+        self._begun = 0
+        self._open: list[Call] = []
         self._deleted: dict[str, Server] = {}
         # By scheduler and instance, since when the scheduler believes in the choice of
         # another scheduler that has no such choice.
@@ -91,7 +88,7 @@ class Checks:
         # not.
         self._fits_since: dict[str, dict[str, float]] = {}
         for provider in world.model.providers:
-            self._fits_since[provider] = dict.fromkeys(_sizes, -math.inf)
+            self._fits_since[provider] = dict.fromkeys(AMOUNTS, -math.inf)
         world.model.changed = self._changed
 
     def watch(self) -> None:
@@ -106,6 +103,8 @@ class Checks:
         for call in self.world.calls:
             if call.answered_at is None and not call.given_up:
                 self._problem(f'{call.uuids} never got an answer')
+            if call.replies > 1:
+                self._problem(f'{call.uuids} got {call.replies} answers')
         for uuid, server in self._deleted.items():
             held = self.world.model.held_by(uuid)
             if held and not self._is_orphaned(server):
@@ -118,8 +117,7 @@ class Checks:
         """Look at all calls, servers and groups."""
         self._chosen |= self._chosen_hosts()
         self._known |= self.world.servers.keys()
-        for call in self.world.calls:
-            self._look_at_call(call)
+        self._look_at_calls()
         for server in [*self.world.servers.values()]:
             self._look_at_server(server)
         self._look_at_groups()
@@ -127,18 +125,21 @@ class Checks:
         self._look_at_ledgers()
         self._chosen = self._chosen_hosts()
 
-    def _look_at_call(self, call: Call) -> None:
+    def _look_at_calls(self) -> None:
         loop = self.world.loop
-        if call.replies > 1:
-            self._problem(f'{call.uuids} got {call.replies} answers')
-        if call.answered_at is None:
+        calls = self._open + self.world.calls[self._begun :]
+        self._begun = len(self.world.calls)
+        self._open = []
+        for call in calls:
+            if call.answered_at is not None:
+                self._look_at_answer(call)
+                continue
+            self._open.append(call)
             is_dead = loop.is_dead(call.process.name)
             if not is_dead and loop.now > call.began + self._patience_of(call):
                 self._problem(f'{call.uuids} got no answer in time')
-            return
-        if id(call) in self._seen:
-            return
-        self._seen.add(id(call))
+
+    def _look_at_answer(self, call: Call) -> None:
         if not isinstance(call.answer, Exception):
             self.placed += len(call.uuids)
             self._look_at_hosts(call)
@@ -175,7 +176,7 @@ class Checks:
         pinned_guests = used[classes.PCPU] // PINNED.vcpus
         inventories = model.providers[provider].inventories
         since = self._fits_since[provider]
-        for name, amounts in _sizes.items():
+        for name, amounts in AMOUNTS.items():
             fits = all(
                 used[resource] + amount <= inventories[resource].capacity
                 for resource, amount in amounts.items()

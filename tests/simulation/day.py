@@ -33,6 +33,8 @@ def live(world: World, actions: Sequence[Action]) -> None:
     faults = Faults(world)
     acts: Mapping[str, Callable[[Random], None]] = {
         script.BOOT: users.boot,
+        script.BOOT_IN_GROUP: users.boot_in_group,
+        script.BOOT_IN_ZONE: users.boot_in_zone,
         script.DELETE: users.delete,
         script.EVACUATE: moves.evacuate,
         script.RESIZE: moves.resize,

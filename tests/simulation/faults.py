@@ -44,11 +44,11 @@ class Faults:
         """Let requests to Placement be slow, and be lost, for a while."""
         weather = Weather(slow_s=random.choice((0.03, 0.3, 2.0)))
         for name in ('lost_before', 'lost_after', 'late', 'twice', 'busy'):
-            setattr(weather, name, random.choice((0.0, 0.0, 0.03, 0.1)))
+            setattr(weather, name, random.choice((0.0, 0.0, 0.05, 0.2)))
         self._world.weather.become(weather)
         self._world.troubles.lost_at = math.inf
         self._world.tell(f'Placement: {weather}')
-        self._world.loop.sleep(random.uniform(5, 60))
+        self._world.loop.sleep(random.uniform(10, 90))
         self._end_weather()
         self._world.tell('Placement is well again')
 
@@ -63,7 +63,7 @@ class Faults:
             return
         world.tell('Placement stops')
         world.weather.down_since = world.loop.now
-        world.loop.sleep(random.uniform(1, random.choice((20, 45, 150))))
+        world.loop.sleep(random.uniform(1, random.choice((10, 20, 45, 150))))
         world.weather.down_since = math.inf
         world.tell('Placement starts')
 

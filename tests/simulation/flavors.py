@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flavors of a simulated cloud, and the machines for which they are made."""
 
+from collections.abc import Mapping
+
 import os_resource_classes as classes
 
 from novasched.rpc import wire
@@ -26,12 +28,17 @@ CELL_CPUS = 5
 guests fit on a host; by the cells, two."""
 
 
-def amounts_of(flavor: Flavor) -> dict[str, int]:
-    """The amounts of a flavor in Placement, by resource class."""
+def _amounts(flavor: Flavor) -> Mapping[str, int]:
     amounts = dict(flavor_resources(flavor))
     if flavor is PINNED:
         amounts[classes.PCPU] = amounts.pop(classes.VCPU)
     return amounts
+
+
+AMOUNTS: Mapping[str, Mapping[str, int]] = {
+    flavor.name: _amounts(flavor) for flavor in FLAVORS
+}
+"""The amounts of a flavor in Placement, by the flavor's name and by resource class."""
 
 
 def topology_of(flavor: Flavor) -> wire.InstanceNUMATopology | None:

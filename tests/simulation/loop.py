@@ -26,8 +26,11 @@ WORLD = 'world'
 """The owner of all tasks that belong to no process."""
 BEGIN_S = 100_000.0
 """The virtual time at which a simulation begins, in seconds."""
-LOSES_TURN = 0.05
-"""The probability that a task loses its turn at a lock."""
+LOSES_TURN = (0.02, 0.05, 0.3)
+"""Probabilities that a task loses its turn at a lock. Each loop has one of these
+numbers."""
+LOST_TURN_S = 0.005
+"""The mean seconds of a lost turn: the switch interval of the interpreter."""
 
 
 class Killed(BaseException):
@@ -79,6 +82,8 @@ class Loop:
     :ivar clocks: the clocks of owners that differ from virtual time.
     :ivar random: decides all that is left to chance in the simulation.
     :ivar events: the number of turns of tasks so far.
+    :ivar current: the running task; None outside of all tasks.
+    :ivar owner: the owner of the running task.
     """
 
     def __init__(self, seed: int) -> None:
@@ -86,6 +91,9 @@ class Loop:
         self.clocks: dict[str, Clocks] = {}
         self.random = Random(seed)
         self.events = 0
+        self.current: Task | None = None
+        self.owner = WORLD
+        self._loses_turn = self.random.choice(LOSES_TURN)
         self._hub = getcurrent()
         self._numbers = itertools.count(1)
         self._ready: list[Wait] = []
@@ -93,18 +101,6 @@ class Loop:
         # Tasks by owner, in a dict without values: the order must not depend on chance.
         self._tasks: dict[str, dict[Task, None]] = {}
         self._dead: set[str] = set()
-
-    @property
-    def current(self) -> Task | None:
-        """The running task; None outside of all tasks."""
-        task = getcurrent()
-        return task if isinstance(task, Task) else None
-
-    @property
-    def owner(self) -> str:
-        """The owner of the running task."""
-        task = self.current
-        return WORLD if task is None else task.owner
 
     @property
     def monotonic(self) -> float:
@@ -172,11 +168,9 @@ class Loop:
         self.suspend(self.begin_wait(), seconds)
 
     def lose_turn(self) -> None:
-        """Let another task run first, sometimes."""
-        if self.current is not None and self.random.random() < LOSES_TURN:
-            wait = self.begin_wait()
-            self.wake(wait)
-            self.suspend(wait)
+        """Let other tasks run first, sometimes."""
+        if self.current is not None and self.random.random() < self._loses_turn:
+            self.sleep(self.random.expovariate(1 / LOST_TURN_S))
 
     def check_alive(self) -> None:
         """End the running task if its process was killed."""
@@ -206,8 +200,15 @@ class Loop:
             if wait.task.dead or wait.task.wait is not wait:
                 continue
             self.events += 1
-            wait.task.switch()
+            self._run_until_it_waits(wait.task)
         self.now = moment
+
+    def _run_until_it_waits(self, task: Task) -> None:
+        self.current = task
+        self.owner = task.owner
+        task.switch()
+        self.current = None
+        self.owner = WORLD
 
     def _next_moment(self, last: float) -> bool:
         """Move on to the next moment for which a task waits; False if it is after the

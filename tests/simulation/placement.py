@@ -83,7 +83,8 @@ class PlacementModel:
         """The amounts in use on a provider."""
         used = Counter[str]()
         for consumer in self.consumers.values():
-            used.update(consumer.allocations.get(provider, {}))
+            if provider in consumer.allocations:
+                used.update(consumer.allocations[provider])
         return used
 
     def consumers_on(self, provider: str) -> int:

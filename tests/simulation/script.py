@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The script of a day: the actions of users, the faults, and their times.
 
+A day has only some kinds of faults, and users who do some things more often than others
+("swarm testing", Groce et al., ISSTA 2012): where everything goes wrong, a scheduler has
+an excuse for everything.
+
 Each action has a seed of its own, so that the rest of a script stays the same without
 one of its actions. :func:`shortened` looks for the actions without which a problem does
 not happen.
@@ -12,11 +16,14 @@ from random import Random
 
 BUSY_S = 600.0
 """Seconds of a day in which users and faults are active."""
-USERS_EVERY_S = 4.0
-FAULTS_EVERY_S = 25.0
-"""The mean seconds between two actions."""
+USERS_EVERY_S = (2.0, 3.0, 6.0)
+FAULTS_EVERY_S = (25.0, 40.0, 60.0)
+"""The mean seconds for an action. Each day has one of these numbers."""
 
 BOOT = 'boot'
+BOOT_IN_GROUP = 'boot in a group'
+BOOT_IN_ZONE = 'boot in the zone'
+BOOTS = frozenset((BOOT, BOOT_IN_GROUP, BOOT_IN_ZONE))
 DELETE = 'delete'
 EVACUATE = 'evacuate'
 RESIZE = 'resize'
@@ -37,7 +44,16 @@ HOST_IS_DISABLED = 'a host is disabled'
 HOST_CHANGES_ZONE = 'a host changes its zone'
 MESSAGES_ARE_FORGED = 'messages are forged'
 
-USERS = {BOOT: 10, DELETE: 8, EVACUATE: 2, RESIZE: 1, MIGRATE_LIVE: 1, SHELVE: 2}
+USERS = {
+    BOOT: 5,
+    BOOT_IN_GROUP: 3,
+    BOOT_IN_ZONE: 3,
+    DELETE: 8,
+    EVACUATE: 2,
+    RESIZE: 1,
+    MIGRATE_LIVE: 1,
+    SHELVE: 2,
+}
 FAULTS = {
     BAD_WEATHER: 4,
     PLACEMENT_STOPS: 2,
@@ -54,9 +70,13 @@ FAULTS = {
     HOST_CHANGES_ZONE: 5,
     MESSAGES_ARE_FORGED: 1,
 }
-"""The frequency of each action beside the other actions."""
-AT_ONCE = (1, 1, 1, 2, 8)
-"""Numbers of boots at the same moment."""
+"""The frequency of each action beside the other actions, on a day that has all."""
+EAGERNESS = (0.2, 1.0, 4.0)
+"""Factors of the frequencies of users' actions. Each day has one for each action."""
+KINDS = (1, 2, 3, len(FAULTS))
+"""Numbers of the kinds of faults of a day."""
+AT_ONCE = ((1,), (1, 1, 1, 2, 8), (8,))
+"""Numbers of boots at the same moment. Each day has some of these numbers."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +95,27 @@ class Action:
 def script_of(seed: int) -> list[Action]:
     """The actions of a day, in order."""
     random = Random(f'script {seed}')
+    wishes = {}
+    for kind, share in USERS.items():
+        wishes[kind] = share * random.choice(EAGERNESS)
+    faults = {}
+    for kind in random.sample([*FAULTS], random.choice(KINDS)):
+        faults[kind] = FAULTS[kind]
+
+    at_once = random.choice(AT_ONCE)
     actions = []
-    for shares, every_s in ((USERS, USERS_EVERY_S), (FAULTS, FAULTS_EVERY_S)):
-        at = random.expovariate(1 / every_s)
+    for shares, every_s in (
+        (wishes, random.choice(USERS_EVERY_S)),
+        (faults, random.choice(FAULTS_EVERY_S)),
+    ):
+        at = at_next = random.expovariate(1 / every_s)
         while at < BUSY_S:
             [kind] = random.choices([*shares], [*shares.values()])
-            number = random.choice(AT_ONCE) if kind == BOOT else 1
+            number = random.choice(at_once) if kind in BOOTS else 1
             for _ in range(number):
                 actions.append(Action(at, kind, random.getrandbits(32)))
-            at += random.expovariate(1 / every_s)
+                at_next += random.expovariate(1 / every_s)
+            at = at_next
     return sorted(actions, key=lambda action: action.at)
 
 

@@ -10,10 +10,6 @@ from tests.simulation.conductor import Conductor, request_for
 from tests.simulation.flavors import FLAVORS, SHARES
 from tests.simulation.world import ZONE, Call, Server, World, new_uuid
 
-IN_GROUP = 0.25
-"""The share of the boots that are for a group."""
-IN_ZONE = 0.35
-"""The share of the boots that are for the availability zone."""
 MAX_MEMBERS = 8
 """Members of a group that takes more members."""
 BUILD_FAILS = 0.1
@@ -30,9 +26,21 @@ class Users:
 
     def boot(self, random: Random) -> None:
         """Boot one server, or several at once."""
+        self._boot(random)
+
+    def boot_in_group(self, random: Random) -> None:
+        """Boot members of a group with hard anti-affinity."""
+        self._boot(random, is_in_group=True)
+
+    def boot_in_zone(self, random: Random) -> None:
+        """Boot servers in the availability zone."""
+        self._boot(random, zone=ZONE)
+
+    def _boot(
+        self, random: Random, is_in_group: bool = False, zone: str | None = None
+    ) -> None:
         flavor = random.choices(FLAVORS, SHARES)[0]
         count = random.choices((1, 3), (8, 1))[0]
-        is_in_group = random.random() < IN_GROUP
         uuids = [new_uuid(random) for _ in range(count)]
         process = self._world.ready_process(random)
         if process is None:
@@ -40,7 +48,6 @@ class Users:
         group = None
         if is_in_group:
             group = self._group_with(uuids, random)
-        zone = ZONE if random.random() < IN_ZONE else None
         call = Call(uuids, flavor, process, self._loop.now, zone=zone)
         for server_uuid in uuids:
             server = Server(server_uuid, flavor, call, zone=zone)

@@ -7,7 +7,7 @@ servers of the users.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,14 +22,14 @@ from novasched.tools.sandbox.databases import Databases
 from tests.simulation.computes import Computes
 from tests.simulation.database_health import DatabaseHealth
 from tests.simulation.exchange import Broker
-from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED, amounts_of
+from tests.simulation.flavors import AMOUNTS, CELL_CPUS, CELLS, PINNED
 from tests.simulation.loop import Loop
 from tests.simulation.placement import Inventory, PlacementModel
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
 from tests.simulation.troubles import Troubles
 
-Allocations = dict[str, dict[str, int]]
+Allocations = dict[str, Mapping[str, int]]
 """Amounts by provider and resource class."""
 FILTERS = (
     'ComputeFilter',
@@ -300,11 +300,11 @@ class World:
         }
 
     def _on(self, flavor: Flavor | None, *hosts: str | None) -> Allocations:
-        allocations = {}
+        allocations: Allocations = {}
         for name in hosts:
             if name is not None and flavor is not None:
                 machine = self.computes.machines[name]
-                allocations[machine.uuid] = amounts_of(flavor)
+                allocations[machine.uuid] = AMOUNTS[flavor.name]
         return allocations
 
 
