@@ -417,16 +417,18 @@ class PendingClaims:
             ]
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
-        """Note the instances that hosts show which were read at a moment, or that will
-        never arrive.
+        """Note the instances that hosts show which were read from a moment on, or that
+        will never arrive.
 
-        :param rows: the rows of ``instances`` by UUID, which were read before the
-            hosts.
+        :param rows: the rows of ``instances`` by UUID, which were read after the
+            moment and before the hosts.
         """
         for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
             if row is None or is_pending(row, claim.host.key):
                 continue
+            if claim.since > read_at:
+                continue  # the row may be older than the move for which this claim is
             with self.ledger.changed:
                 if claim in self.ledger.claims:
                     self.ledger.claims.shown(claim, read_at)

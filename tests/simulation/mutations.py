@@ -3,11 +3,12 @@
 tests.simulation.mutations``.
 
 Each mistake replaces a text of a file in a copy of the product. Days of new seeds are
-simulated with the copy until a day has a problem. Exits with 1 if more than one mistake
-is not found.
+simulated with the copy until a day has a problem that the day does not have with the
+product as it is. Exits with 1 if more than one mistake is not found.
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 600
 """Seconds in which a mistake is to be found."""
 MAY_ESCAPE = 1
+SUMMARY = re.compile(r'seeds \d+ to (?P<last>\d+); with problems: \[(?P<failed>.*)\]')
+"""The last line about some days."""
 
 
 @dataclass(frozen=True)
@@ -258,10 +261,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def found(mutation: Mutation, seconds: float, jobs: int) -> str | None:
-    """The problems of the first day in which a mistake is found; None without one.
+    """The story of the first day in which a mistake is found; None without one.
 
     :raises ValueError: the product has no such text.
     """
+    ends = time.monotonic() + seconds
+    first = 1
     with tempfile.TemporaryDirectory(prefix='novasched-mutation-') as folder:
         root = Path(folder)
         shutil.copytree(ROOT / 'novasched', root / 'novasched')
@@ -272,13 +277,34 @@ def found(mutation: Mutation, seconds: float, jobs: int) -> str | None:
             raise ValueError(f'{mutation.title}: the text is not in {mutation.path}')
         file.write_text(text.replace(mutation.old, mutation.new), encoding='utf-8')
 
-        command = [sys.executable, '-m', 'tests.simulation', '--first', '1']
-        command += ['--seconds', str(seconds), '--jobs', str(jobs)]
-        run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    if not run.returncode:
-        return None
-    lines = [line for line in run.stdout.splitlines() if '0 problems' not in line]
-    return '\n'.join(f'      {line}' for line in lines[:3])
+        while (left := ends - time.monotonic()) > 0:
+            output = _simulated(
+                root, f'--first={first}', f'--seconds={left}', f'--jobs={jobs}'
+            )
+            [summary] = SUMMARY.finditer(output)
+            for seed in summary['failed'].split(', ') if summary['failed'] else ():
+                if ' 0 problems' in _simulated(ROOT, f'--first={seed}', '--days=1'):
+                    return _story(output, seed)
+                print(f'    seed {seed} has a problem without any mistake')
+            first = int(summary['last']) + 1
+    return None
+
+
+def _simulated(root: Path, *options: str) -> str:
+    """The output of days that are simulated with the product of a folder."""
+    command = [sys.executable, '-m', 'tests.simulation', *options]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True).stdout
+
+
+def _story(output: str, seed: str) -> str:
+    """The lines about a day, indented."""
+    story: list[str] = []
+    for line in output.splitlines():
+        if line.startswith(f'seed {seed}:') or (story and line.startswith(' ')):
+            story.append(f'      {line}')
+        elif story:
+            break
+    return '\n'.join(story)
 
 
 if __name__ == '__main__':

@@ -109,6 +109,21 @@ def test_hosts_that_show_a_server_are_believed(pending_claims, rows, read_at, ex
     assert free_ram(pending_claims, snapshot)[0] == expected
 
 
+def test_a_row_from_before_the_move(clock, pending_claims):
+    """A reading may wait long for a database. A claim that was made meanwhile is not
+    judged by the rows of the reading, which may show the server before its move."""
+    began = clock.now
+    clock.now += 30
+    send(pending_claims)
+
+    pending_claims.note_shown({a_uuid('server'): a_row('b')}, began)
+    assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [3072, 4096]
+
+    clock.now += 1
+    pending_claims.note_shown({a_uuid('server'): a_row('b')}, clock.now)
+    assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [4096, 4096]
+
+
 @pytest.mark.parametrize(
     ('is_shown', 'later', 'expected'),
     [
