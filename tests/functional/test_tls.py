@@ -225,7 +225,9 @@ def test_all_over_tls(site, kind):
         assert client.reached() == {'host-1', 'host-2'}
         assert Neutron.asked
         assert daemon.stop() == 0
-        assert lines(daemon, 'WARNING') == []
+        warnings = lines(daemon, 'WARNING')
+        # On a busy machine, a report to the database may take longer than its interval.
+        assert [line for line in warnings if 'outlasted interval' not in line] == []
 
     findings = checked(site.cloud.config('tls-check', overrides))
     assert {level for level, _ in findings.values()} == {'ok'}
