@@ -428,7 +428,7 @@ class PendingClaims:
             if row is None or is_pending(row, claim.host.key):
                 continue
             if claim.since > read_at:
-                continue  # the row may be older than the move for which this claim is
+                continue  # the row may be older than the claim, and show no move yet
             with self.ledger.changed:
                 if claim in self.ledger.claims:
                     self.ledger.claims.shown(claim, read_at)

@@ -282,7 +282,7 @@ def found(mutation: Mutation, seconds: float, jobs: int) -> str | None:
                 root, f'--first={first}', f'--seconds={left}', f'--jobs={jobs}'
             )
             [summary] = SUMMARY.finditer(output)
-            for seed in summary['failed'].split(', ') if summary['failed'] else ():
+            for seed in re.findall(r'\d+', summary['failed']):
                 if ' 0 problems' in _simulated(ROOT, f'--first={seed}', '--days=1'):
                     return _story(output, seed)
                 print(f'    seed {seed} has a problem without any mistake')

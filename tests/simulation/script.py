@@ -2,8 +2,8 @@
 """The script of a day: the actions of users, the faults, and their times.
 
 A day has only some kinds of faults, and users who do some things more often than others
-("swarm testing", Groce et al., ISSTA 2012): where everything goes wrong, a scheduler has
-an excuse for everything.
+("swarm testing", Groce et al., ISSTA 2012). The checks allow for what schedulers cannot
+know during a fault, so that a day with all kinds of faults shows little.
 
 Each action has a seed of its own, so that the rest of a script stays the same without
 one of its actions. :func:`shortened` looks for the actions without which a problem does
@@ -73,7 +73,7 @@ FAULTS = {
 """The frequency of each action beside the other actions, on a day that has all."""
 EAGERNESS = (0.2, 1.0, 4.0)
 """Factors of the frequencies of users' actions. Each day has one for each action."""
-KINDS = (1, 2, 3, len(FAULTS))
+KINDS_OF_FAULTS = (1, 2, 3, len(FAULTS))
 """Numbers of the kinds of faults of a day."""
 AT_ONCE = ((1,), (1, 1, 1, 2, 8), (8,))
 """Numbers of boots at the same moment. Each day has some of these numbers."""
@@ -99,7 +99,7 @@ def script_of(seed: int) -> list[Action]:
     for kind, share in USERS.items():
         wishes[kind] = share * random.choice(EAGERNESS)
     faults = {}
-    for kind in random.sample([*FAULTS], random.choice(KINDS)):
+    for kind in random.sample([*FAULTS], random.choice(KINDS_OF_FAULTS)):
         faults[kind] = FAULTS[kind]
 
     at_once = random.choice(AT_ONCE)
@@ -108,14 +108,14 @@ def script_of(seed: int) -> list[Action]:
         (wishes, random.choice(USERS_EVERY_S)),
         (faults, random.choice(FAULTS_EVERY_S)),
     ):
-        at = at_next = random.expovariate(1 / every_s)
+        at = random.expovariate(1 / every_s)
         while at < BUSY_S:
+            moment = at
             [kind] = random.choices([*shares], [*shares.values()])
             number = random.choice(at_once) if kind in BOOTS else 1
             for _ in range(number):
-                actions.append(Action(at, kind, random.getrandbits(32)))
-                at_next += random.expovariate(1 / every_s)
-            at = at_next
+                actions.append(Action(moment, kind, random.getrandbits(32)))
+                at += random.expovariate(1 / every_s)
     return sorted(actions, key=lambda action: action.at)
 
 
