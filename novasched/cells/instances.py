@@ -444,6 +444,10 @@ class InstanceStates:
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
         """See :class:`novasched.placement.cleanup.Instances`.
 
+        The hosts of the providers may be in another cell than the instance: any cell is
+        good for a new instance, so that two claims for the instance may be in two
+        cells.
+
         :raises DatabaseUnavailable: a database does not answer, or the cell to which
             the instance is mapped has no row of the instance.
         """
@@ -462,7 +466,17 @@ class InstanceStates:
             cell = self.cells.get(cells[0].uuid)
         if cell is None:
             raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
-        return _instance_state(cell.database, uuid, providers)
+
+        state = _instance_state(cell.database, uuid, providers)
+        if state.hosts or state.host is None:
+            return state
+        for other in self.cells.all():
+            nodes = other.database.rows(
+                'compute_nodes', ('host',), lambda columns: columns.uuid.in_(providers)
+            )
+            if nodes:
+                return replace(state, hosts=frozenset(node.host for node in nodes))
+        return state
 
 
 def _instance_state(

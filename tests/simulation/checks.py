@@ -42,11 +42,12 @@ class Checks:
 
     The conditions:
 
-    - A server has allocations on its host, and on its destination during a move, and no
-      others, from the answer of the scheduler until the server is deleted. During a
-      migration, the consumer of the migration has those on the host.
-    - A call without a host leaves no allocations for longer than a cleanup may take,
-      unless its scheduler has ended meanwhile.
+    - A server has allocations on its host, and on its destination during a move, from
+      the answer of the scheduler until the server is deleted. During a migration, the
+      consumer of the migration has those on the host.
+    - A server has no other allocations. A call without a host, and a call that ends
+      while its scheduler has allocations to delete, may leave allocations for as long
+      as a cleanup may take; for ever, if the scheduler ends meanwhile.
     - A call has one answer, in time: hosts, or a fault that a conductor knows. While
       Placement refuses connections, in time means: within its patience.
     - No two members of a hard group share a host, unless their schedulers could not
@@ -230,7 +231,7 @@ class Checks:
             held = world.model.held_by(consumer)
             if held == expected:
                 continue
-            # A call without a host may leave a claim for a while.
+            # An unsettled call may leave a claim for a while.
             may_hold_more = (
                 server.may_get_host
                 or world.loop.now <= server.settled_at + LEFT_S
@@ -243,7 +244,7 @@ class Checks:
         """True if a scheduler has ended that may have had to delete allocations of the
         server."""
         is_dead = self.world.loop.is_dead
-        return any(is_dead(call.process.name) for call in server.failed)
+        return any(is_dead(call.process.name) for call in server.unsettled)
 
     def _look_at_groups(self) -> None:
         """No two members of a hard group are on one host, unless schedulers did not

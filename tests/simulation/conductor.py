@@ -59,7 +59,7 @@ class Conductor:
             call.answer = answer
             call.answered_at = loop.now
             call.replies += 1
-            self._note_failure(call)
+            self._note_end(call)
 
         call.process.call(spec, call.uuids, reply)
         gone_at = None
@@ -68,18 +68,21 @@ class Conductor:
                 gone_at = loop.now
             if gone_at is not None and loop.now > gone_at + LOST_CALL_S:
                 call.given_up = True
-                self._note_failure(call)
+                self._note_end(call)
                 break
             loop.sleep(0.5)
 
-    def _note_failure(self, call: Call) -> None:
-        """Note a call that has given no host to its servers."""
-        if not call.has_failed:
+    def _note_end(self, call: Call) -> None:
+        """Note a call whose scheduler may have to delete allocations of the servers
+        yet."""
+        if not call.has_failed and not call.process.pending_deletions:
             return
         for server_uuid in call.uuids:
             server = self._world.servers[server_uuid]
-            server.failed.append(call)
+            server.unsettled.append(call)
             server.settled_at = self._loop.now
+        if not call.has_failed:
+            return
         why = 'nova-conductor gives up' if call.given_up else repr(call.answer)
         self._world.tell(f'no host for {" ".join(call.uuids)}: {why}')
 

@@ -267,8 +267,10 @@ class PlacementModel:
             self.changed(provider)
 
     def remove(self, uuid: str, provider: str) -> None:
-        """Remove the allocations of a consumer on a provider."""
-        consumer = self.consumers[uuid]
+        """Remove the allocations of a consumer on a provider, if there are any."""
+        consumer = self.consumers.get(uuid)
+        if consumer is None or provider not in consumer.allocations:
+            return
         kept = {**consumer.allocations}
         del kept[provider]
         self._replace(uuid, consumer.owner, kept)

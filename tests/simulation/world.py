@@ -89,8 +89,9 @@ class Server:
     """A server of a user.
 
     :ivar call: the last call of a scheduler for the server.
-    :ivar failed: the calls for the server that got no host. Their schedulers may have
-        to delete allocations yet.
+    :ivar unsettled: the calls for the server whose schedulers may have to delete
+        allocations of the server yet: calls without a host, and calls that were
+        answered while the scheduler had to delete allocations.
     :ivar group: the UUID of its group.
     :ivar zone: the availability zone that the user has chosen.
     :ivar host: the name of its host; None before a scheduler has chosen, and while the
@@ -102,14 +103,14 @@ class Server:
     :ivar next_flavor: the flavor on the destination of a migration.
     :ivar migration: the consumer that has the allocations on the host during a
         migration.
-    :ivar settled_at: when the last call without a host ended. Claims of this call may
-        have to be deleted yet.
+    :ivar settled_at: when the last of the unsettled calls ended, or a migration or a
+        build failed.
     """
 
     uuid: str
     flavor: Flavor
     call: Call
-    failed: list[Call] = field(default_factory=list)
+    unsettled: list[Call] = field(default_factory=list)
     group: str | None = None
     zone: str | None = None
     host: str | None = None

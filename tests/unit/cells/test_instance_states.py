@@ -99,6 +99,20 @@ def test_in_a_cell(cloud, reader, row, migrations, state):
     assert find(reader) == InstanceState(hosts=frozenset({'one'}), **state)
 
 
+def test_a_claim_in_another_cell(cloud, reader):
+    """A new instance may have claims in two cells. The host of a claim is found in
+    either cell."""
+    add_mapping(cloud, 2)
+    cloud.add(cloud.engines['cell1'], tables.instances, uuid=SERVER, host='one')
+    cloud.add_host('far', 'cell2')
+    cloud.cells.refresh()
+
+    state = reader.find(SERVER, [a_uuid('far'), a_uuid('a shared provider')])
+    assert state == InstanceState(host='one', hosts=frozenset({'far'}))
+    state = reader.find(SERVER, [a_uuid('a shared provider')])
+    assert state == InstanceState(host='one')
+
+
 @pytest.mark.parametrize(
     ('kind', 'status', 'hosts'),
     [
