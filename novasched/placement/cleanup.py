@@ -203,7 +203,7 @@ def why_in_doubt(
             return f'it is on the host {state.host}, and that of the claim is not known'
         if state.host in state.hosts:
             return f'it is on the host {state.host}, for which the claim was'
-    if is_part and not state.hosts.isdisjoint(state.evacuated_from):
+    if not state.hosts.isdisjoint(state.evacuated_from):
         return 'it was evacuated from the host of the claim, which is not back yet'
     if is_part and (state.host is None or len(state.hosts) < providers):
         return 'it holds more, which may be on the same host'

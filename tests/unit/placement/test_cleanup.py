@@ -265,11 +265,16 @@ def test_doubt(state, moves, doubtful, asked):
 
 @pytest.mark.parametrize(
     ('evacuated_from', 'is_part', 'doubtful'),
-    [({'one'}, True, True), ({'two'}, True, False), ({'one'}, False, False)],
+    [
+        ({'one'}, True, True),
+        ({'two'}, True, False),
+        ({'one'}, False, True),
+        ({'two'}, False, False),
+    ],
 )
 def test_doubt_after_an_evacuation(evacuated_from, is_part, doubtful):
-    """Beside others, the allocations on a host that is not back after an evacuation
-    belong to the instance."""
+    """The allocations on a host that is not back after an evacuation belong to the
+    instance. They may equal a claim for an evacuation in the opposite direction."""
     state = InstanceState(
         host='new',
         hosts=frozenset({'one'}),
