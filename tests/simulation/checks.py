@@ -10,7 +10,7 @@ from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
-from tests.simulation.faults import MAX_LAG_S
+from tests.simulation.faults import LAGS_S
 from tests.simulation.flavors import AMOUNTS, CELLS, PINNED
 from tests.simulation.placement_http import CLIENT_TIMEOUT_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
@@ -214,7 +214,7 @@ class Checks:
             if since < call.began - KNOWN_S:
                 self._problem(f'{server_uuid} gets {host}, which is disabled')
             since = self.world.outside_since.get(host, math.inf)
-            if call.zone is not None and since < call.began - MAX_LAG_S:
+            if call.zone is not None and since < call.began - max(LAGS_S):
                 self._problem(f'{server_uuid} gets {host}, which is outside its zone')
 
     def _look_at_server(self, server: Server) -> None:

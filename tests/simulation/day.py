@@ -52,7 +52,7 @@ def live(world: World, actions: Sequence[Action]) -> None:
         script.CLOCK_JUMPS: faults.clock_jumps,
         script.COMPUTE_IS_SILENT: faults.compute_is_silent,
         script.HOST_IS_DISABLED: faults.host_is_disabled,
-        script.HOST_CHANGES_ZONE: faults.host_changes_zone,
+        script.HOSTS_CHANGE_ZONE: faults.hosts_change_zone,
         script.MESSAGES_ARE_FORGED: faults.messages_are_forged,
     }
 

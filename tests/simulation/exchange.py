@@ -12,13 +12,15 @@ import msgspec
 
 from novasched.rpc.claims_exchange import COALESCE_S, ECHO_TIMEOUT_S
 from novasched.rpc.peer_protocol import HEARTBEAT_INTERVAL_S
-from novasched.rpc.peers import PeerSchedulers
+from novasched.rpc.peers import CATCH_UP_S, PeerSchedulers
 from tests.simulation.loop import Loop, Wait
 
 RECONNECT_S = 1.0
 """Seconds before a new connection."""
-DELAY_S = 0.004
-"""The mean seconds of the way of a message through the broker."""
+DELAYS_S = (0.01, 0.2)
+"""The longest seconds that a message takes through the broker. Each broker has one of
+these numbers, which are less than what schedulers wait for each other."""
+assert max(DELAYS_S) < CATCH_UP_S
 
 
 class Disconnected(Exception):
@@ -46,6 +48,7 @@ class Broker:
         self.is_down = False
         self.lost = 0.0
         self.twice = 0.0
+        self._delay_s = loop.random.choice(DELAYS_S)
         self._queues: list[Inbox] = []
 
     def connect(self) -> 'Inbox':
@@ -55,7 +58,7 @@ class Broker:
         """
         if self.is_down:
             raise Disconnected()
-        inbox = Inbox(self.loop)
+        inbox = Inbox(self.loop, self._delay_s)
         self._queues.append(inbox)
         return inbox
 
@@ -86,10 +89,14 @@ class Broker:
 
 
 class Inbox:
-    """The queue of a scheduler."""
+    """The queue of a scheduler.
 
-    def __init__(self, loop: Loop) -> None:
+    :param delay_s: the longest seconds that a message takes.
+    """
+
+    def __init__(self, loop: Loop, delay_s: float) -> None:
         self._loop = loop
+        self._delay_s = delay_s
         self._messages: deque[tuple[float, bytes]] = deque()
         self._reader: Wait | None = None
         self.is_closed = False
@@ -97,7 +104,7 @@ class Inbox:
     def put(self, text: bytes) -> None:
         """Append a message, which arrives behind all earlier ones."""
         loop = self._loop
-        arrives = loop.now + loop.random.expovariate(1 / DELAY_S)
+        arrives = loop.now + loop.random.uniform(0, self._delay_s)
         if self._messages:
             arrives = max(arrives, self._messages[-1][0])
         self._messages.append((arrives, text))

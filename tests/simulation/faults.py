@@ -3,6 +3,7 @@
 
 import math
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import msgspec
@@ -10,6 +11,7 @@ import os_traits
 
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.exchange import Disconnected
+from tests.simulation.loop import WORLD
 from tests.simulation.placement_http import Weather
 from tests.simulation.world import ZONE, World, new_uuid
 
@@ -18,9 +20,11 @@ MAX_JUMP_S = 20.0
 interval of reports, services count as down."""
 REPORT_S = 10.0
 """Seconds between two reports of the nova-computes."""
-MAX_LAG_S = 4.0
-"""Seconds between a change of aggregates in nova's database and in Placement, at the
-most."""
+LAGS_S = (0.5, 4.0)
+"""Seconds between a change of aggregates in nova's database and in Placement: usually,
+and at the most."""
+AT_ONCE = (1, 6)
+"""Numbers of hosts that change their zone at once."""
 FORGED_ROWS = 5
 """Rows of an announcement with invalid rows."""
 BAD_FIELDS = (
@@ -204,11 +208,17 @@ class Faults:
         del world.disabled_since[name]
         world.troubles.end([name])
 
-    def host_changes_zone(self, random: Random) -> None:
-        """Let a host join the availability zone, or leave it. nova-api writes to its
-        database first, and to Placement afterwards."""
+    def hosts_change_zone(self, random: Random) -> None:
+        """Let hosts join the availability zone, or leave it."""
+        machines = self._world.computes.machines
+        for name in random.sample([*machines], random.choice(AT_ONCE)):
+            lag = random.choice(LAGS_S)
+            self._world.loop.spawn(partial(self._change_zone, name, lag), WORLD)
+
+    def _change_zone(self, name: str, lag: float) -> None:
+        """Change the zone of a host. nova-api writes to its database first, and to
+        Placement afterwards."""
         world = self._world
-        name = random.choice([*world.computes.machines])
         provider = world.model.providers[world.computes.machines[name].uuid]
         zone = stable_uuid('aggregate', ZONE)
         is_inside = name in world.outside_since
@@ -220,7 +230,7 @@ class Faults:
             del world.outside_since[name]
         else:
             world.outside_since[name] = world.loop.now
-        world.loop.sleep(random.uniform(0.1, MAX_LAG_S))
+        world.loop.sleep(lag)
         provider.generation += 1
         if is_inside:
             provider.aggregates.add(zone)

@@ -14,8 +14,8 @@ from tests.simulation.world import Server, World, new_uuid
 
 MAX_TRIES = 4
 """Calls of schedulers for a move that the user wants."""
-PAUSE_S = 30.0
-"""The longest pause before a user tries again, in seconds."""
+PAUSES_S = (2.0, 30.0)
+"""The longest pauses of users before they try again, in seconds."""
 FAILS = 0.15
 """The share of the migrations that fail on the destination."""
 
@@ -44,7 +44,7 @@ class Moves:
             if host is not None:
                 break
             computes.end_migration(server.uuid, source, 'error')
-            self._loop.sleep(random.uniform(0, PAUSE_S))
+            self._loop.sleep(random.uniform(0, random.choice(PAUSES_S)))
 
         if host is None:
             computes.set_task(server.uuid, source, None)
@@ -163,7 +163,7 @@ class Moves:
                 self._unshelve(server, host, random)
                 return
             computes.set_task(server.uuid, source, None)
-            self._loop.sleep(random.uniform(0, PAUSE_S))
+            self._loop.sleep(random.uniform(0, random.choice(PAUSES_S)))
         server.is_moving = False
 
     def _unshelve(self, server: Server, host: str, random: Random) -> None:

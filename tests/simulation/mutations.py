@@ -83,10 +83,10 @@ MUTATIONS = (
         'LATE_CLAIM_S = 10.0',
     ),
     Mutation(
-        'a generation is ignored',
-        'placement/allocations.py',
-        'return self.equals(held) and held.generation == self.generation',
-        'return self.equals(held)',
+        'a generation conflict of a claim counts as a refusal',
+        'placement/claims.py',
+        '                if not answer.is_generation_conflict or answer.repeated:\n',
+        '                if True:\n',
     ),
     Mutation(
         'an attempt without an answer is forgotten by the next one',
@@ -117,7 +117,7 @@ MUTATIONS = (
         'a cursor is off by one',
         'scheduler/claims_ledger.py',
         'count = self.number - number',
-        'count = self.number - number - 1',
+        'count = max(0, self.number - number - 1)',
     ),
     Mutation(
         'a claim that hosts show is over for older snapshots, too',

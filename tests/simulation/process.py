@@ -23,8 +23,9 @@ from tests.simulation.exchange import Broker, Release, SimulatedExchange
 from tests.simulation.loop import Clocks, Loop
 from tests.simulation.placement_http import SimulatedHttp
 
-THREADS = 8
-"""``executor_thread_pool_size``: fewer than by default, so that requests wait."""
+THREADS = (2, 8)
+"""``executor_thread_pool_size``: fewer than by default, so that requests wait. Each
+process has one of these numbers."""
 CLOSE_S = 30.0
 """Seconds in which a process ends in good order."""
 START_AGAIN_S = 5.0
@@ -58,7 +59,7 @@ class SchedulerProcess:
         self._http = http
         self._broker = broker
         self._endpoint: SchedulerEndpoint | None = None
-        self._threads = threading.Semaphore(THREADS)
+        self._threads = threading.Semaphore(loop.random.choice(THREADS))
 
     @property
     def is_ready(self) -> bool:

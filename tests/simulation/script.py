@@ -41,7 +41,7 @@ DATABASE_FAILS = 'a database fails'
 CLOCK_JUMPS = 'a clock jumps'
 COMPUTE_IS_SILENT = 'a nova-compute is silent'
 HOST_IS_DISABLED = 'a host is disabled'
-HOST_CHANGES_ZONE = 'a host changes its zone'
+HOSTS_CHANGE_ZONE = 'hosts change their zone'
 MESSAGES_ARE_FORGED = 'messages are forged'
 
 USERS = {
@@ -67,7 +67,7 @@ FAULTS = {
     CLOCK_JUMPS: 1,
     COMPUTE_IS_SILENT: 1,
     HOST_IS_DISABLED: 1,
-    HOST_CHANGES_ZONE: 5,
+    HOSTS_CHANGE_ZONE: 5,
     MESSAGES_ARE_FORGED: 1,
 }
 """The frequency of each action beside the other actions, on a day that has all."""

@@ -12,7 +12,7 @@ from tests.simulation.world import ZONE, Call, Server, World, new_uuid
 
 MAX_MEMBERS = 8
 """Members of a group that takes more members."""
-BUILD_FAILS = 0.1
+BUILD_FAILS = 0.2
 """The share of the builds that fail."""
 
 
@@ -40,7 +40,7 @@ class Users:
         self, random: Random, is_in_group: bool = False, zone: str | None = None
     ) -> None:
         flavor = random.choices(FLAVORS, SHARES)[0]
-        count = random.choices((1, 3), (8, 1))[0]
+        count = random.choices((1, 3), (4, 1))[0]
         uuids = [new_uuid(random) for _ in range(count)]
         process = self._world.ready_process(random)
         if process is None:
@@ -101,6 +101,8 @@ class Users:
             server.host = None
             server.settled_at = self._loop.now
             self._world.model.handle('DELETE', f'/allocations/{server.uuid}', None)
+            # The message to nova-conductor waits in the broker.
+            self._loop.sleep(random.uniform(0.1, 5))
             next_host = self._conductor.host_for(server, random, host, ignored=[host])
         computes.fail(server.uuid, host)
 
