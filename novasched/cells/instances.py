@@ -470,8 +470,8 @@ class InstanceStates:
         state = _instance_state(cell.database, uuid, providers)
         if state.hosts or state.host is None:
             return state
-        for other in self.cells.all():
-            nodes = other.database.rows(
+        for cell in self.cells.all():
+            nodes = cell.database.rows(
                 'compute_nodes', ('host',), lambda columns: columns.uuid.in_(providers)
             )
             if nodes:
