@@ -47,7 +47,7 @@ from novasched.scheduler.errors import (
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
-from novasched.scheduler.model.host import Host, Selection, uuid_of
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
@@ -199,16 +199,11 @@ class Cycle:
         if candidates is None:
             deps.hosts.prefetch(self.basis.read_since)
         claims = deps.pending_claims.for_request(request)
-        newer: Mapping[str, str] = {}
-        if request.instance_group is not None:
-            newer = claims.newer_members(request)
-            request = request.with_members(newer)
         needs = deps.pipeline.needed_instances(request)
-        if newer:
-            needs = replace(needs, named={*needs.named, *newer})
-        snapshot = deps.hosts.read(candidates, request, needs, self.basis)
-        if newer:
-            request = with_hosts_of(newer, request, snapshot)
+        if request.instance_group is None:
+            snapshot = deps.hosts.read(candidates, request, needs, self.basis)
+        else:
+            request, snapshot = self._read_for_group(request, candidates, claims)
         if needs.usual_guests:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
@@ -217,6 +212,30 @@ class Cycle:
         self.counts = counts.with_hosts(candidates, snapshot, len(hosts))
         self._end_step(HOSTS)
         return SchedulingState(request, self.basis, snapshot, hosts, candidates, claims)
+
+    def _read_for_group(
+        self,
+        request: Request,
+        candidates: Candidates | None,
+        claims: PendingClaims,
+    ) -> tuple[Request, HostSnapshot]:
+        """The hosts, and the request with the members of its server group that the
+        caller may not know."""
+        deps = self.deps
+        newer = claims.newer_members(request)
+        while True:
+            asked = request.with_members(newer)
+            needs = deps.pipeline.needed_instances(asked)
+            if newer:
+                needs = replace(needs, named={*needs.named, *newer})
+            snapshot = deps.hosts.read(candidates, asked, needs, self.basis)
+
+            # A member that was claimed while the hosts were read is among the pending
+            # claims, unless the hosts show it already.
+            shown = claims.newer_members(request, snapshot)
+            if shown.keys() <= newer.keys():
+                return with_hosts_of(newer, asked, snapshot), snapshot
+            newer = {**newer, **shown}
 
     def _place(self, state: SchedulingState) -> list[list[Selection]]:
         """Place every instance, and make the selections of the answer."""
@@ -285,7 +304,7 @@ class Cycle:
                 state, attempt = self._rank(state, request, random)
                 best = self._choose(state, request, undo)
 
-            for choice, turn in self._choices(
+            for choice, turn, chosen_in in self._choices(
                 best, first_turn, request, state, attempt, undo
             ):
                 claim = None
@@ -294,7 +313,7 @@ class Cycle:
                 with ExitStack() as made:
                     if claim:
                         made.callback(placement.delete_allocations, claim)
-                        if state.stays(choice, turn, self.deps.pipeline):
+                        if chosen_in.stays(choice, turn, self.deps.pipeline):
                             undo.push(made.pop_all())
                             state = state.with_one_more(request, choice)
                             self._end_step(CLAIM)
@@ -365,27 +384,29 @@ class Cycle:
         state: SchedulingState,
         attempt: PlacementAttempt,
         undo: ExitStack,
-    ) -> Iterator[tuple[PendingClaim, Turn]]:
+    ) -> Iterator[tuple[PendingClaim, Turn, SchedulingState]]:
         """Choices to claim, one after the other, until a claim succeeds.
 
         The best choice comes first, then choices of the other candidates of the same
         host, then the candidates of the hosts behind it, each with the turn in which
-        the choice was made. A host is left out if it no longer fits: other requests may
-        have chosen it meanwhile.
+        the choice was made, and with the state of that turn: later choices were made
+        beside more pending claims. A host is left out if it no longer fits: other
+        requests may have chosen it meanwhile.
         """
-        yield best, turn
+        yield best, turn, state
         if state.candidates is None:
             return
         refused = [best.candidate] if best.candidate else []
         for host in state.hosts:
             while len(refused) < MAX_CLAIMS_PER_HOST:
                 with state.pending_claims.decision_lock.turn() as turn:
-                    choice = self._choice_on(host, state, request, refused, undo)
+                    now = replace(state, hosts=[host]).now()
+                    choice = self._choice_on(host, state, now, request, refused, undo)
                 if choice is None:
                     if not refused:
                         attempt.unfit += (host.host,)
                     break
-                yield choice, turn
+                yield choice, turn, now
                 assert choice.candidate is not None
                 refused.append(choice.candidate)
             refused = []
@@ -394,14 +415,18 @@ class Cycle:
         self,
         host: Host,
         state: SchedulingState,
+        now: SchedulingState,
         request: Request,
         refused: Sequence[Candidate],
         undo: ExitStack,
     ) -> PendingClaim | None:
         """Assign the current instance to a host, if it still fits, with a candidate
-        that was not refused; within a turn."""
+        that was not refused; within a turn.
+
+        :param state: the state in which the hosts were ranked.
+        :param now: the present state of the host alone.
+        """
         pipeline = self.deps.pipeline
-        now = replace(state, hosts=[host]).now()
         is_as_before = now.is_as_before(state, host)
         if refused:
             avoiding = now.avoiding(host, refused)

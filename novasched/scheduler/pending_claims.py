@@ -335,12 +335,17 @@ class PendingClaims:
                 if claim.is_ours:
                     self.peers.announce(claim, Stage.CLAIMED)
 
-    def newer_members(self, request: Request) -> Mapping[str, str]:
+    def newer_members(
+        self, request: Request, snapshot: HostSnapshot | None = None
+    ) -> Mapping[str, str]:
         """The members of the server group of a request that the caller may not know,
         or whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
 
         nova-conductor reads the group before it calls a scheduler. A request may wait
         for seconds in the queue of the broker and for Placement.
+
+        :param snapshot: only the members that these hosts show, so that their claims do
+            not count beside the hosts any more.
         """
         group = request.instance_group
         if group is None or not group.uuid:
@@ -348,12 +353,18 @@ class PendingClaims:
 
         own = request.instance_uuids or ()
         hosts = {}
+        ledger = self.ledger.claims
         with self.ledger.changed:
-            for claim in self.ledger.claims.of_group(group.uuid):
+            for claim in ledger.of_group(group.uuid):
                 uuid = claim.request.instance_uuid or ''
-                is_known = uuid in group.members and claim.host.host in group.hosts
-                if uuid not in own and not is_known:
-                    hosts[uuid] = claim.host.uuid
+                host = claim.host
+                if uuid in own or (uuid in group.members and host.host in group.hosts):
+                    continue
+                if snapshot is not None:
+                    counting = ledger.counting_at(host.uuid, snapshot.read_at)
+                    if claim in counting:
+                        continue
+                hosts[uuid] = host.uuid
         return hosts
 
     def came_free(self, request: Request, since: float) -> bool:

@@ -236,9 +236,9 @@ MUTATIONS = (
     ),
     Mutation(
         'the members of a group are those that the caller knows',
-        'scheduler/cycle.py',
-        '            newer = claims.newer_members(request)\n',
-        '',
+        'scheduler/pending_claims.py',
+        '                hosts[uuid] = host.uuid\n        return hosts\n',
+        '        return hosts\n',
     ),
 )
 

@@ -15,8 +15,9 @@ from novasched.scheduler.filters.affinity import (
     ServerGroupAntiAffinityFilter,
 )
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
+from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
-from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
@@ -274,6 +275,43 @@ def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
     assert driver.pending_claims.given_back == given_back
 
 
+class RefusesTheFirst(CountingPlacement):
+    """Refuses claims on a host without slots. Another request of the process chooses a
+    host meanwhile."""
+
+    choose = None
+
+    def claim(self, request, candidate, basis):
+        claim = super().claim(request, candidate, basis)
+        if claim is None:
+            self.choose()
+        return claim
+
+
+def test_the_second_choice_counts_every_claim_before_it():
+    """After a refusal another host is chosen, beside the claims of that moment. The
+    claims of other schedulers are judged beside all of these."""
+    slots = {A.uuid: 0, B.uuid: 10, C.uuid: 10}
+    placement = RefusesTheFirst(slots, stale=[A.uuid])
+    driver = cloud(
+        A,
+        B,
+        C,
+        filters=[NumInstancesFilter],
+        placement=placement,
+        in_flight_timeout=60.0,
+        max_instances_per_host=2,
+    )
+    Faster(driver, B)
+
+    def choose():
+        request = a_request(instance_uuid=a_uuid('ours'))
+        driver.pending_claims.add(B, request, None, {})
+
+    placement.choose = choose
+    assert ask(driver) == [['c']]
+
+
 @pytest.mark.parametrize(
     'rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}]
 )
@@ -312,6 +350,52 @@ def test_a_member_that_is_newer_than_the_list_of_the_caller(policy, shown_on, an
     driver.pending_claims.settle([claim])
     driver.pending_claims.ledger.claims.shown(claim, -math.inf)
 
+    assert ask(driver, group=a_group(policy)) == answer
+
+
+class SlowToRead(MemoryHosts):
+    """Hosts that take long to read. Another request places a server meanwhile, which
+    the hosts show in the end.
+
+    :ivar place: places the server; None afterwards.
+    """
+
+    place = None
+
+    def read(self, *arguments):
+        if self.place is not None:
+            self.place()
+            self.place = None
+        return super().read(*arguments)
+
+
+@pytest.mark.parametrize(
+    ('policy', 'chosen', 'answer'),
+    [('anti-affinity', A, [['b']]), ('affinity', C, [['c']])],
+)
+@pytest.mark.parametrize('is_shown', [True, False])
+def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_shown):
+    """A member is counted whose claim no longer counts, since the hosts were read after
+    the member was built, and whose claim came after the reading had begun."""
+    uuid = a_uuid('newer')
+    hosts = []
+    for host in (A, B, C):
+        if is_shown and host is chosen:
+            host = replace(host, instances={uuid: Instance(uuid)})
+        hosts.append(host)
+    hosts = SlowToRead(hosts)
+    driver = a_driver(hosts, *POLICIES, weighers=[RAMWeigher], in_flight_timeout=60.0)
+
+    def place():
+        request = a_request(
+            instance_uuid=uuid, instance_uuids=(uuid,), group=a_group(policy)
+        )
+        claim = driver.pending_claims.add(chosen, request, None, {})
+        driver.pending_claims.settle([claim])
+        if is_shown:
+            driver.pending_claims.ledger.claims.shown(claim, -math.inf)
+
+    hosts.place = place
     assert ask(driver, group=a_group(policy)) == answer
 
 
