@@ -444,9 +444,9 @@ class InstanceStates:
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
         """See :class:`novasched.placement.cleanup.Instances`.
 
-        The hosts of the providers may be in another cell than the instance: any cell is
-        good for a new instance, so that two claims for the instance may be in two
-        cells.
+        The hosts of the providers may be in another cell than the instance. Placement
+        offers hosts of all cells for a new instance, so that two claims for the
+        instance may be for hosts of two cells.
 
         :raises DatabaseUnavailable: a database does not answer, or the cell to which
             the instance is mapped has no row of the instance.
@@ -470,6 +470,8 @@ class InstanceStates:
         state = _instance_state(cell.database, uuid, providers)
         if state.hosts or state.host is None:
             return state
+
+        # No provider is in the cell of the instance.
         for cell in self.cells.all():
             nodes = cell.database.rows(
                 'compute_nodes', ('host',), lambda columns: columns.uuid.in_(providers)

@@ -51,7 +51,13 @@ from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_o
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST, Hosts, Notifier, Placement
+from novasched.scheduler.ports import (
+    MAX_CLAIMS_PER_HOST,
+    Hosts,
+    Needs,
+    Notifier,
+    Placement,
+)
 from novasched.scheduler.prefilters import Prefilter
 
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -203,7 +209,7 @@ class Cycle:
         if request.instance_group is None:
             snapshot = deps.hosts.read(candidates, request, needs, self.basis)
         else:
-            request, snapshot = self._read_for_group(request, candidates, claims)
+            request, snapshot = self._read_for_group(request, candidates, needs, claims)
         if needs.usual_guests:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
@@ -217,16 +223,21 @@ class Cycle:
         self,
         request: Request,
         candidates: Candidates | None,
+        needs: Needs,
         claims: PendingClaims,
     ) -> tuple[Request, HostSnapshot]:
-        """The hosts, and the request with the members of its server group that the
-        caller may not know."""
+        """The request with the members of its server group that the caller may not
+        know, and the hosts.
+
+        :param needs: the instances that the request needs without these members.
+        """
         deps = self.deps
+        asked = request
         newer = claims.newer_members(request)
         while True:
-            asked = request.with_members(newer)
-            needs = deps.pipeline.needed_instances(asked)
             if newer:
+                asked = request.with_members(newer)
+                needs = deps.pipeline.needed_instances(asked)
                 needs = replace(needs, named={*needs.named, *newer})
             snapshot = deps.hosts.read(candidates, asked, needs, self.basis)
 

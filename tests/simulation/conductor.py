@@ -74,7 +74,7 @@ class Conductor:
 
     def _note_end(self, call: Call) -> None:
         """Note a call whose scheduler may have to delete allocations of the servers
-        yet."""
+        yet, and tell why a call gets no host."""
         if not call.has_failed and not call.process.pending_deletions:
             return
         for server_uuid in call.uuids:

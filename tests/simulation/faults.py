@@ -21,8 +21,8 @@ interval of reports, services count as down."""
 REPORT_S = 10.0
 """Seconds between two reports of the nova-computes."""
 LAGS_S = (0.5, 4.0)
-"""Seconds between a change of aggregates in nova's database and in Placement: usually,
-and at the most."""
+"""Seconds between a change of aggregates in nova's database and in Placement. Each
+change takes one of these times."""
 AT_ONCE = (1, 6)
 """Numbers of hosts that change their zone at once."""
 FORGED_ROWS = 5

@@ -375,8 +375,8 @@ class SlowToRead(MemoryHosts):
 )
 @pytest.mark.parametrize('is_shown', [True, False])
 def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_shown):
-    """A member is counted whose claim no longer counts, since the hosts were read after
-    the member was built, and whose claim came after the reading had begun."""
+    """A member of the group that was claimed after the reading of the hosts had begun is
+    counted: by its claim, or on the hosts if they show the member already."""
     uuid = a_uuid('newer')
     hosts = []
     for host in (A, B, C):
