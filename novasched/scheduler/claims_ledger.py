@@ -28,7 +28,9 @@ OVER
 RELEASED
     The claim was not made after all, or was undone.
 
-Claims that are OVER or RELEASED leave the ledger. Changes are numbered, and the last
+Claims that are OVER or RELEASED leave the ledger. Of a claim that is OVER and of a
+server group, the ledger remembers the instance and the host for a while: a request that
+has waited for minutes does not know the member. Changes are numbered, and the last
 changes are kept: a reader that knows the claims as of a number looks at the changes
 since then alone.
 
@@ -48,7 +50,8 @@ MAX_SNAPSHOT_AGE_S = 120.0
 
 CHOSEN_LIMIT_S = 900.0
 """Seconds after which a choice is over that is neither claimed nor released. No request
-takes so long; the message about the end of the request was lost."""
+takes so long; the message about the end of the request was lost. Every request that is
+still in progress began after the choice."""
 
 EXPIRY_INTERVAL_S = 1.0
 """Seconds between looks for expired claims, where no claim is known to expire
@@ -91,6 +94,22 @@ class Change:
     added: int
 
 
+@dataclass(frozen=True, slots=True)
+class PastMember:
+    """A member of a server group whose claim is OVER.
+
+    :ivar host_uuid: the UUID of its host.
+    :ivar host: the name of its host.
+    :ivar until: when every request that may not know the member has ended.
+    """
+
+    uuid: str
+    group: str
+    host_uuid: str
+    host: str
+    until: float
+
+
 class ClaimsLedger:
     """The pending claims of this process and of other schedulers, by host.
 
@@ -111,6 +130,9 @@ class ClaimsLedger:
         self._of_host: dict[str, dict[PendingClaim, None]] = {}
         self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
         self._of_group: dict[str, dict[PendingClaim, None]] = {}
+        # By group and instance, and the same members in the order of their end.
+        self._past_members: dict[str, dict[str, PastMember]] = {}
+        self._past: deque[PastMember] = deque()
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
@@ -211,10 +233,14 @@ class ClaimsLedger:
                 end = claim.since + self.chosen_limit
             elif entry.stage is Stage.SHOWN:
                 end = entry.shown_at + MAX_SNAPSHOT_AGE_S
-            if end <= now:
-                self._remove(claim)
-            else:
+            if end > now:
                 self._expire_at = min(self._expire_at, end)
+                continue
+            self._remove(claim)
+            if entry.stage is Stage.SHOWN:
+                self._remember_member(claim)
+        if self._past:
+            self._forget_members(now)
 
     def stage_of(self, claim: PendingClaim) -> Stage | None:
         """The stage of a claim; None once the claim is OVER or RELEASED."""
@@ -265,6 +291,11 @@ class ClaimsLedger:
         """The claims of the members of a server group, in the order in which they
         came."""
         return self._of_group.get(uuid, {}).keys()
+
+    def past_members(self, group: str) -> Collection[PastMember]:
+        """The members of a server group whose claims are OVER, and whom a request that
+        has waited may not know."""
+        return self._past_members.get(group, {}).values()
 
     def hosts_with_shown_claims(self) -> Collection[str]:
         """The UUIDs of the hosts of which some claims are SHOWN."""
@@ -346,3 +377,26 @@ class ClaimsLedger:
                 del self._of_group[group.uuid]
         self._note(entry, -1)
         return True
+
+    def _remember_member(self, claim: PendingClaim) -> None:
+        """Remember the instance and the host of a claim, if the instance is a member of
+        a server group."""
+        group = claim.request.instance_group
+        instance = claim.request.instance_uuid
+        if group is None or not group.uuid or instance is None:
+            return
+        until = claim.since + self.chosen_limit
+        host = claim.host
+        member = PastMember(instance, group.uuid, host.uuid, host.host, until)
+        self._past_members.setdefault(group.uuid, {})[instance] = member
+        self._past.append(member)
+
+    def _forget_members(self, now: float) -> None:
+        """Forget the members that every request in progress knows."""
+        while self._past and self._past[0].until <= now:
+            member = self._past.popleft()
+            members = self._past_members[member.group]
+            if members.get(member.uuid) is member:
+                del members[member.uuid]
+            if not members:
+                del self._past_members[member.group]

@@ -352,13 +352,20 @@ class PendingClaims:
             return {}
 
         own = request.instance_uuids or ()
+
+        def is_known(uuid: str, host: str) -> bool:
+            return uuid in own or (uuid in group.members and host in group.hosts)
+
         hosts = {}
         ledger = self.ledger.claims
         with self.ledger.changed:
+            for member in ledger.past_members(group.uuid):
+                if not is_known(member.uuid, member.host):
+                    hosts[member.uuid] = member.host_uuid
             for claim in ledger.of_group(group.uuid):
                 uuid = claim.request.instance_uuid or ''
                 host = claim.host
-                if uuid in own or (uuid in group.members and host.host in group.hosts):
+                if is_known(uuid, host.host):
                     continue
                 if snapshot is not None:
                     counting = ledger.counting_at(host.uuid, snapshot.read_at)

@@ -333,10 +333,13 @@ def test_what_is_nobody_elses_is_not_given_back(rival):
         (None, C, [['a']]),
     ],
 )
-def test_a_member_that_is_newer_than_the_list_of_the_caller(policy, shown_on, answer):
-    """A member is counted that has arrived on its host while the request waited.
-    nova-conductor has read the group before. A member that is on no host any more is
-    not counted."""
+@pytest.mark.parametrize('is_over', [False, True])
+def test_a_member_that_is_newer_than_the_list_of_the_caller(
+    policy, shown_on, answer, is_over
+):
+    """A member is counted that has arrived on its host while the request waited, even
+    if the claim of the member is over. nova-conductor has read the group before. A
+    member that is on no host any more is not counted."""
     uuid = a_uuid('newer')
     hosts = []
     for host in (A, B, C):
@@ -348,7 +351,11 @@ def test_a_member_that_is_newer_than_the_list_of_the_caller(policy, shown_on, an
     )
     claim = driver.pending_claims.add(shown_on or C, request, None, {})
     driver.pending_claims.settle([claim])
-    driver.pending_claims.ledger.claims.shown(claim, -math.inf)
+    ledger = driver.pending_claims.ledger.claims
+    ledger.shown(claim, -math.inf)
+    if is_over:
+        ledger.expire(claim.since)
+    assert (claim in ledger) is not is_over
 
     assert ask(driver, group=a_group(policy)) == answer
 

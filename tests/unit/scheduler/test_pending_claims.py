@@ -6,12 +6,19 @@ from types import SimpleNamespace
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S
+from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S, MAX_SNAPSHOT_AGE_S
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
-from tests.lab.builders import a_candidate, a_host, a_request, a_uuid, by_uuid
+from tests.lab.builders import (
+    a_candidate,
+    a_group,
+    a_host,
+    a_request,
+    a_uuid,
+    by_uuid,
+)
 from tests.lab.memory_schedulers import ManualClock
 
 A = a_host('a', ram=4096, num_instances=2)
@@ -239,6 +246,30 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
     assert free_ram(pending_claims)[0] == 3072
     assert free_ram(pending_claims, a_host_snapshot(changed_host, B))[0] == 1024
     assert free_ram(pending_claims, a_host_snapshot(B)) == [4096]
+
+
+@pytest.mark.parametrize(
+    ('later', 'is_remembered'),
+    [
+        (MAX_SNAPSHOT_AGE_S - 1, True),
+        (MAX_SNAPSHOT_AGE_S, True),
+        (CHOSEN_LIMIT_S - 1, True),
+        (CHOSEN_LIMIT_S, False),
+    ],
+)
+def test_members_of_a_group(clock, pending_claims, later, is_remembered):
+    """A member of a server group is remembered for as long as a request may be in
+    progress that began before the member was placed."""
+    request = a_request(instance_uuid=a_uuid('server'), group=a_group('anti-affinity'))
+    claim = pending_claims.add(A, request, None, {})
+    pending_claims.settle([claim])
+    pending_claims.ledger.claims.shown(claim, clock.now)
+    clock.now += later
+    pending_claims.of(a_host_snapshot(read_at=clock.now))
+
+    waiting = a_request(instance_uuid=a_uuid('other'), group=a_group('anti-affinity'))
+    remembered = {a_uuid('server'): A.uuid} if is_remembered else {}
+    assert pending_claims.newer_members(waiting) == remembered
 
 
 @pytest.mark.parametrize(
