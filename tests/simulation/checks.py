@@ -12,6 +12,7 @@ from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
 from tests.simulation.faults import LAGS_S
 from tests.simulation.flavors import AMOUNTS, CELLS, PINNED
+from tests.simulation.newcomer import differences
 from tests.simulation.placement_http import CLIENT_TIMEOUT_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
@@ -59,7 +60,8 @@ class Checks:
     - No server goes to a host that was disabled long before, or that is outside the
       availability zone of the server.
     - A ledger has claims only for servers of users.
-    - At the end of a day, no scheduler has allocations to delete.
+    - At the end of a day, no scheduler has allocations to delete, and each ranks hosts
+      as a scheduler does that has just started.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
       of another scheduler leaves the ledger soon after that scheduler has ended it.
 
@@ -113,6 +115,8 @@ class Checks:
         for process in self.world.processes:
             if process.pending_deletions:
                 self._problem(f'{process.name} still deletes allocations')
+        for difference in differences(self.world):
+            self._problem(difference)
 
     def look(self) -> None:
         """Look at all calls, servers and groups."""
@@ -286,8 +290,9 @@ class Checks:
     def _heard_each_other(self, servers: list[Server]) -> bool:
         """True if schedulers heard each other when they placed the last few of some
         servers."""
-        began = sorted(server.call.began for server in servers)[-self.world.schedulers]
-        return self.world.troubles.unheard_at + HEARD_S < began
+        began = sorted(server.call.began for server in servers)
+        last = began[-self.world.schedulers :]
+        return self.world.troubles.unheard_at + HEARD_S < last[0]
 
     def _chosen_hosts(self) -> set[str]:
         """The hosts of choices that are neither claimed nor released."""

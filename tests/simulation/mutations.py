@@ -240,6 +240,18 @@ MUTATIONS = (
         '                hosts[uuid] = host.uuid\n        return hosts\n',
         '        return hosts\n',
     ),
+    Mutation(
+        'claims are not subtracted from a remembered answer',
+        'placement/remembered.py',
+        '                self._left[name][row_of[uuid]] -= amounts[uuid][name]',
+        '                pass',
+    ),
+    Mutation(
+        'a changed host keeps its weights',
+        'scheduler/weights.py',
+        '                column.fresh[changed_rows] = False',
+        '                column.fresh[changed_rows[1:]] = False',
+    ),
 )
 
 

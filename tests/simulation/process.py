@@ -5,9 +5,10 @@ Only Placement's HTTP and the broker are simulated. The databases are SQLite fil
 (``database_health.py``).
 """
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +16,10 @@ from oslo_context.context import RequestContext
 
 from novasched.conf import loading
 from novasched.conf.errors import NovaschedError
-from novasched.rpc import wire
+from novasched.rpc import decode, versions, wire
 from novasched.rpc.server import SchedulerEndpoint
+from novasched.scheduler.attempt import End
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.service.build import Application, compose
 from tests.simulation.exchange import Broker, Release, SimulatedExchange
@@ -34,6 +37,9 @@ UPTIME_S = 1e6
 """The longest time since the boot of a machine, in seconds."""
 CLOCK_ERROR_S = 2.0
 """The largest error of a wall clock, in seconds."""
+
+Weights = Mapping[str, float]
+"""The weights of the hosts that could take a server, by name of the host."""
 
 
 class SchedulerProcess:
@@ -144,6 +150,33 @@ class SchedulerProcess:
             self.deciding -= 1
         self._loop.check_alive()
         reply(answer)
+
+    def rank(
+        self,
+        specs: Sequence[wire.RequestSpec],
+        reply: Callable[[list[Weights]], None],
+    ) -> None:
+        """Rank hosts for requests, and claim nothing. Earlier readings and answers
+        serve."""
+        self._loop.spawn(lambda: reply([*map(self._weights, specs)]), self.name)
+
+    def _weights(self, spec: wire.RequestSpec) -> Weights:
+        assert self.application is not None
+        request = decode.request(versions.read({'spec_obj': spec}), RequestContext())
+        now = time.monotonic()
+        for from_memory in (True, False):
+            basis = Basis(began=now, read_since=now, from_memory=from_memory)
+            cycle = self.application.driver._cycle(basis, seed=1)
+            cycle.deps.pipeline.explained_hosts = sys.maxsize
+            outcome = cycle.decide(request)
+            if outcome.end is not End.STALE:
+                break
+
+        weights = {}
+        for attempt in outcome.decision.attempts:
+            for host in attempt.ranking.best:
+                weights[host.host] = host.weight
+        return weights
 
     def instances(self) -> set[str | None]:
         """The UUIDs of the instances with claims in the ledger."""

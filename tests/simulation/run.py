@@ -21,6 +21,8 @@ from tests.simulation import threads
 from tests.simulation.loop import BEGIN_S, WORLD, Loop
 from tests.simulation.script import Action, script_of, shortened
 
+SCHEDULERS = 3
+"""The number of schedulers of a cloud."""
 MAX_SHOWN = 5
 """Problems of a day that are shown."""
 
@@ -39,6 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
         help='leave out the actions without which the problem still happens',
     )
     add('--log', action='store_true', help="tell the schedulers' log lines as well")
+    add(
+        '--schedulers',
+        type=int,
+        default=SCHEDULERS,
+        choices=range(1, 6),
+        help='the number of schedulers',
+    )
     add('--first', type=int, help='the first of several seeds; a new one by default')
     add('--days', type=int, default=sys.maxsize, help='number of days')
     add('--seconds', type=float, default=60.0, help='real time in which days begin')
@@ -53,8 +62,14 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.seed is not None:
         actions = script_of(chosen.seed)
         if chosen.shrink:
-            return shrink(chosen.seed, actions, chosen.seconds)
-        return run_day(chosen.seed, actions, is_told=True, is_logged=chosen.log)
+            return shrink(chosen.seed, actions, chosen.schedulers, chosen.seconds)
+        return run_day(
+            chosen.seed,
+            actions,
+            chosen.schedulers,
+            is_told=True,
+            is_logged=chosen.log,
+        )
     first = chosen.first
     if first is None:
         first = secrets.SystemRandom().randrange(1, 1_000_000)
@@ -85,7 +100,7 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
             sys.stdout.flush()
             pid = os.fork()
             if not pid:
-                os._exit(_run_alone(seed, script_of(seed)))
+                os._exit(_run_alone(seed, script_of(seed), chosen.schedulers))
             running[pid] = seed
             continue
         if not running:
@@ -98,10 +113,12 @@ def _run_days(first: int, chosen: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _run_alone(seed: int, actions: Sequence[Action], is_patient: bool = True) -> int:
+def _run_alone(
+    seed: int, actions: Sequence[Action], schedulers: int, is_patient: bool = True
+) -> int:
     """Run a day in a process of its own; the exit status."""
     try:
-        return run_day(seed, actions, is_patient=is_patient)
+        return run_day(seed, actions, schedulers, is_patient=is_patient)
     except BaseException as error:
         print(f'seed {seed}: {error!r}')
         return 2
@@ -112,6 +129,7 @@ def _run_alone(seed: int, actions: Sequence[Action], is_patient: bool = True) ->
 def run_day(
     seed: int,
     actions: Sequence[Action],
+    schedulers: int = SCHEDULERS,
     is_told: bool = False,
     is_logged: bool = False,
     is_patient: bool = True,
@@ -138,7 +156,7 @@ def run_day(
     else:
         logging.disable()
     with tempfile.TemporaryDirectory(prefix='novasched-simulation-') as folder:
-        world = World(loop, Path(folder), tell=tell)
+        world = World(loop, Path(folder), schedulers=schedulers, tell=tell)
         world.database_health.watch()
         checks = Checks(world, is_patient)
         loop.spawn(checks.watch, WORLD)
@@ -155,7 +173,9 @@ def run_day(
     return int(bool(checks.problems))
 
 
-def shrink(seed: int, actions: Sequence[Action], seconds: float) -> int:
+def shrink(
+    seed: int, actions: Sequence[Action], schedulers: int, seconds: float
+) -> int:
     """Look for a few actions of a day with which the day still has a problem, and tell
     the story of these actions.
 
@@ -169,7 +189,7 @@ def shrink(seed: int, actions: Sequence[Action], seconds: float) -> int:
         if not pid:
             with open(os.devnull, 'w', encoding='utf-8') as nowhere:
                 os.dup2(nowhere.fileno(), 1)
-            os._exit(_run_alone(seed, actions, is_patient=False))
+            os._exit(_run_alone(seed, actions, schedulers, is_patient=False))
         _, status = os.waitpid(pid, 0)
         return os.waitstatus_to_exitcode(status) == 1
 
@@ -179,7 +199,7 @@ def shrink(seed: int, actions: Sequence[Action], seconds: float) -> int:
     actions = shortened(actions, fails, lambda: _real_clock() < ends)
     for action in actions:
         print(action)
-    return run_day(seed, actions, is_told=True, is_patient=False)
+    return run_day(seed, actions, schedulers, is_told=True, is_patient=False)
 
 
 class _Teller(logging.Handler):

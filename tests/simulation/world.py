@@ -149,6 +149,7 @@ class World:
     """The cloud of a simulation.
 
     :ivar folder: for the databases.
+    :ivar schedulers: the number of schedulers that run at the same time.
     :ivar tell: takes a line of the story.
     :ivar calls: the calls of the day.
     :ivar servers: the servers that may have allocations, by UUID.
@@ -161,8 +162,8 @@ class World:
 
     loop: Loop
     folder: Path
+    schedulers: int
     hosts: int = 20
-    schedulers: int = 3
     tell: Callable[[str], None] = lambda text: None
     calls: list[Call] = field(default_factory=list)
     servers: dict[str, Server] = field(default_factory=dict)
@@ -226,7 +227,7 @@ class World:
             ini.write(file)
         return '--config-file', str(path), '--config-dir', str(further)
 
-    def start_process(self) -> None:
+    def start_process(self) -> SchedulerProcess:
         """Start a scheduler."""
         self._number += 1
         name = f'scheduler-{self._number}'
@@ -236,6 +237,7 @@ class World:
         process.start()
         self.processes.append(process)
         self.troubles.note_unheard()
+        return process
 
     def ready_process(self, random: Random) -> SchedulerProcess | None:
         """A scheduler that takes requests; None without any."""
