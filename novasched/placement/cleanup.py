@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from novasched.concurrency import backoff
@@ -335,6 +336,10 @@ class AllocationCleanup:
             if not tasks:
                 return []
             self._trying |= instances
+
+        # The latest claim first: its deletion would make a look at an earlier claim out
+        # of date.
+        tasks.sort(key=attrgetter('until'), reverse=True)
 
         try:
             rest = []

@@ -442,6 +442,24 @@ def test_a_move_after_a_claim_that_was_repeated(placement, ask, before):
     assert placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
 
 
+@pytest.mark.usefixtures('no_cleanup_thread')
+def test_a_move_after_a_claim_that_was_given_back(placement):
+    """A claim is given back before the next claim of an evacuation. The allocations on
+    the source stay, also if they may have been made twice."""
+    nova = Nova({'server': InstanceState(building=True)})
+    claims = claims_of(placement, nova)
+    placement.faults.append('twice -')
+    assert claims.allocate([claim()])
+    nova.instances['server'] = InstanceState(host=ONE, task='rebuilding')
+
+    placement.faults += [None, None, 'twice -']
+    [first] = claims.allocate([moving(provider=TWO)])
+    claims.delete(first)
+    assert placement.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+    assert claims.allocate([moving(provider=OLD)])
+    assert placement.resources() == {'server': {**holds(ONE), **holds(OLD)}}
+
+
 @pytest.mark.parametrize(
     ('state', 'stays'),
     [
