@@ -60,6 +60,8 @@ MUTATIONS = (
         'placement/claims.py',
         '            self.cleanup.put_back(tasks)',
         '            pass',
+        rare='Placement has to make the abandoned claim after the look that precedes the '
+        'next claim',
     ),
     Mutation(
         'the allocations of a claim are not deleted after a refusal',
@@ -128,6 +130,8 @@ MUTATIONS = (
         'scheduler/claims_ledger.py',
         'claim for claim in claims if self._entries[claim].shown_at > read_at',
         'claim for claim in claims if self._entries[claim].shown_at > 1e18',
+        rare='a request has to wait between its reading of the hosts and its choice, '
+        'while another request reads the hosts anew',
     ),
     Mutation(
         'a released claim stays in the ledger',
