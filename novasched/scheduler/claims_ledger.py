@@ -110,6 +110,65 @@ class PastMember:
     until: float
 
 
+class GroupMembers:
+    """The claims of members of server groups, and the members whose claims are OVER.
+
+    A past member is remembered until every request that may not know the member has
+    ended.
+
+    :ivar queue: the past members, in the order in which their claims ended.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[PendingClaim, None]] = {}
+        self._past: dict[str, dict[str, PastMember]] = {}
+        self.queue: deque[PastMember] = deque()
+
+    def claims(self, group: str) -> Collection[PendingClaim]:
+        """The claims of the members of a group, in the order in which they came."""
+        return self._claims.get(group, {}).keys()
+
+    def past(self, group: str) -> Collection[PastMember]:
+        """The past members of a group."""
+        return self._past.get(group, {}).values()
+
+    def add(self, claim: PendingClaim) -> None:
+        """Note a claim, if its instance is a member of a group."""
+        group = claim.request.instance_group
+        if group is not None and group.uuid:
+            self._claims.setdefault(group.uuid, {})[claim] = None
+
+    def remove(self, claim: PendingClaim) -> None:
+        """Remove a claim, if its instance is a member of a group."""
+        group = claim.request.instance_group
+        if group is not None and group.uuid:
+            del self._claims[group.uuid][claim]
+            if not self._claims[group.uuid]:
+                del self._claims[group.uuid]
+
+    def remember(self, claim: PendingClaim, until: float) -> None:
+        """Remember the instance and the host of a claim, if the instance is a member of
+        a group."""
+        group = claim.request.instance_group
+        instance = claim.request.instance_uuid
+        if group is None or not group.uuid or instance is None:
+            return
+        host = claim.host
+        member = PastMember(instance, group.uuid, host.uuid, host.host, until)
+        self._past.setdefault(group.uuid, {})[instance] = member
+        self.queue.append(member)
+
+    def forget(self, now: float) -> None:
+        """Forget the past members that every request in progress knows."""
+        while self.queue and self.queue[0].until <= now:
+            member = self.queue.popleft()
+            members = self._past.get(member.group, {})
+            if members.get(member.uuid) is member:
+                del members[member.uuid]
+                if not members:
+                    del self._past[member.group]
+
+
 class ClaimsLedger:
     """The pending claims of this process and of other schedulers, by host.
 
@@ -118,21 +177,19 @@ class ClaimsLedger:
     :param timeout: seconds after the answer to a request, from which on a snapshot need
         not show the instance.
     :ivar number: the number of the last change.
+    :ivar members: the members of server groups.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
-        # The same claims by host, instance and server group, in the order of arrival.
+        # The same claims by host and instance, in the order of arrival.
         # Dicts, since a peer may send thousands of claims on a host, which expire at
         # once.
         self._of_host: dict[str, dict[PendingClaim, None]] = {}
         self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
-        self._of_group: dict[str, dict[PendingClaim, None]] = {}
-        # By group and instance, and the same members in the order of their end.
-        self._past_members: dict[str, dict[str, PastMember]] = {}
-        self._past: deque[PastMember] = deque()
+        self.members = GroupMembers()
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
@@ -161,9 +218,8 @@ class ClaimsLedger:
         instance = claim.request.instance_uuid
         self._of_host.setdefault(host, {})[claim] = None
         self._of_instance.setdefault(instance, {})[claim] = None
-        group = claim.request.instance_group
-        if group is not None and group.uuid:
-            self._of_group.setdefault(group.uuid, {})[claim] = None
+        if claim.request.instance_group is not None:
+            self.members.add(claim)
         self._expire_at = min(self._expire_at, claim.since + CHOSEN_LIMIT_S)
         self._note(entry, 1)
 
@@ -238,9 +294,9 @@ class ClaimsLedger:
                 continue
             self._remove(claim)
             if entry.stage is Stage.SHOWN:
-                self._remember_member(claim)
-        if self._past:
-            self._forget_members(now)
+                self.members.remember(claim, claim.since + self.chosen_limit)
+        if self.members.queue:
+            self.members.forget(now)
 
     def stage_of(self, claim: PendingClaim) -> Stage | None:
         """The stage of a claim; None once the claim is OVER or RELEASED."""
@@ -286,16 +342,6 @@ class ClaimsLedger:
             for instance in instances
             for claim in self._of_instance.get(instance, ())
         }
-
-    def of_group(self, uuid: str) -> Collection[PendingClaim]:
-        """The claims of the members of a server group, in the order in which they
-        came."""
-        return self._of_group.get(uuid, {}).keys()
-
-    def past_members(self, group: str) -> Collection[PastMember]:
-        """The members of a server group whose claims are OVER, and whom a request that
-        has waited may not know."""
-        return self._past_members.get(group, {}).values()
 
     def hosts_with_shown_claims(self) -> Collection[str]:
         """The UUIDs of the hosts of which some claims are SHOWN."""
@@ -370,33 +416,7 @@ class ClaimsLedger:
         del self._of_instance[instance][claim]
         if not self._of_instance[instance]:
             del self._of_instance[instance]
-        group = claim.request.instance_group
-        if group is not None and group.uuid:
-            del self._of_group[group.uuid][claim]
-            if not self._of_group[group.uuid]:
-                del self._of_group[group.uuid]
+        if claim.request.instance_group is not None:
+            self.members.remove(claim)
         self._note(entry, -1)
         return True
-
-    def _remember_member(self, claim: PendingClaim) -> None:
-        """Remember the instance and the host of a claim, if the instance is a member of
-        a server group."""
-        group = claim.request.instance_group
-        instance = claim.request.instance_uuid
-        if group is None or not group.uuid or instance is None:
-            return
-        until = claim.since + self.chosen_limit
-        host = claim.host
-        member = PastMember(instance, group.uuid, host.uuid, host.host, until)
-        self._past_members.setdefault(group.uuid, {})[instance] = member
-        self._past.append(member)
-
-    def _forget_members(self, now: float) -> None:
-        """Forget the members that every request in progress knows."""
-        while self._past and self._past[0].until <= now:
-            member = self._past.popleft()
-            members = self._past_members[member.group]
-            if members.get(member.uuid) is member:
-                del members[member.uuid]
-            if not members:
-                del self._past_members[member.group]

@@ -359,10 +359,10 @@ class PendingClaims:
         hosts = {}
         ledger = self.ledger.claims
         with self.ledger.changed:
-            for member in ledger.past_members(group.uuid):
+            for member in ledger.members.past(group.uuid):
                 if not is_known(member.uuid, member.host):
                     hosts[member.uuid] = member.host_uuid
-            for claim in ledger.of_group(group.uuid):
+            for claim in ledger.members.claims(group.uuid):
                 uuid = claim.request.instance_uuid or ''
                 host = claim.host
                 if is_known(uuid, host.host):
