@@ -28,11 +28,12 @@ OVER
 RELEASED
     The claim was not made after all, or was undone.
 
-Claims that are OVER or RELEASED leave the ledger. Of a claim that is OVER and of a
-server group, the ledger remembers the instance and the host for a while: a request that
-has waited for minutes does not know the member. Changes are numbered, and the last
-changes are kept: a reader that knows the claims as of a number looks at the changes
-since then alone.
+Claims that are OVER or RELEASED leave the ledger. If the instance of a claim that is
+OVER is a member of a server group, the ledger remembers the instance and its host for a
+while, since a request that has waited for minutes does not know this member.
+
+Changes are numbered, and the last changes are kept: a reader that knows the claims as
+of a number looks at the changes since then alone.
 
 The ledger has no lock, no clock and no thread: the caller says what happens, and when.
 """
@@ -184,9 +185,8 @@ class ClaimsLedger:
         self.timeout = timeout
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
-        # The same claims by host and instance, in the order of arrival.
-        # Dicts, since a peer may send thousands of claims on a host, which expire at
-        # once.
+        # The same claims by host and instance, in the order of arrival. Dicts, since a
+        # peer may send thousands of claims on a host, which expire at once.
         self._of_host: dict[str, dict[PendingClaim, None]] = {}
         self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
         self.members = GroupMembers()
