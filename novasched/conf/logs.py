@@ -154,7 +154,7 @@ def _safe_error(
     safe_error.__suppress_context__ = error.__suppress_context__
     for note in getattr(error, '__notes__', ()):
         text = printable_lines(hide(note))
-        safe_error.add_note(text)  # type: ignore[attr-defined]  # since Python 3.11
+        safe_error.add_note(text)
     return safe_error.with_traceback(error.__traceback__)
 
 

@@ -94,7 +94,6 @@ def daemon(request, hosts, nova, tmp_path_factory):
 
 def add_nova(nova, site):
     """Let a daemon whose PYTHONPATH has the folder import nova."""
-    # nova 34 needs Python 3.11: a daemon on Python 3.10 cannot import it.
     script = 'import sys; print(*sys.version_info[:2])'
     version = run([str(nova.python), '-c', script]).split()
     if version != [str(number) for number in sys.version_info[:2]]:

@@ -4,7 +4,7 @@
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
@@ -48,7 +48,7 @@ class Certificates:
     def make(cls, directory):
         ours = trustme.CA()
         strange = trustme.CA()
-        past = datetime(2020, 1, 1, tzinfo=timezone.utc)
+        past = datetime(2020, 1, 1, tzinfo=UTC)
         issued = {
             RIGHT: ours.issue_cert(ADDRESS),
             'another name': ours.issue_cert('elsewhere.example'),

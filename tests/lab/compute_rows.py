@@ -14,9 +14,7 @@ Row = dict[str, Any]
 
 def now():
     """The time as nova's services write it: UTC, naive, whole seconds."""
-    return datetime.datetime.now(datetime.timezone.utc).replace(
-        tzinfo=None, microsecond=0
-    )
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None, microsecond=0)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from re import _constants as ops
+from re import _parser as parser
 from typing import Any
-
-try:
-    from re import _constants as ops
-    from re import _parser as parser
-except ImportError:  # Python 3.10
-    import sre_constants as ops
-    import sre_parse as parser
 
 REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 CATEGORIES = {

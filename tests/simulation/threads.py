@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from oslo_utils import timeutils
@@ -23,7 +23,7 @@ from tests.simulation.loop import Loop, Task, Wait
 
 EARLY = ('concurrent.futures.thread', 'novasched', 'sqlalchemy', 'oslo_messaging')
 """Modules that must not be imported before the threads are replaced."""
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """A true wall clock at the virtual time 0."""
 MAIN = threading.get_ident()
 """The number of the thread outside of all tasks, as the standard library knows it."""

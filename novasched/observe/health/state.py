@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -387,7 +387,7 @@ WORK_FIELDS = (
 
 def _process_row(name: str, process: _Process, now: float) -> dict[str, Any]:
     report = process.report
-    started = datetime.fromtimestamp(report.started, timezone.utc)
+    started = datetime.fromtimestamp(report.started, UTC)
     row = {
         'name': name,
         'pid': report.pid,
@@ -460,5 +460,5 @@ def _cell_row(cell: CellReport) -> dict[str, Any]:
 
 
 def _moment(ago: float) -> str:
-    moment = datetime.fromtimestamp(time.time() - ago, timezone.utc)
+    moment = datetime.fromtimestamp(time.time() - ago, UTC)
     return moment.isoformat('T', 'seconds')

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import entry_points
 from itertools import islice
@@ -264,7 +264,7 @@ def _offered(offer: CandidateCounts) -> str:
 
 def when(record: Record) -> str:
     """The moment at which the decision began."""
-    return f'{datetime.fromtimestamp(record.at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC'
+    return f'{datetime.fromtimestamp(record.at, UTC):%Y-%m-%d %H:%M:%S} UTC'
 
 
 def why_not(record: Record, host: str, rejections: Rejections | None) -> list[str]:

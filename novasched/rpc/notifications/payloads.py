@@ -283,8 +283,7 @@ def _time(text: str) -> str:
     """Format a time without zone, with microseconds. A malformed time stays as it
     is."""
     try:
-        # fromisoformat() of Python 3.10 does not accept the suffix.
-        time = datetime.fromisoformat(text.removesuffix('Z'))
+        time = datetime.fromisoformat(text)
     except ValueError:
         return text
     return time.replace(tzinfo=None).isoformat(timespec='microseconds')

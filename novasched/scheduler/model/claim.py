@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from novasched.scheduler.model.candidate import Candidate
@@ -12,7 +12,7 @@ from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request, ServerGroup
 
 
-class Stage(str, Enum):
+class Stage(StrEnum):
     """The stages of a claim; ``scheduler/claims_ledger.py`` draws the stages.
 
     CHOSEN, CLAIMED and RELEASED are announced to other schedulers, which read SHOWN

@@ -15,7 +15,7 @@ from prettytable import PrettyTable
 from novasched.conf.redaction import hide
 
 
-class Level(str, enum.Enum):
+class Level(enum.StrEnum):
     """Severity of a finding."""
 
     OK = 'ok'

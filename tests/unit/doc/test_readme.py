@@ -81,7 +81,7 @@ def holds(requirement, python):
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
-@pytest.mark.parametrize('python', ['3.10', '3.11', '3.12', '3.13'])
+@pytest.mark.parametrize('python', ['3.11', '3.12', '3.13', '3.14'])
 def test_a_release_is_pinned_for_all_that_is_required(python):
     """constraints.txt pins a release of every requirement; "tox -e constraints" repairs
     the file."""

@@ -75,9 +75,7 @@ class BootPath:
             module = frame.f_code.co_filename.removeprefix(ROOT)
             if module in OUTSIDE:
                 return
-            # Python 3.10 knows the name alone.
-            name = getattr(frame.f_code, 'co_qualname', frame.f_code.co_name)
-            self.functions[module, name] += 1
+            self.functions[module, frame.f_code.co_qualname] += 1
             self.depth = max(self.depth, depth_of(frame))
 
 
