@@ -165,7 +165,7 @@ def _library():
     if not paths:
         try:
             processes.install(PACKAGE)
-        except pytest.exit.Exception as error:
+        except pytest.fail.Exception as error:
             pytest.skip(str(error))
         paths = [*Path('/usr/lib').glob(LIBRARY)]
     return paths[0]

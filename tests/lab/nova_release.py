@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 
 from . import processes
@@ -88,14 +87,14 @@ class NovaRelease:
 
 def named_python(variable, what):
     """The Python of a virtualenv that the environment names. Without the virtualenv the
-    run ends with a line.
+    test fails with a line.
 
     :param what: the program in the virtualenv.
     """
     path = os.environ.get(variable)
     if not path or not Path(path).exists():
-        pytest.exit(
-            f"these tests need {what}: set {variable} to its virtualenv's python", 3
+        processes.refuse(
+            f"these tests need {what}: set {variable} to its virtualenv's python"
         )
     # Not resolved: Python finds its virtualenv by the path of the link.
     return Path(path).absolute()

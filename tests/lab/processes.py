@@ -266,14 +266,23 @@ LOCK = Path(tempfile.gettempdir(), 'novasched-tests-apt.lock')
 
 def program(package, *names):
     """The path of the first program that exists. Without a program the package is
-    installed, or the run ends with a line that names the package."""
+    installed, or the test fails with a line that names the package."""
     path = find(*names)
     if path is None:
         install(package)
         path = find(*names)
     if path is None:
-        pytest.exit(f'functional tests need {" or ".join(names)}: install {package}', 3)
+        refuse(f'functional tests need {" or ".join(names)}: install {package}')
     return path
+
+
+def refuse(reason):
+    """Fail the test, whose machine lacks something, with one line.
+
+    pytest.exit() is no choice: in a process of pytest-xdist it ends the run with an
+    internal error, and the reason is lost.
+    """
+    pytest.fail(reason, pytrace=False)
 
 
 def run(command, **options):
@@ -311,15 +320,22 @@ def find(*names):
     return None
 
 
-@functools.cache
 def install(package):
-    """Install a Debian package without questions and without starting its service."""
+    """Install a Debian package without questions and without starting its service. If
+    that fails, the test fails with the lines of apt-get that tell why."""
     if os.geteuid() != 0 or shutil.which('apt-get') is None:
-        pytest.exit(
+        refuse(
             f'functional tests need the Debian package {package}:'
-            ' apt-get install mariadb-server memcached postgresql prometheus rabbitmq-server',
-            3,
+            ' apt-get install mariadb-server memcached postgresql prometheus rabbitmq-server'
         )
+    reason = _installation_failure(package)
+    if reason:
+        refuse(f'the Debian package {package} cannot be installed: {reason}')
+
+
+@functools.cache
+def _installation_failure(package):
+    """Install a Debian package once. The errors of apt-get; empty without errors."""
     with LOCK.open('w') as lock:
         # A second apt-get would fail instead of waiting.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -328,21 +344,25 @@ def install(package):
             POLICY_FILE.write_text(POLICY)
             POLICY_FILE.chmod(0o755)
         try:
-            _apt_get('update')
-            _apt_get('install', '-y', '--no-install-recommends', package)
+            return _apt_get('update') or _apt_get(
+                'install', '-y', '--no-install-recommends', package
+            )
         finally:
             if is_our_policy:
                 POLICY_FILE.unlink()
 
 
 def _apt_get(*arguments):
+    """Run apt-get. The lines of its errors; empty if it succeeds."""
     try:
         run(
             ['apt-get', '-q', *arguments],
-            env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'},
+            env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive', 'LC_ALL': 'C'},
         )
     except Failed as error:
-        pytest.exit(str(error), 3)
+        lines = str(error).splitlines()
+        return '\n'.join(line for line in lines if line.startswith('E:')) or str(error)
+    return ''
 
 
 @contextlib.contextmanager

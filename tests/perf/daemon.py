@@ -536,7 +536,7 @@ def main(arguments=None):
                 traits = LIBVIRT_TRAITS if chosen.traits else ()
                 computes = large_cloud(hosts, traits, cells)
                 rows += told(bench.measure(computes, chosen), tell)
-    except (pytest.exit.Exception, Failed) as error:
+    except (pytest.fail.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
     return conclude(chosen, rows, tell)

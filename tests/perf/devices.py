@@ -486,7 +486,7 @@ def main(arguments=None):
             bench = Bench(made, caller, tell, chosen)
             for hosts in chosen.hosts:
                 rows += told(bench.measure(large_cloud(hosts)), tell)
-    except (pytest.exit.Exception, Failed) as error:
+    except (pytest.fail.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
     return conclude(chosen, rows, tell)

@@ -68,7 +68,7 @@ def main(arguments=None):
     try:
         with redirect_stdout(sys.stderr):
             verdict = _run(chosen, chosen.directory and chosen.directory.absolute())
-    except (pytest.exit.Exception, Failed) as error:
+    except (pytest.fail.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
     publish(chosen, verdict.sheets(), {'seed': chosen.seed, **verdict.report()})

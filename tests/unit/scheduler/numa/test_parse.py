@@ -100,7 +100,8 @@ def test_topologies(text, cells):
         ('[]', 'Expected `object`, got `array`'),
         ('{}', 'missing required field `cells`'),
         ('nonsense', 'malformed'),
-        ('{"nova_object.data":' * 100_000, 'nested too deeply'),
+        # From Python 3.14 on, the size of the stack is the limit, not a number.
+        ('{"nova_object.data":' * 1_000_000, 'nested too deeply'),
         (a_text(OLDEST)[:-9], 'truncated'),
         (a_text(), 'it has no cells'),
         ('{"cells": []}', 'it has no cells'),
