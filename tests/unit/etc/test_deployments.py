@@ -14,16 +14,28 @@ TOP = Path(__file__).parents[3]
 ETC = TOP / 'etc'
 LINK = 'ln -sf /opt/novasched/bin/novasched'
 KNOWN = {(group, option.dest) for group, option in OPTIONS}
+# An option of oslo.service.
+KNOWN.add(('DEFAULT', 'graceful_shutdown_timeout'))
 
 
 def named(path):
     """The options that a snippet sets, by group and name."""
-    if path.suffix == '.yaml':
-        groups = yaml.safe_load(path.read_text())['conf']['nova']
+    text = path.read_text()
+    if path.suffix in ('.yaml', '.yml'):
+        values = yaml.safe_load(text)
+        if 'spec' in values:
+            template = values['spec']['nova']['template']['schedulerServiceTemplate']
+            return named_in(template['customServiceConfig'])
+        groups = values.get('nova_helm_values', values)['conf']['nova']
         names = set()
         for group, options in groups.items():
             names.update((group, name) for name in options)
         return names
+    return named_in(text)
+
+
+def named_in(text):
+    """The options that a nova.conf sets, by group and name."""
     found = set()
 
     class Parser(iniparser.BaseParser):
@@ -35,12 +47,19 @@ def named(path):
         def assignment(self, key, value):
             found.add((self.group, key))
 
-    Parser().parse(path.read_text().splitlines())
+    Parser().parse(text.splitlines())
     return found
 
 
 @pytest.mark.parametrize(
-    'path', ['kolla/config/nova/nova-scheduler.conf', 'openstack-helm/values.yaml']
+    'path',
+    [
+        'atmosphere/nova.yml',
+        'genestack/novasched.yaml',
+        'kolla/config/nova/nova-scheduler.conf',
+        'openstack-helm/values.yaml',
+        'rhoso/openstackcontrolplane.yaml',
+    ],
 )
 def test_snippets_set_options_that_exist(path):
     """The daemon has every option that a deployment sets."""
@@ -53,6 +72,11 @@ def test_snippets_set_options_that_exist(path):
     [
         ('kolla/globals.yml', 'nova_scheduler_image_full: "registry.example.org/'),
         ('openstack-helm/values.yaml', 'nova_scheduler: registry.example.org/'),
+        ('atmosphere/nova.yml', 'nova_scheduler: registry.example.org/'),
+        ('genestack/novasched.yaml', 'nova_scheduler: registry.example.org/'),
+        ('rhoso/openstackversion.yaml', 'novaSchedulerImage: registry.example.org/'),
+        ('rhoso/Containerfile', f'{LINK} /usr/bin/nova-scheduler\n'),
+        ('sunbeam/rockcraft.yaml', 'command: nova-scheduler\n'),
         (
             'kolla/template-overrides.j2',
             f'{LINK} /var/lib/kolla/venv/bin/nova-scheduler\n',
@@ -118,3 +142,27 @@ def test_packages_bring_extras_that_exist(path, pattern):
     setup.read(TOP / 'setup.cfg')
     [extras] = re.findall(pattern, (TOP / path).read_text(), re.M)
     assert set(extras.split(',')) <= set(setup['extras'])
+
+
+def graceful_shutdown():
+    """The default of ``[DEFAULT] graceful_shutdown_timeout``, in seconds."""
+    sample = (ETC / 'novasched.conf.sample').read_text()
+    [seconds] = re.findall(r'^#graceful_shutdown_timeout = (\d+)$', sample, re.M)
+    return int(seconds)
+
+
+def test_helm_kills_a_pod_after_its_graceful_shutdown():
+    """Kubernetes waits longer than novasched for the requests in progress."""
+    values = yaml.safe_load((ETC / 'openstack-helm' / 'values.yaml').read_text())
+    period = values['pod']['lifecycle']['termination_grace_period']['scheduler']
+    assert period['timeout'] > graceful_shutdown()
+
+
+def test_a_pod_of_nova_operator_stops_before_kubernetes_kills_it():
+    """nova-operator leaves the grace period at the 30 seconds of Kubernetes."""
+    values = yaml.safe_load((ETC / 'rhoso/openstackcontrolplane.yaml').read_text())
+    template = values['spec']['nova']['template']['schedulerServiceTemplate']
+    [seconds] = re.findall(
+        r'^graceful_shutdown_timeout = (\d+)$', template['customServiceConfig'], re.M
+    )
+    assert int(seconds) < 30
