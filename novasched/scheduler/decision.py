@@ -72,10 +72,13 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The part of a host's weight that a weigher adds."""
+    """The part of a host's weight that a weigher adds. All numbers are finite.
+
+    :ivar raw: the raw weight; None if the weigher answered NaN or infinity.
+    """
 
     weigher: str
-    raw: float
+    raw: float | None
     normalised: float
     multiplier: float
     added: float

@@ -85,9 +85,6 @@ class BestFirst(Sequence[Host]):
         number = min(number, len(hosts))
         last = np.partition(self._losses, number - 1)[number - 1]
         indexes = np.flatnonzero(self._losses <= last)
-        if len(indexes) < number:
-            # Some weights are NaN.
-            indexes = np.arange(len(hosts))
         order = np.argsort(self._losses[indexes], kind='stable')
         self.front = indexes[order].tolist()
 
@@ -141,6 +138,8 @@ class Pipeline:
         self.explained_hosts = EXPLAINED_HOSTS
         self.explained_instances = EXPLAINED_INSTANCES
         self._tables: deque[HostTable] = deque(maxlen=1)
+        # Shared with the pipelines of requests, so that each weigher is logged once.
+        self._failing_weighers: set[str] = set()
         self._decision = object()
 
     def for_request(self) -> 'Pipeline':
@@ -241,6 +240,8 @@ class Pipeline:
         with self._table() as table:
             offered = ranking.candidates
             weights = weigh(self.weighers, hosts, request, self.clock, table, offered)
+            if weights.failing_weighers:
+                self._log_failing_weighers(weights.failing_weighers)
             number = BEST
             if request.count > 1:
                 number = len(hosts)
@@ -267,6 +268,19 @@ class Pipeline:
             weighers=tuple(weights.seconds),
             best=tuple(explained),
         )
+
+    def _log_failing_weighers(self, names: Sequence[str]) -> None:
+        """Log each weigher with a raw weight of NaN or infinity once."""
+        for name in names:
+            if name in self._failing_weighers:
+                continue
+            self._failing_weighers.add(name)
+            MANAGER.warning(
+                '%s gives hosts weights that are NaN or infinite. A host without a'
+                ' weight counts like the host that the weigher prefers least. Further'
+                ' such weights of this weigher are not logged.',
+                name,
+            )
 
     def limits(self, host: Host, request: Request) -> dict[str, Any]:
         """The limits that the filters set for a chosen host. A later filter overrides

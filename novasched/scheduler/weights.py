@@ -9,11 +9,15 @@ weighers about the changed hosts only.
 A weigher gives a raw number for each host. The numbers are normalised, multiplied and
 added. The operations on the numbers, and their order, are nova's, so that hosts of
 equal weight in nova have equal weights here.
+
+The weight of a host is always a finite number. Where nova's arithmetic gives NaN, which
+has no place in an order, :func:`_without_nan` has the rules.
 """
 
 import logging
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_not
 from typing import Any, TypeAlias, final
 
@@ -266,9 +270,13 @@ def no_clock() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of the weights of hosts that a weigher adds."""
+    """The part of the weights of hosts that a weigher adds.
+
+    :ivar bounds: ``minval`` and ``maxval`` of the weigher.
+    """
 
     name: str
+    bounds: tuple[float | None, float | None]
     raw: Numbers
     normalised: Numbers
     scales: Numbers
@@ -279,25 +287,31 @@ class Share:
 class Weights:
     """The weights of hosts, in the order of the hosts.
 
-    :ivar sums: the sums of the shares.
+    :ivar sums: the sums of the shares; finite numbers.
     :ivar seconds: the name of each weigher, and the duration of its call.
+    :ivar failing_weighers: the names of weighers with a raw weight of NaN or infinity.
     """
 
     sums: Numbers
     shares: Sequence[Share] = ()
     seconds: Sequence[tuple[str, float]] = ()
+    failing_weighers: Sequence[str] = ()
 
     def explain(self, index: int, host: Host) -> HostWeight:
-        """The weight of the host at an index, with the contribution of each weigher."""
+        """The weight of the host at an index, with the contribution of each weigher, in
+        finite numbers."""
         contributions = []
         for share in self.shares:
+            raw: float | None = float(share.raw[index])
+            if not math.isfinite(share.raw[index]):
+                raw = None
             contributions.append(
                 Contribution(
                     share.name,
-                    float(share.raw[index]),
-                    float(share.normalised[index]),
-                    float(share.scales[index]),
-                    float(share.added[index]),
+                    raw,
+                    float(np.nan_to_num(share.normalised[index])),
+                    float(np.nan_to_num(share.scales[index])),
+                    float(np.nan_to_num(share.added[index])),
                 )
             )
         total = float(self.sums[index])
@@ -343,9 +357,73 @@ def weigh(
                 share = normalised(raw, plugin.minval, plugin.maxval)
                 added = share * scales
                 sums += added
-                shares.append(Share(weigher.name, raw, share, scales, added))
+                bounds = (plugin.minval, plugin.maxval)
+                shares.append(Share(weigher.name, bounds, raw, share, scales, added))
         seconds.append((weigher.name, clock() - began))
+
+    # A sum of many numbers is NaN or infinite if a single number is.
+    with np.errstate(all='ignore'):
+        if not math.isfinite(np.sum(sums)):
+            return _without_nan(len(hosts), shares, seconds)
     return Weights(sums, shares, seconds)
+
+
+def _without_nan(
+    number: int, shares: Sequence[Share], seconds: Sequence[tuple[str, float]]
+) -> Weights:
+    """The weights where a raw weight or a multiplier is NaN or infinite.
+
+    Hosts whose weights nova can compare keep nova's order. Beside these hosts:
+
+    * An infinite raw weight counts as the greatest or least finite raw weight.
+    * A host without a raw weight (NaN) gets as little as the host that gets least, and
+      does not change the weights of the other hosts.
+    * An infinite multiplier of 0 adds 0, and infinities of both signs add up to 0.
+
+    :param number: the number of hosts.
+    """
+    finite_shares = []
+    failing_weighers = []
+    sums = np.zeros(number)
+    for share in shares:
+        if not np.isfinite(share.raw).all():
+            failing_weighers.append(share.name)
+        positions = np.zeros(number)
+        added = np.zeros(number)
+
+        weighed = ~np.isnan(share.raw)
+        if weighed.any():
+            positions[weighed] = _positions(share.raw[weighed], *share.bounds)
+            products = positions[weighed] * share.scales[weighed]
+            products[np.isnan(products)] = 0.0
+            added[share.scales != 0] = np.min(products)
+            added[weighed] = products
+
+        sums += added
+        finite_shares.append(replace(share, normalised=positions, added=added))
+
+    sums[np.isnan(sums)] = 0.0
+    # The largest number stands for infinity, which no decision record can hold.
+    return Weights(np.nan_to_num(sums), finite_shares, seconds, failing_weighers)
+
+
+def _positions(raw: Numbers, minval: float | None, maxval: float | None) -> Numbers:
+    """The normalised raw weights. A position that infinities make NaN is the position
+    among the finite raw weights."""
+    positions = normalised(raw, minval, maxval)
+    if not np.isnan(positions).any():
+        return positions
+    finite = raw[np.isfinite(raw)]
+    if not len(finite):
+        return np.where(raw == math.inf, 1.0, 0.0)
+
+    # The difference of two quarters is never infinite.
+    least = np.min(finite) / 4
+    greatest = np.max(finite) / 4
+    quarters = np.nan_to_num(raw / 4, posinf=greatest, neginf=least)
+    low = None if minval is None else minval / 4
+    high = None if maxval is None else maxval / 4
+    return np.where(np.isnan(positions), normalised(quarters, low, high), positions)
 
 
 def _raw_weights(

@@ -48,6 +48,7 @@ class RecordedScheduler:
 
     :param placement: a Placement, by default with nine slots on each host.
     :param filters: filters, by default as the settings name them.
+    :param weighers: weighers beside the weighers that the settings name.
     :param prefilters: functions of a request and a basis.
     :ivar log: the decisions of the scheduler.
     """
@@ -57,6 +58,7 @@ class RecordedScheduler:
         hosts,
         placement=None,
         filters=None,
+        weighers=(),
         prefilters=(),
         settings=None,
         clock=None,
@@ -78,7 +80,7 @@ class RecordedScheduler:
                 placement,
                 MemoryHosts(hosts),
                 filters,
-                loading.weighers(values),
+                [*loading.weighers(values), *weighers],
                 recorder=self.log,
                 explain=explain,
                 clock=clock or self.log.clock,

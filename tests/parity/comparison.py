@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -206,7 +207,7 @@ def _verdict(answer: Any) -> str:
 
 def weights(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """The same hosts have equal weights, and are in the same order where the weights
-    differ."""
+    differ and nova can compare the weights."""
     yield Difference(
         case, _done(theirs), _done(mine), theirs, mine, _equal(theirs, mine)
     )
@@ -225,11 +226,24 @@ def _equal(theirs: Any, mine: Any) -> bool:
         return False
 
     by_host = {(host, node): weight for host, node, weight in mine}
+    if not all(map(math.isfinite, by_host.values())):
+        return False
+    has_order = True
     for host, node, weight in theirs:
-        if not close(weight, by_host.get((host, node), math.nan)):
+        if math.isnan(weight):
+            # A single NaN scatters all hosts, since nova's sort cannot compare it.
+            has_order = False
+            continue
+        # The greatest number stands for infinity here.
+        finite = max(-sys.float_info.max, min(weight, sys.float_info.max))
+        if not close(finite, by_host.get((host, node), math.nan)):
             return False
+
+    if not has_order:
+        return True
     for their_host, our_host in zip(theirs, mine, strict=True):
-        if their_host[:2] != our_host[:2] and not close(their_host[2], our_host[2]):
+        their_weight = by_host[tuple(their_host[:2])]
+        if their_host[:2] != our_host[:2] and not close(their_weight, our_host[2]):
             return False
     return True
 
@@ -243,9 +257,7 @@ def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
 
 
 def close(a: float, b: float) -> bool:
-    """True if two weights are equal. Two NaN are equal."""
-    if a != a and b != b:
-        return True
+    """True if two weights are equal."""
     return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION)
 
 

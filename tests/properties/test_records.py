@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counts in the record of any decision add up."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
@@ -16,8 +17,14 @@ from novasched.observe.records.from_decision import (
     grouped,
     rejections_of,
 )
-from novasched.observe.records.record import from_json, to_json
+from novasched.observe.records.record import (
+    from_json,
+    rejections_from_json,
+    rejections_to_json,
+    to_json,
+)
 from novasched.observe.tracing import spans_of
+from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.availability_zone import AvailabilityZoneFilter
@@ -33,6 +40,7 @@ from novasched.scheduler.model.request import (
     ServerGroup,
 )
 from novasched.scheduler.requirements import numa
+from novasched.scheduler.weighers import Weigher
 from novasched.tools.simulate.sources import rebuilt
 from tests.lab import topologies
 from tests.lab.builders import (
@@ -326,6 +334,72 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
     for phrase, count in phrases.items():
         expected_parts.add(f'{count} {phrase}')
     assert {*parts} == expected_parts
+
+
+class AnyWeigher(Weigher):
+    """A weigher of a plugin, with the raw weights of a test by host."""
+
+    multiplier = 'any_weight_multiplier'
+
+    def __init__(self, raw):
+        super().__init__(Settings())
+        self.raw = raw
+
+    def weigh(self, host, request):
+        return self.raw[host.host]
+
+
+class AnyReason(Filter):
+    """A filter of a plugin, with the reasons of a test by host."""
+
+    def __init__(self, reasons):
+        super().__init__(Settings())
+        self.reasons = reasons
+
+    def reject(self, host, request):
+        return self.reasons[host.host]
+
+
+NUMBER = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 1e308, 10**400])
+REASON = st.none() | st.text(st.characters(), max_size=9) | st.just('\ud800 \U0001f600')
+
+
+@given(
+    hosts=st.lists(
+        st.tuples(
+            NUMBER, st.sampled_from(['1', 'nan', 'inf', '-inf', '1e400']), REASON
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    count=st.integers(1, 2),
+)
+@example(hosts=[(math.nan, '1', None), (1.0, '1', None)], count=1)
+@example(hosts=[(math.inf, '1', None), (1.0, '1', None)], count=1)
+@example(hosts=[(1.0, '1', None), (1.0, 'inf', None)], count=1)
+def test_a_record_can_be_read_whatever_plugins_and_aggregates_say(hosts, count):
+    """A record of any weights, multipliers and reasons is read as it was written."""
+    rows = []
+    raw = {}
+    reasons = {}
+    for i, (weight, multiplier, reason) in enumerate(hosts):
+        metadata = {'ram_weight_multiplier': multiplier, 'any_weight_multiplier': '-2'}
+        rows.append(a_host(f'h{i}', ram=1024 * i, metadata=metadata))
+        raw[f'h{i}'] = weight
+        reasons[f'h{i}'] = reason
+    scheduler = RecordedScheduler(
+        rows, filters=[AnyReason(reasons)], weighers=[AnyWeigher(raw)]
+    )
+
+    try:
+        decision = scheduler.ask(a_request(count=count))
+    except BadPlugin:
+        decision = scheduler.log.decisions[-1]
+
+    record = record_of(decision)
+    assert from_json(to_json(record)) == record
+    rejections = rejections_from_json(rejections_to_json(rejections_of(decision)))
+    assert rejections.ranked.hosts == rejections_of(decision).ranked.hosts
 
 
 def test_fields_of_a_record():

@@ -327,13 +327,17 @@ def reasons(stage: RejectionStage) -> list[str]:
 
 
 def telling_weighers(best: Sequence[HostWeight]) -> list[str]:
-    """The weighers with an effect. The weigher whose contributions differ most among
-    these hosts comes first; among equals, the weigher that contributes most."""
+    """The weighers with an effect, and the weighers without a finite raw weight. The
+    weigher whose contributions differ most among these hosts comes first; among equals,
+    the weigher that contributes most."""
     contributions: dict[str, list[float]] = {}
+    shown = set()
     for host in best:
         for share in host.shares:
             contributions.setdefault(share.weigher, []).append(share.added)
-    names = [name for name, values in contributions.items() if any(values)]
+            if share.added or share.raw is None:
+                shown.add(share.weigher)
+    names = [name for name in contributions if name in shown]
     return sorted(names, key=lambda name: _spread(contributions[name]), reverse=True)
 
 
@@ -344,8 +348,17 @@ def weight_cells(host: HostWeight, names: Sequence[str]) -> list[str]:
     cells = [f'{host.weight:.4g}']
     for name in names:
         share = shares[name]
-        cells.append(f'{share.added:.4g} ({share.normalised:.4g} of {share.raw:g})')
+        raw = raw_weight(share.raw)
+        cells.append(f'{share.added:.4g} ({share.normalised:.4g} of {raw})')
     return cells
+
+
+def raw_weight(raw: float | None) -> str:
+    """The words for a raw weight, which is None if the weigher answered NaN or
+    infinity."""
+    if raw is None:
+        return 'no finite number'
+    return f'{raw:g}'
 
 
 def asked_for(request: Request) -> str:

@@ -4,6 +4,7 @@
 ``doc/source/weigher.rst`` introduces it. The modules of this package are examples.
 """
 
+import math
 from collections.abc import Sequence
 
 from novasched.scheduler import plugin
@@ -61,9 +62,14 @@ class Weigher(Plugin):
         values = None
         if host.aggregates:
             values = host.metadata(self.multiplier)
-        if values:
-            return self.sign * min(map(float, values))
-        return float(self.default_scale)
+        if not values:
+            return float(self.default_scale)
+
+        scales = list(map(float, values))
+        # float() reads the text 'nan', whose product has no place in an order.
+        if any(map(math.isnan, scales)):
+            raise ValueError('nan is not a number')
+        return self.sign * min(scales)
 
     def weigh(self, host: Host, request: Request) -> float:
         """The raw weight of a host. With a positive scale, more is better."""
@@ -76,12 +82,13 @@ class Weigher(Plugin):
         if plugin.CHECK_SCOPES:
             plugin.check_scope(self.scope, hosts, raw, request, self.weigh)
 
-        # The weight is the first argument of max() and min(), so that NaN stays NaN.
+        # The weight is the first argument of max() and min(), so that NaN stays NaN. A
+        # first NaN is the least and the greatest weight, so that the others are cut.
         low = self.minval
-        if raw and low is not None and min(raw) < low:
+        if raw and low is not None and not min(raw) >= low:
             raw = [max(weight, low) for weight in raw]
         high = self.maxval
-        if raw and high is not None and max(raw) > high:
+        if raw and high is not None and not max(raw) <= high:
             raw = [min(weight, high) for weight in raw]
         return raw
 

@@ -18,6 +18,7 @@ from prettytable import PrettyTable
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.observe.records.render import raw_weight
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End
 from novasched.scheduler.cycle import Cycle, CycleDeps
@@ -166,7 +167,9 @@ def _outweighed(theirs: HostWeight | None, ours: HostWeight | None) -> str:
         for their_share, our_share in zip(theirs.shares, ours.shares, strict=True):
             gain = our_share.added - their_share.added
             if gain:
-                raw = f'{our_share.raw:g} against {their_share.raw:g}'
+                ours_raw = raw_weight(our_share.raw)
+                theirs_raw = raw_weight(their_share.raw)
+                raw = f'{ours_raw} against {theirs_raw}'
                 text = f'{our_share.weigher} {gain:+.3g} ({raw})'
                 gains.append((abs(gain), text))
     if not gains:

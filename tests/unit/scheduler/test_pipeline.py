@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+from itertools import permutations
 from random import Random
 
+import numpy as np
 import pytest
 
 from novasched.conf.settings import Settings
@@ -92,14 +94,41 @@ C = a_host('c', ram=2048)
 D = a_host('d', ram=3072)
 
 
-def test_a_multiplier_that_is_no_number(caplog):
+@pytest.mark.parametrize(
+    ('value', 'why'),
+    [
+        ('heavy', "could not convert string to float: 'heavy'"),
+        ('nan', 'nan is not a number'),
+    ],
+)
+def test_a_multiplier_that_is_no_number(value, why, caplog):
     """The weigher uses the option instead, with a line in the log."""
-    hosts = [A, a_host('b', ram=4096, metadata={'ram_weight_multiplier': 'heavy'})]
+    hosts = [A, a_host('b', ram=4096, metadata={'ram_weight_multiplier': value})]
     assert rank(pipeline(RAMWeigher), hosts) == ['b', 'a']
     assert caplog.messages == [
-        "Could not decode 'ram_weight_multiplier' weight multiplier: "
-        "could not convert string to float: 'heavy'"
+        f"Could not decode 'ram_weight_multiplier' weight multiplier: {why}"
     ]
+
+
+class DividingWeigher(Weigher):
+    """A weigher of a plugin, which divides by the free memory of a host less 1024."""
+
+    multiplier = 'dividing_weight_multiplier'
+
+    def weigh(self, host, request):
+        return float(np.float64(host.free_ram_mb - 1024) / (host.free_ram_mb - 1024))
+
+
+@pytest.mark.filterwarnings('ignore:invalid value')
+def test_a_weigher_that_answers_nan_does_not_scatter_the_hosts(caplog):
+    """The host without a weight comes last for this weigher, the other weighers rank
+    the rest, and the log names the weigher once."""
+    pipe = pipeline(RAMWeigher, DividingWeigher)
+    for hosts in permutations((A, B, C)):
+        assert rank(pipe.for_request(), hosts) == ['b', 'c', 'a']
+
+    [message] = caplog.messages
+    assert message.startswith('DividingWeigher gives hosts weights that are NaN')
 
 
 @pytest.mark.parametrize(
