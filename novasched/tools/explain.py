@@ -31,6 +31,8 @@ UNKNOWN = 1
 MAX_WEIGHERS = 4
 MAX_HOSTS = 5
 REASONS_WIDTH = 60
+MAX_DAMAGED = 20
+"""Number of newest records in which ``--last`` looks for a record without damage."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
     host = _printable(arguments.host)
     if arguments.last:
         name = 'decision'
-        records = reader.newest(1)
+        records = reader.newest(MAX_DAMAGED)[:1]
     else:
         what = _printable(arguments.what)
         name = f'decision on {shlex.quote(what)}'
         records = reader.of(what)
     if not records:
-        return _fail(UNKNOWN, f'{path} has no {name}; the newest are kept')
+        why = reader.damage or 'the newest are kept'
+        return _fail(UNKNOWN, f'{path} has no {name}; {why}')
 
     record = records[0]
     rejections = None
@@ -73,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     shape = as_text
     if arguments.format == 'json':
         shape = as_json
+    if reader.damage:
+        print(f'novaschedctl explain: {path}: {reader.damage}', file=sys.stderr)
     # Records have texts of users without changes.
     print(printable_lines(shape(record, len(records) - 1, host, rejections)))
     return 0

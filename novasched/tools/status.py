@@ -62,14 +62,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _newest(path: str | None) -> list[str]:
-    """A line for each of the newest decisions; no lines without a file."""
+    """A line for each of the newest decisions; no lines without a file. A last line
+    tells of damaged records."""
     if path is None:
         return []
     try:
-        records = RecordReader(path).newest(DECISIONS_SHOWN)
+        reader = RecordReader(path)
+        records = reader.newest(DECISIONS_SHOWN)
     except NovaschedError as error:
         return [str(error)]
-    return list(map(render.entry, records))
+
+    lines = list(map(render.entry, records))
+    if reader.damage:
+        lines.append(f'{path}: {reader.damage}')
+    return lines
 
 
 def as_text(status: Mapping[str, Any]) -> Iterator[str]:

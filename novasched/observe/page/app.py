@@ -209,18 +209,20 @@ class Page:
         list_query = queries.parse(queries.DecisionsQuery, query)
         skipped = (list_query.page - 1) * DECISIONS_PER_PAGE
 
-        def read(reader: RecordReader) -> tuple[Any, int]:
+        def read(reader: RecordReader) -> tuple[Any, int, int]:
             # One record more than a page tells whether another page follows.
             limit = DECISIONS_PER_PAGE + 1
             if list_query.q:
-                return reader.of(list_query.q, limit, skipped), 0
-            return reader.newest(limit, skipped), reader.count()
+                records = reader.of(list_query.q, limit, skipped)
+                return records, 0, len(records) + reader.skipped
+            records = reader.newest(limit, skipped)
+            return records, reader.count(), len(records) + reader.skipped
 
-        (records, kept), notice = self._read(read, ([], 0))
-        if list_query.page > 1 and not records:
+        (records, kept, found), notice = self._read(read, ([], 0, 0))
+        if list_query.page > 1 and not found:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
 
-        more = len(records) > DECISIONS_PER_PAGE
+        more = found > DECISIONS_PER_PAGE
         records = records[:DECISIONS_PER_PAGE]
         return self._shown(
             'decisions',
@@ -258,8 +260,9 @@ class Page:
     def _read(
         self, read: Callable[[RecordReader], Any], nothing: Any
     ) -> tuple[Any, str]:
-        """Read the file of decisions. The answer is the result and an empty notice, or
-        ``nothing`` and a notice for the reader of the page."""
+        """Read the file of decisions. The answer is the result and a notice of damaged
+        records, which is mostly empty, or ``nothing`` and a notice for the reader of
+        the page."""
         if not self._file:
             return nothing, NO_FILE
         if not Path(self._file).exists():
@@ -267,7 +270,7 @@ class Page:
 
         try:
             with closing(RecordReader(self._file)) as reader:
-                return read(reader), ''
+                return read(reader), _sentence(reader.damage)
         except UnreadableRecords as error:
             # Clients can repeat the request; the log has a line for each new failure.
             if str(error) != self._logged_failure:
@@ -280,6 +283,11 @@ class Page:
         page."""
         template = self._templates.get_template(f'{name}.html')
         return status, HTML, template.render(root=root, **values).encode()
+
+
+def _sentence(text: str) -> str:
+    """A text without a capital letter and a full stop as a sentence."""
+    return text and f'{text[0].upper()}{text[1:]}.'
 
 
 def _text(environ: WSGIEnvironment, name: str) -> str:

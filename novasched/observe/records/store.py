@@ -56,6 +56,9 @@ JOURNALS = '-wal', '-shm'
 
 OWNER = stat.S_IRUSR | stat.S_IWUSR
 LINK = 'this is a symbolic link, which is not followed'
+DAMAGE = ValueError, RecursionError
+"""Errors of a record that cannot be decoded. A release before this one may have written
+such a record."""
 
 SCHEMA = f"""
 begin immediate;
@@ -244,13 +247,15 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Reads the records in a file.
+    """Reads the records in a file. A damaged record is skipped and counted.
 
+    :ivar skipped: the number of damaged records until now.
     :raises UnreadableRecords: the file is missing, or cannot be read.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.skipped = 0
         _check_file(path)
         with self._errors():
             self._connection = sqlite3.connect(
@@ -275,7 +280,7 @@ class RecordReader:
             ' or number in (select number from instances where uuid = :name)'
             ' order by number desc limit :limit offset :offset'
         )
-        return self._records(select, name=name, limit=limit, offset=offset)
+        return list(self._records(select, name=name, limit=limit, offset=offset))
 
     def newest(self, limit: int = -1, offset: int = 0) -> list[Record]:
         """The newest decisions, by default all decisions, newest first."""
@@ -283,13 +288,11 @@ class RecordReader:
             'select record from decisions'
             ' order by number desc limit :limit offset :offset'
         )
-        return self._records(select, limit=limit, offset=offset)
+        return list(self._records(select, limit=limit, offset=offset))
 
     def by_id(self, id: str) -> Record | None:
-        records = self._records('select record from decisions where id = :id', id=id)
-        if records:
-            return records[0]
-        return None
+        select = 'select record from decisions where id = :id'
+        return next(self._records(select, id=id), None)
 
     def count(self) -> int:
         """The number of decisions. The numbers in the file have no gaps."""
@@ -307,42 +310,64 @@ class RecordReader:
         # Most records do not name the host, and are not decoded.
         quoted = msgspec.json.encode(host)
         records: list[Record] = []
-        with self._errors():
-            for (packed_text,) in self._connection.execute(select, {'among': among}):
-                text = unpacked(packed_text)
-                if quoted not in text:
-                    continue
-                record = from_json(text)
-                if host in record.result.hosts:
-                    records.append(record)
-                if len(records) == limit:
-                    break
+        for record in self._records(select, quoted, among=among):
+            if host in record.result.hosts:
+                records.append(record)
+            if len(records) == limit:
+                break
         return records
 
     def rejections(self, record: Record) -> Rejections | None:
-        """The reasons against single hosts; None if they were deleted or not
-        written."""
+        """The reasons against single hosts; None if they were deleted, not written or
+        damaged."""
         with self._errors():
             row = self._connection.execute(
                 'select rejections from decisions where id = ?', (record.id,)
             ).fetchone()
-            if row and row[0]:
-                return rejections_from_json(unpacked(row[0]))
+        if not row or not row[0]:
+            return None
+        try:
+            return rejections_from_json(unpacked(row[0]))
+        except DAMAGE:
+            self.skipped += 1
             return None
 
-    def _records(self, select: str, **values: str | int) -> list[Record]:
+    @property
+    def damage(self) -> str:
+        """The number of skipped records in words; empty if none was skipped."""
+        if not self.skipped:
+            return ''
+        if self.skipped == 1:
+            return 'a damaged decision record was skipped'
+        return f'{self.skipped:,} damaged decision records were skipped'
+
+    def _records(
+        self, select: str, part: bytes = b'', **values: str | int
+    ) -> Iterator[Record]:
+        """The records of a query.
+
+        :param part: records without these bytes in their JSON are left out.
+        """
         with self._errors():
-            rows = self._connection.execute(select, values)
-            return [from_json(unpacked(text)) for (text,) in rows]
+            for (packed_text,) in self._connection.execute(select, values):
+                try:
+                    text = unpacked(packed_text)
+                    if part not in text:
+                        continue
+                    record = from_json(text)
+                except DAMAGE:
+                    self.skipped += 1
+                    continue
+                yield record
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of SQLite and of decoding into :exc:`UnreadableRecords`."""
+        """Turn errors of SQLite into :exc:`UnreadableRecords`."""
         try:
             yield
         except sqlite3.OperationalError as error:
             raise UnreadableRecords(f'{self.path}: cannot be read: {error}') from None
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except sqlite3.DatabaseError as error:
             why = f'damaged, or no file of decision records: {error}'
             raise UnreadableRecords(f'{self.path}: {why}') from None
 

@@ -43,6 +43,8 @@ def entries(path: str, settings: Settings) -> Entries:
     if _is_archive(path):
         with closing(RecordReader(path)) as reader:
             records = reader.newest()[::-1]
+        if reader.skipped:
+            skipped['a damaged record'] = reader.skipped
         for number, record in enumerate(records, 1):
             request = rebuilt(record, settings)
             if isinstance(request, str):
@@ -96,7 +98,8 @@ def remembered(path: str, name: str, settings: Settings) -> Request:
     with closing(RecordReader(path)) as reader:
         records = reader.of(name)
     if not records:
-        raise Unusable(f'{path} has no decision on {name}; the newest are kept')
+        why = reader.damage or 'the newest are kept'
+        raise Unusable(f'{path} has no decision on {name}; {why}')
     found = rebuilt(records[0], settings)
     if isinstance(found, str):
         raise Unusable(f'{path}: the decision on {name} cannot be repeated: {found}')

@@ -3,6 +3,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -180,16 +181,6 @@ FILES = {
         partial(changed, statement='drop table decisions'),
         'cannot be read: no such table',
     ),
-    'no record': (
-        partial(changed, statement="update decisions set record = 'x'"),
-        'damaged',
-    ),
-    'half a record': (
-        partial(
-            changed, statement='update decisions set record = substr(record, 1, 99)'
-        ),
-        'damaged',
-    ),
     'a text': (lambda path: path.write_text('no database' * 999), 'damaged'),
     'a folder': (lambda path: path.unlink() or path.mkdir(), 'this is no file'),
     'a pipe': (lambda path: path.unlink() or os.mkfifo(path), 'this is no file'),
@@ -209,6 +200,32 @@ def test_files_that_cannot_be_read(capsys, path, name):
     assert (status, text.count('\n')) == (1, 1)
     assert text.startswith(f'novaschedctl: {path}: ')
     assert said in text
+
+
+@pytest.mark.parametrize(
+    'record', [b'x', b'', zlib.compress(b'{"id": "1"}'), zlib.compress(9999 * b'[')]
+)
+def test_a_damaged_record_is_skipped_and_counted(capsys, path, record):
+    """The other decisions are explained, with a line about the damage. The newest
+    decision that can be read is the last."""
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(
+            'update decisions set record = ? where request_id = ?',
+            (record, 'req-refused'),
+        )
+    damage = 'a damaged decision record was skipped'
+
+    status, text = explain(capsys, path, 'refused')
+    assert status == 1
+    assert text == (
+        f'novaschedctl explain: {path} has no decision on refused; {damage}\n'
+    )
+    assert explain(capsys, path, 'placed')[0] == 0
+
+    assert novaschedctl.main(['explain', '--file', path, '--last']) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith('metal: ')
+    assert shown.err == f'novaschedctl explain: {path}: {damage}\n'
 
 
 @pytest.mark.parametrize('shut', ['file', 'folder'])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
@@ -240,6 +243,22 @@ def test_no_decisions(path, notice, status):
         answer = ask(page, where)
         assert (answer.status, notice in seen(answer).text) == (expected, True)
         assert '/nowhere' not in answer.text
+
+
+def test_a_damaged_record_is_skipped(decisions, tmp_path):
+    """The page lists the other decisions, and says that a record is damaged."""
+    path = tmp_path / 'decisions'
+    shutil.copy(decisions, path)
+    with closing(sqlite3.connect(path)) as base, base:
+        (number,) = base.execute('select max(number) from decisions').fetchone()
+        base.execute("update decisions set record = 'x' where number = ?", (number,))
+    page = a_page(Cells(cloud(5)), path, timeout=60.0)
+
+    answer = ask(page, '/decisions')
+
+    assert answer.status == 200
+    assert 'A damaged decision record was skipped.' in seen(answer).text
+    assert decision_links(page)
 
 
 def test_ten_thousand_hosts(decisions):

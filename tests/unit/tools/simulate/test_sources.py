@@ -2,6 +2,8 @@
 """Requests from recorded messages, and from records of decisions."""
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -93,6 +95,19 @@ def test_decisions(decisions):
     decisions.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UnreadableRecords, match='damaged'):
         sources.entries(str(decisions), SETTINGS)
+
+
+def test_a_damaged_record_is_skipped(decisions):
+    """The other requests are repeated, and the damaged record is counted."""
+    with closing(sqlite3.connect(decisions)) as base, base:
+        base.execute("update decisions set record = 'x' where number = 1")
+
+    found = sources.entries(str(decisions), SETTINGS)
+
+    assert [entry.request.instance_uuids for entry in found.requests] == [('two',)]
+    assert found.skipped['a damaged record'] == 1
+    with pytest.raises(Unusable, match='a damaged decision record was skipped'):
+        sources.remembered(str(decisions), 'one', SETTINGS)
 
 
 @pytest.mark.parametrize(
