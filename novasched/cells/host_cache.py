@@ -192,8 +192,9 @@ class CellHostCache:
             # Before the nodes: a host that already shows one of the instances in its
             # row then includes the instance in its resources, too.
             instances: Mapping[str, Row] = {}
-            if pending:
-                instances = self._read_instances(pending)
+            uuids = list(filter(rows.may_be_uuid, pending))
+            if uuids:
+                instances = self._read_instances(uuids)
             self.cell.database.read(lambda connection: self._read(connection, now))
             self._update_view()
             return self._result(instances, known_version)

@@ -273,7 +273,7 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
 
     :raises DatabaseUnavailable: the cell does not answer.
     """
-    valid = sorted(filter(_may_be_uuid, uuids))
+    valid = sorted(filter(rows.may_be_uuid, uuids))
     if not valid:
         return {}
 
@@ -347,12 +347,6 @@ class InstanceReader:
             return by_host
 
         return InstanceReading(hosts, self._base.read(work))
-
-
-def _may_be_uuid(text: str) -> bool:
-    """False for texts other than UUIDs: scheduler hints are free text, and a database
-    may refuse a text."""
-    return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
 
 
 def _select_on_hosts(base: Database) -> sa.Select[Any]:
@@ -451,6 +445,9 @@ class InstanceStates:
         :raises DatabaseUnavailable: a database does not answer, or the cell to which
             the instance is mapped has no row of the instance.
         """
+        if not rows.may_be_uuid(uuid):
+            return None
+
         api = self.cells.api
         mappings = api.rows('instance_mappings', ('cell_id',), instance_uuid=uuid)
         if not mappings:

@@ -53,6 +53,20 @@ PENDING_INSTANCE_COLUMNS = ('uuid', 'host', 'node', 'vm_state', 'task_state', 'd
 SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 
+MAX_UUID_CHARACTERS = 36
+
+
+def may_be_uuid(text: str) -> bool:
+    """False for a text that no column of UUIDs holds.
+
+    Messages and scheduler hints name instances by any text, and a database may fail on
+    a text instead of finding no row: MariaDB cannot compare an emoji with a column of
+    nova's utf8mb3 tables (error 1267), and PostgreSQL refuses a NUL.
+    """
+    is_short = 0 < len(text) <= MAX_UUID_CHARACTERS
+    return is_short and text.isascii() and text.isprintable()
+
+
 class LazyColumn(Generic[Value]):
     """A long column of compute_nodes, needed by few requests and parsed on demand.
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab import broker
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, Refused, is_reference, new_uuids
+from tests.lab.daemon import Daemon, Group, Refused, is_reference, new_uuids
 from tests.lab.processes import free_port
 from tests.lab.wire import primitive
 
@@ -146,4 +146,39 @@ def test_message_of_no_form(small_cloud, client, body):
     """The daemon drops a message without a valid form, and the next request gets a
     host."""
     broker.publish(small_cloud.amqp_url, body)
+    assert len(client.select_destinations(new_uuids(), Flavor())) == 1
+
+
+EMOJI = '\U0001f600'
+"""A text that no table of nova can hold: their character set is utf8mb3."""
+ODD_REQUESTS = (
+    (False, {'flavor': Flavor(extra_specs={f'trait:CUSTOM_{EMOJI}': 'required'})}),
+    (False, {'flavor': Flavor(extra_specs={f'resources:CUSTOM_{EMOJI}': '1'})}),
+    (True, {'hints': {'different_host': [EMOJI], EMOJI: [EMOJI]}}),
+    (True, {'group': Group('anti-affinity', members=[EMOJI], hosts=[EMOJI])}),
+    (True, {'group': Group('anti-affinity', uuid=EMOJI)}),
+    (False, {'group': Group('affinity', members=[EMOJI], hosts=[EMOJI])}),
+    (False, {'force_hosts': [EMOJI]}),
+    (False, {'force_nodes': [EMOJI]}),
+    (True, {'ignore_hosts': [EMOJI]}),
+    (False, {'destination': {'host': EMOJI, 'node': EMOJI}}),
+    (False, {'destination': {'aggregates': [EMOJI]}}),
+    (True, {'zone': EMOJI}),
+    (True, {'project_id': EMOJI}),
+)
+"""Requests with an emoji, and True for the requests that get a host."""
+
+
+@pytest.mark.usefixtures('daemon')
+def test_a_text_that_no_table_can_hold_matches_no_row(client):
+    """A name that no row can have is the name of nothing, as in nova-scheduler. The
+    next request gets a host."""
+    for is_placed, asked in ODD_REQUESTS:
+        fields = {'flavor': Flavor(), **asked}
+        try:
+            placed = client.select_destinations(new_uuids(), **fields)
+        except Refused as refused:
+            assert refused.no_valid_host, refused
+            placed = []
+        assert bool(placed) is is_placed, ascii(asked)
     assert len(client.select_destinations(new_uuids(), Flavor())) == 1

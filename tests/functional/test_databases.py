@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from hypothesis import example, given, settings
 
 from novasched.cells import database
+from novasched.cells.instances import InstanceStates
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_request
+from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, Group, NovaClient, checked, new_uuids
 from tests.lab.nova_cloud import NovaCloud
@@ -125,6 +126,37 @@ def waiting(engine):
     with engine.connect() as connection:
         ids = connection.exec_driver_sql(WAITING[engine.dialect.name]).scalars()
         return set(ids)
+
+
+STRANGE = (
+    '\U0001f600',
+    '\x00',
+    'é' * 36,
+    '\ud800',
+    '%',
+    "'",
+    '\n',
+    'x' * 70000,
+    '\U00100000',
+)
+"""Texts that a column of UUIDs cannot hold. utf8mb3 has no emoji, and PostgreSQL refuses
+a NUL."""
+
+
+def test_a_text_that_is_no_uuid_matches_no_row(reader):
+    """Hints, members of groups, pending claims and allocations may name an instance by
+    any text: no cell fails, and no instance is found."""
+    host = a_host('h1', cell='cell1')
+    for text in STRANGE:
+        request = a_request(instance_uuids=(text,), instance_uuid=text)
+        reader.pending_claims.add(host, request, None, {})
+
+        for needs in (Needs(named=[text]), Needs(located=[text])):
+            snapshot = reader.read(None, request, needs)
+            assert {host.host for host in snapshot.hosts.values()} == BOTH, ascii(text)
+
+        states = InstanceStates(reader.cells)
+        assert states.find(text, [a_uuid('h1')]) is None, ascii(text)
 
 
 def test_a_restart(server, reader):
