@@ -44,6 +44,28 @@ MAX_AMOUNT = 2**40
 MAX_RATIO = 10.0**6
 MAX_AGE_S = 10.0**9
 
+MAX_VCPUS = 4096
+"""Maximum number of vCPUs in a row. KVM has no larger guests."""
+MAX_PARTS = 1024
+"""Maximum number of NUMA cells, providers, amounts, PCI devices, properties of devices
+and networks in a row, all together. A guest with 64 devices, each a provider of its own
+with two properties, has about 400."""
+CLAIM_BYTES = 2560
+"""Memory of a pending claim beside its texts, vCPUs and parts."""
+VCPU_BYTES = 100
+"""Maximum memory of a vCPU in a set, in a sparse set of large numbers."""
+PART_BYTES = 300
+"""Maximum memory of a part: a dict with an item."""
+MAX_CLAIM_BYTES = 256 << 20
+"""Maximum memory of the pending claims of all peers, as :func:`memory_of` estimates.
+Enough for 20,000 guests with 64 pinned vCPUs each."""
+
+Uuid = Annotated[
+    str, Meta(pattern=r'^[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\Z')
+]
+"""A text that a column of UUIDs can hold: the readers of the databases look for
+instances of claims (``cells/host_cache.py``)."""
+Name = Annotated[str, Meta(max_length=255)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 Age = Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)]
@@ -68,17 +90,17 @@ class Row(msgspec.Struct, omit_defaults=True):
     state: str = Stage.CHOSEN
     age: Age = 0.0
     claimed_age: Age | None = None
-    instance: str | None = None
-    host: str = ''
-    node: str = ''
-    uuid: str = ''
-    cell: str = ''
-    project: str | None = None
+    instance: Uuid | None = None
+    host: Name = ''
+    node: Name = ''
+    uuid: Uuid = ''
+    cell: Uuid = ''
+    project: Name | None = None
     flavor: Count | None = None
     vcpus: Amount = 0
     memory_mb: Amount = 0
     disk_gb: Amount = 0
-    group: str | None = None
+    group: Uuid | None = None
     numa: GuestTopology | None = None
     pci: tuple[PciRequest, ...] = ()
     mappings: str = '{}'
@@ -148,7 +170,39 @@ def decode_row(text: msgspec.Raw) -> Row:
         _check_limits(row.limits)
     for request in row.pci:
         _check('count of PCI devices', request.count, 0, MAX_AMOUNT)
+    _check('number of vCPUs', _vcpus(row), 0, MAX_VCPUS)
+    _check('number of cells, providers and devices', _parts(row), 0, MAX_PARTS)
     return row
+
+
+def memory_of(row: Row, text: msgspec.Raw) -> int:
+    """An estimate of the memory of the claim of a row, in bytes, rather too large.
+
+    :param text: the encoded row.
+    """
+    values = VCPU_BYTES * _vcpus(row) + PART_BYTES * _parts(row)
+    return CLAIM_BYTES + len(bytes(text)) + values
+
+
+def _vcpus(row: Row) -> int:
+    """The number of vCPUs in the NUMA cells of a row."""
+    number = 0
+    if row.numa is not None:
+        for cell in row.numa.cells:
+            number += len(cell.cpuset) + len(cell.pcpuset)
+    return number
+
+
+def _parts(row: Row) -> int:
+    """The number of values in the collections of a row, without vCPUs."""
+    number = len(row.amounts) + sum(map(len, row.amounts.values()))
+    for request in row.pci:
+        number += 1 + len(request.spec) + sum(map(len, request.spec))
+    if row.numa is not None:
+        number += len(row.numa.cells)
+    if row.limits is not None and row.limits.physnets is not None:
+        number += len(row.limits.physnets)
+    return number
 
 
 def decode_number(text: msgspec.Raw) -> int:

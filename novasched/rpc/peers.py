@@ -21,6 +21,7 @@ from contextlib import contextmanager
 import msgspec
 
 from novasched.rpc.announcements import (
+    MAX_CLAIM_BYTES,
     MAX_ROWS,
     Row,
     claim_of,
@@ -28,6 +29,7 @@ from novasched.rpc.announcements import (
     decode_number,
     decode_row,
     encode,
+    memory_of,
     row_of,
 )
 from novasched.rpc.peer_protocol import (
@@ -93,6 +95,9 @@ class AnnouncedClaims:
         # Only the receiving thread gives orders, and uses the claims of peers.
         self._orders = itertools.count(1)
         self._of_peers: dict[tuple[str, int], PendingClaim] = {}
+        # The memory of each claim above, and the sum, as estimated from the rows.
+        self._bytes_of: dict[tuple[str, int], int] = {}
+        self._bytes = 0
         # Claims of this process whose announcement did not come back yet, by number.
         self._unheard: dict[int, PendingClaim] = {}
         # Guards the dict above and the order of claims. Notified when claims get a
@@ -168,16 +173,19 @@ class AnnouncedClaims:
             except ValueError as error:
                 self._refusals.add(sender, error, now)
                 continue
-            self._apply_row(row, sender, now)
+            self._apply_row(row, memory_of(row, text), sender, now)
             numbers.add(row.number)
 
         if is_table:
             for key in list(self._of_peers):
                 if key[0] == sender and key[1] not in numbers:
-                    self._ledger.drop(self._of_peers.pop(key))
+                    self._ledger.drop(self._forget(key))
 
-    def _apply_row(self, row: Row, sender: str, now: float) -> None:
-        """Apply a row to the claim with the same number."""
+    def _apply_row(self, row: Row, memory: int, sender: str, now: float) -> None:
+        """Apply a row to the claim with the same number.
+
+        :param memory: the memory that the claim takes, in bytes.
+        """
         claim = self._of_peers.get((sender, row.number))
         if row.state == Stage.RELEASED:
             if claim is not None:
@@ -186,12 +194,19 @@ class AnnouncedClaims:
 
         # A row without an instance only changes a state.
         if claim is None and row.instance and not self._is_over(row):
+            reason = ''
             if len(self._of_peers) >= MAX_CLAIMS_OF_PEERS:
                 reason = f'more than {MAX_CLAIMS_OF_PEERS} claims of peers'
+            elif self._bytes + memory > MAX_CLAIM_BYTES:
+                reason = f'claims of peers of more than {MAX_CLAIM_BYTES} bytes'
+            if reason:
                 self._refusals.add(sender, reason, now)
                 return
+
             claim = claim_of(row, now)
             self._of_peers[sender, row.number] = claim
+            self._bytes_of[sender, row.number] = memory
+            self._bytes += memory
             self._ledger.put(claim, next(self._orders))
 
         # A table repeats the state. The moment of the answer must not change: answers
@@ -226,11 +241,16 @@ class AnnouncedClaims:
         pending = set(self._ledger.all())
         for key, claim in list(self._of_peers.items()):
             if claim not in pending:
-                del self._of_peers[key]
+                self._forget(key)
         with self._heard:
             for number, claim in list(self._unheard.items()):
                 if claim not in pending:
                     del self._unheard[number]
+
+    def _forget(self, key: tuple[str, int]) -> PendingClaim:
+        """Take a claim of a peer out of the table of claims."""
+        self._bytes -= self._bytes_of.pop(key)
+        return self._of_peers.pop(key)
 
 
 class PeerSchedulers:

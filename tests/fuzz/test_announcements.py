@@ -186,7 +186,7 @@ def many_rows(sender, count):
     rows = []
     for number in range(count):
         row = ROWS[number % len(ROWS)]
-        instance = f'{sender}-{number}'
+        instance = a_uuid(f'{sender}-{number}')
         rows.append({**row, 'number': number + 1, 'instance': instance})
     return rows
 

@@ -10,7 +10,9 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.rpc.announcements import (
+    MAX_PARTS,
     MAX_ROW_BYTES,
+    MAX_VCPUS,
     Message,
     Row,
     claim_of,
@@ -517,6 +519,25 @@ BAD = {
         'limits': {'cpu_allocation_ratio': math.nan, 'ram_allocation_ratio': 1.0}
     },
     'a list in place of a text': {'uuid': ['x']},
+    'an instance that is an emoji': {'instance': '\U0001f600'},
+    'an instance that is a word': {'instance': 'server'},
+    'a UUID with a line break': {'instance': a_uuid('x') + '\n'},
+    'a host that is an emoji': {'uuid': '\U0001f600'},
+    'a cell that is an emoji': {'cell': '\U0001f600'},
+    'a group that is an emoji': {'group': '\U0001f600'},
+    'a project that is a novel': {'project': 'x' * 256},
+    'a thousand small dicts': {'pci': [{'count': 1, 'spec': [{}] * (MAX_PARTS + 1)}]},
+    'a provider of many classes': {
+        'amounts': {'rp': {str(i): 1 for i in range(MAX_PARTS)}}
+    },
+    'many small NUMA cells': {
+        'numa': {'cells': (MAX_PARTS + 1) * [{'id': 0, 'cpuset': [], 'memory': 0}]}
+    },
+    'more vCPUs than any guest has': {
+        'numa': {'cells': [
+            {'id': i, 'cpuset': list(range(128)), 'memory': 0} for i in range(33)
+        ]}
+    },
 }  # fmt: skip
 
 
@@ -565,16 +586,48 @@ def test_many_claims_do_not_fill_the_memory(pair):
     _, two = pair
     rows = []
     for number in range(1, MAX_CLAIMS_OF_PEERS + 1):
-        rows.append(Row(number, instance=str(number), uuid=HOST.uuid))
+        rows.append(Row(number, instance=a_uuid(str(number)), uuid=HOST.uuid))
     two.peers.receive(encode(Message('other', 1, [*rows, rows[0]])))
     assert two.hears == {}
 
     two.peers.receive(encode(Message('other', 1, rows[1:])))
     for number in range(2 * MAX_PEERS):
-        row = Row(1, instance=f'of {number}', uuid=HOST.uuid)
+        row = Row(1, instance=a_uuid(f'of {number}'), uuid=HOST.uuid)
         two.peers.receive(encode(Message(f'sender {number}', 1, [row])))
     assert len(two.hears) == MAX_CLAIMS_OF_PEERS
     assert two.peers.position[1] <= MAX_PEERS + 1
+
+
+def large_rows(number):
+    """Rows of claims of guests with as many vCPUs as a row may have."""
+    cells = []
+    for i in range(MAX_VCPUS // 128):
+        cells.append({'id': i, 'cpuset': list(range(128)), 'memory': 0})
+    rows = []
+    for i in range(1, number + 1):
+        row = {**A_CLAIM, 'number': i, 'instance': a_uuid(str(i))}
+        rows.append({**row, 'numa': {'cells': cells}})
+    return rows
+
+
+def test_large_claims_do_not_fill_the_memory(pair):
+    """The memory of all claims of peers is bounded, whoever sends the claims, and claims
+    that have ended make room."""
+    _, two = pair
+    rows = large_rows(900)
+    for sender in ('a', 'b'):
+        message = {'sender': sender, 'number': 1, 'rows': rows, 'whole': True}
+        two.peers.receive(msgspec.msgpack.encode(message))
+
+    kept = len(two.hears)
+    assert 500 < kept < 900
+    assert two.peers.refused == 2 * len(rows) - kept
+
+    empty = {'sender': 'a', 'number': 2, 'rows': [], 'whole': True}
+    two.peers.receive(msgspec.msgpack.encode(empty))
+    assert two.hears == {}
+    two.peers.receive(msgspec.msgpack.encode({**message, 'number': 2}))
+    assert len(two.hears) == kept
 
 
 def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
