@@ -40,6 +40,7 @@ from novasched.scheduler.model.numa import (
     HostTopology,
     Pages,
 )
+from novasched.scheduler.model.values import MAX_CPUS
 from novasched.tools.sandbox.computes import stable_uuid
 from novasched.tools.simulate.sources import Unusable
 
@@ -47,9 +48,19 @@ SMALL_PAGE_KB = 4
 COMPUTE_VERSION = 74
 """The version of the nova-compute of every host: that of nova 34.0.0."""
 
-Amount = Annotated[int, msgspec.Meta(ge=0)]
-Number = Annotated[int, msgspec.Meta(ge=1)]
-Ratio = Annotated[float, msgspec.Meta(gt=0)]
+MAX_INTEGER = 2**31 - 1
+"""The maximum of an INTEGER column, such as the sizes of hosts and flavors in nova's
+databases."""
+MAX_HOSTS = 1_000_000
+"""Maximum number of hosts of a kind. The memory for a host is some KiB."""
+MAX_DEVICES = 4096
+"""Maximum number of equal devices of a host."""
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
+Cpus = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS)]
+Devices = Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)]
+Ratio = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
 class DescribedCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,10 +73,10 @@ class DescribedCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     memory_mb: Amount
-    cpus: Amount = 0
-    dedicated_cpus: Amount = 0
-    threads: Number = 1
-    pages: dict[int, Amount] = {}
+    cpus: Cpus = 0
+    dedicated_cpus: Cpus = 0
+    threads: Annotated[int, msgspec.Meta(ge=1, le=MAX_CPUS)] = 1
+    pages: dict[Number, Amount] = {}
 
 
 class DescribedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +86,7 @@ class DescribedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     resource_class: str
-    number: Number = 1
+    number: Devices = 1
     amount: Number = 1
     traits: list[str] = []
 
@@ -88,7 +99,7 @@ class DescribedHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    number: Number = 1
+    number: Annotated[int, msgspec.Meta(ge=1, le=MAX_HOSTS)] = 1
     vcpus: Amount = 0
     memory_mb: Amount = 0
     disk_gb: Amount = 0
@@ -251,7 +262,7 @@ def read_cloud(path: str) -> DescribedCloud:
             description = _decode(file.read())
     except OSError as error:
         raise Unusable(f'{path}: {error.strerror}') from None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise Unusable(f'{path}: {error}') from None
 
     if not description.hosts:

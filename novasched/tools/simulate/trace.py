@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from novasched.observe.records import render
+from novasched.rpc.decode import MAX_FLAVOR_SIZE, MAX_INSTANCES
 from novasched.scheduler.errors import BadPlugin, BadRequest, MetricMissing
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.flavor import Flavor
@@ -37,8 +38,8 @@ MAX_USUAL_FLAVORS = 12
 """The flavors of a trace that count as usual, the most frequent flavors first."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Amount = Annotated[int, msgspec.Meta(ge=0)]
-Number = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_FLAVOR_SIZE)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_FLAVOR_SIZE)]
 
 
 class TraceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,7 +62,7 @@ class TraceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     root_gb: Amount = 0
     extra_specs: dict[str, str] = {}
     image_properties: dict[str, str] = {}
-    count: Number = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_INSTANCES)] = 1
     lifetime: Seconds | None = None
     zone: str | None = None
     project: str | None = None
@@ -101,7 +102,7 @@ def read_trace(path: str) -> Sequence[TraceEntry]:
 def _entry(path: str, number: int, line: bytes) -> TraceEntry:
     try:
         return _decode(line)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise Unusable(f'{path}: line {number}: {error}') from None
 
 

@@ -611,8 +611,8 @@ def large_rows(number):
 
 
 def test_large_claims_do_not_fill_the_memory(pair):
-    """The memory of all claims of peers is bounded, whoever sends the claims, and claims
-    that have ended make room."""
+    """The memory of the claims of all peers together is bounded, and claims that have
+    ended make room."""
     _, two = pair
     rows = large_rows(900)
     for sender in ('a', 'b'):

@@ -6,6 +6,9 @@ import json
 import pytest
 
 from novasched.cmd import novaschedctl
+from novasched.tools.simulate.described_cloud import read_cloud
+from novasched.tools.simulate.sources import Unusable
+from novasched.tools.simulate.trace import read_trace
 
 CELL = {'cpus': 2, 'dedicated_cpus': 4, 'memory_mb': 8192, 'pages': {'2048': 1024}}
 CLOUD = {
@@ -170,3 +173,46 @@ def test_what_cannot_be_played(play, line, why):
     said = play(line, status=1).err
     assert why in said
     assert said.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    ('field', 'value'),
+    [
+        ('number', '1000000000'),
+        ('number', '-1'),
+        ('vcpus', '1e400'),
+        ('memory_mb', 'NaN'),
+        ('disk_gb', '1000000000000000000000000000000'),
+        ('cpu_allocation_ratio', '1e308'),
+        ('cpu_allocation_ratio', '0.0'),
+        ('zone', r'"\ud800"'),
+        ('cells', '[{"memory_mb": 1, "cpus": 10000000000}]'),
+        ('cells', '[{"memory_mb": 1, "pages": {"-4": 1}}]'),
+        ('devices', '[{"resource_class": "CUSTOM_A", "number": 1000000000}]'),
+    ],
+)
+def test_a_cloud_of_meaningless_numbers_is_refused(tmp_path, field, value):
+    """The error names the file, and the numbers do not fill the memory."""
+    path = tmp_path / 'cloud'
+    path.write_text(f'{{"hosts": [{{"name": "a", "{field}": {value}}}]}}')
+    with pytest.raises(Unusable, match=str(path)):
+        read_cloud(str(path))
+
+
+@pytest.mark.parametrize(
+    ('field', 'value'),
+    [
+        ('count', '1000000000'),
+        ('vcpus', '1000000000000000000000000000000'),
+        ('memory_mb', '-1'),
+        ('lifetime', 'Infinity'),
+        ('lifetime', '1e400'),
+        ('group', r'"\ud800"'),
+    ],
+)
+def test_a_trace_of_meaningless_numbers_is_refused(tmp_path, field, value):
+    """The error names the file and the line."""
+    path = tmp_path / 'trace'
+    path.write_text(f'{{"at": 0}}\n{{"at": 1, "{field}": {value}}}\n')
+    with pytest.raises(Unusable, match=f'{path}: line 2'):
+        read_trace(str(path))
