@@ -25,6 +25,13 @@ from oslo_messaging._drivers import common
 from oslo_serialization import jsonutils
 
 from novasched.conf.settings import Settings
+from novasched.observe.records.from_decision import record_of, rejections_of
+from novasched.observe.records.record import (
+    from_json,
+    rejections_from_json,
+    rejections_to_json,
+    to_json,
+)
 from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.rpc import faults
@@ -93,6 +100,8 @@ CLEAR = (
     faults.NoValidHostFault,
 )
 """Errors that a caller may receive."""
+MAX_CHARACTER = '\uffff'
+"""The last character of utf8mb3, the character set of nova's tables on MariaDB."""
 REFUSED = (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion)
 
 
@@ -180,6 +189,35 @@ def notices():
     )
 
 
+def check_record(decision):
+    """Check that the record of a decision is read as it was written."""
+    record = record_of(decision, 'id', 0.0)
+    assert from_json(to_json(record)) == record
+    rejections_from_json(rejections_to_json(rejections_of(decision)))
+
+
+class QueriedTexts:
+    """Watches the texts in queries for a text that MariaDB cannot compare with a column
+    of nova's utf8mb3 tables (error 1267). SQLite compares any text."""
+
+    def __init__(self, databases):
+        self.foreign = []
+        for database in databases:
+            sa.event.listen(database.engine, 'before_cursor_execute', self._look)
+
+    def _look(self, connection, cursor, statement, parameters, context, many):
+        for values in parameters if many else [parameters]:
+            for value in values:
+                if isinstance(value, str) and max(value, default='') > MAX_CHARACTER:
+                    self.foreign.append(ascii(value))
+
+    def check(self):
+        """Check that no query had such a text since the last check."""
+        foreign = self.foreign
+        self.foreign = []
+        assert not foreign, foreign
+
+
 @contextmanager
 def raising_bugs():
     """Raise the errors that the scheduler logs with a traceback and hides from
@@ -220,6 +258,9 @@ class Scheduler:
 
         values = {name: getattr(settings, name) for name in settings.__slots__}
         self.hosts = databases.reader(**values)
+        cells = databases.cells
+        read = [cells.api, *(cell.database for cell in cells.all())]
+        self.texts = QueriedTexts(read)
 
         self.filters = loading.filters(settings)
         self.weighers = loading.weighers(settings)
@@ -233,6 +274,8 @@ class Scheduler:
     def driver(self, pending_claims=None):
         """A driver with the pending claims, or without pending claims."""
         self.hosts.pending_claims = pending_claims or PendingClaims(self.settings)
+        # Readings ask the databases about the instances of pending claims.
+        self.hosts._reader._pending_claims = self.hosts.pending_claims
         parts = SchedulerDeps(
             self.settings,
             self.prefilters,
@@ -242,6 +285,7 @@ class Scheduler:
             self.weighers,
             pending_claims=self.hosts.pending_claims,
             notifier=notices(),
+            recorder=check_record,
         )
         return FilterScheduler(parts)
 
@@ -270,8 +314,11 @@ class Scheduler:
         incoming = Incoming(message, context)
 
         try:
-            with raising_bugs():
-                reply = dispatcher.dispatch(incoming)
+            try:
+                with raising_bugs():
+                    reply = dispatcher.dispatch(incoming)
+            finally:
+                self.texts.check()
         except oslo_messaging.ExpectedException as error:
             jsonutils.loads(common.serialize_remote_exception(error.exc_info))
             fault = error.exc_info[1]

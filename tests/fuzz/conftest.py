@@ -52,7 +52,7 @@ def pytest_runtest_logreport(report):
     if _is_ours(report.nodeid) and (report.when == 'call' or report.failed):
         path, _, name = report.nodeid.partition('::')
         target = path.removeprefix('tests/fuzz/test_').removesuffix('.py')
-        KEPT[target] += name.startswith('test_kept[')
+        KEPT[target] += name.startswith('test_kept')
         CRASHES[target] += report.failed
 
 

@@ -116,6 +116,8 @@ WORDS = (
     '\ud800',
     '\u202e',
     '\u0663',
+    '\U0001f600',
+    '\U0001f600' * 36,
     'é' * 300,
     'x' * 70000,
     '%s %d {}',
@@ -200,6 +202,8 @@ NUMBERS = (
     float('-inf'),
     float('nan'),
 )
+MANY_KEYS = {str(number): '' for number in range(5000)}
+"""Many small keys, which take far more memory as objects than in a message."""
 DEPTHS = (1, 2, 60, 250, 700)
 """A JSON decoder accepts the last depth, but most recursive code does not."""
 
@@ -212,7 +216,9 @@ value = st.recursive(
         st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3)
     ),
     max_leaves=6,
-) | st.sampled_from(DEPTHS).map(Wrapped)
+)
+value |= st.sampled_from(DEPTHS).map(Wrapped)
+value |= st.sampled_from(({}, MANY_KEYS, [{}] * 5000, [[]] * 5000, [0] * 5000))
 WAYS = (
     'alike',
     'alike',

@@ -221,7 +221,19 @@ def a_message(**fields):
     return packed({'sender': 'hostile', 'number': 1, 'rows': [row]})
 
 
+EMOJI = '\U0001f600'
+SPARSE_CELL = {**PINNED_ROW['numa']['cells'][0], 'cpuset': list(range(128))}
 KEPT = {
+    'An emoji for an instance, which reached the database of a cell': a_message(
+        instance=EMOJI, cell=a_uuid('cell1')
+    ),
+    'An emoji for a cell, a host and a group': a_message(
+        cell=EMOJI, uuid=EMOJI, group=EMOJI
+    ),
+    'Small dicts that take half a megabyte': a_message(
+        pci=[{'count': 1, 'spec': 9000 * [{}]}]
+    ),
+    'The same vCPUs in many cells': a_message(numa={'cells': 60 * [SPARSE_CELL]}),
     'Mappings that are not JSON': a_message(mappings='xx'),
     'Mappings in lists, deeper than a decoder goes': a_message(mappings='[' * 9000),
     'An age below zero, for ever': a_message(age=-1e9),
@@ -239,11 +251,13 @@ KEPT = {
 
 @pytest.mark.parametrize('text', KEPT.values(), ids=KEPT)
 def test_kept(cloud, text):
-    """A message that once did harm, alone and in the name of the process itself."""
+    """A message that once did harm is refused, alone and in the name of the process
+    itself."""
     with ExitStack() as stack:
         stack.enter_context(one_input('announcements'))
         listener = stack.enter_context(Listener().connected())
         listener.hear(text)
+        assert listener.peers.refused == 1
         forged = {
             'sender': listener.peers.name,
             'number': 1,

@@ -5,13 +5,16 @@ decision, and back."""
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.errors import BadRequest
-from tests.fuzz.clouds import MESSAGES, a_call, full
+from novasched.scheduler.pending_claims import PendingClaims
+from tests.fuzz import mutation
+from tests.fuzz.clouds import MESSAGES, SETTINGS, a_call, full
 from tests.fuzz.mutation import EFFORT, Wrapped, mutated, one_input
+from tests.lab.builders import a_uuid
 from tests.lab.wire import FLAVOR, a_spec, primitive
 
 CONTEXT = {}
@@ -115,6 +118,14 @@ KEPT = {
         ),
         list,
     ),
+    'An emoji for a server in a hint': (
+        asking(scheduler_hints={'different_host': ['\U0001f600']}),
+        list,
+    ),
+    'Thousands of small hints': (
+        asking(scheduler_hints={key: [] for key in mutation.MANY_KEYS}),
+        list,
+    ),
     'A version that is no number': ({**MESSAGES['boot'], 'version': 'x'}, BadRequest),
     'A version that is no text': ({**MESSAGES['boot'], 'version': 4.5}, BadRequest),
     'A version without a minor': ({**MESSAGES['boot'], 'version': '4'}, BadRequest),
@@ -130,6 +141,22 @@ KEPT = {
     ),
 }
 """Messages that once did harm, and the outcome."""
+
+
+@EFFORT
+@given(uuids=st.lists(mutation.text, min_size=2, max_size=2, unique=True))
+@example(uuids=['\U0001f600', '\U0001f600' * 36])
+@example(uuids=['\x00', a_uuid('one')])
+def test_instances_of_any_name(cloud, uuids):
+    """Claims for instances of any names are pending while the next request is decided,
+    and no query has a text that a database refuses."""
+    arguments = full()
+    arguments['instance_uuids'] = uuids
+    arguments['spec_obj'][DATA]['scheduler_hints']['different_host'] = uuids
+    claims = PendingClaims(SETTINGS)
+    with one_input('messages'):
+        cloud.scheduler.answer(a_call(arguments), claims)
+        cloud.scheduler.answer(MESSAGES['full'], claims)
 
 
 @pytest.mark.parametrize(('body', 'outcome'), KEPT.values(), ids=KEPT)
