@@ -10,7 +10,15 @@ only the flavors of instances count, the database sends one instance a flavor.
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -286,6 +294,18 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
         )
 
     return base.read(work)
+
+
+def location_of_instance(base: Database, uuid: str) -> Sequence[sa.Row[Any]]:
+    """The row with ``host`` and ``node`` of an instance that is on a host.
+
+    :raises DatabaseUnavailable: the cell does not answer.
+    """
+    if not rows.may_be_uuid(uuid):
+        return []
+    return base.rows(
+        'instances', ('host', 'node'), lambda c: c.host.is_not(None), uuid=uuid
+    )
 
 
 class InstanceReader:

@@ -11,7 +11,11 @@ from typing import Any
 
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.host_cache import NO_HOSTS, HostView
-from novasched.cells.instances import HostInstances, InstanceDetail
+from novasched.cells.instances import (
+    HostInstances,
+    InstanceDetail,
+    location_of_instance,
+)
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.reading import CellCaches, CellsReader
 from novasched.cells.servicegroup import ServiceGroup
@@ -121,6 +125,32 @@ class HostReader:
                 host=node.host, node=node.hypervisor_hostname
             )
         return replace(request, in_tree=node.uuid)
+
+    def is_on_forced_host(self, request: Request) -> bool:
+        """See :class:`novasched.scheduler.ports.Hosts`.
+
+        A request that forces no host, as a user's, needs no query.
+
+        :raises DatabaseUnavailable: the API database or the cell does not answer.
+        """
+        uuids = request.instance_uuids or (request.instance_uuid or '',)
+        forced = request.force_hosts or request.force_nodes
+        if not forced or len(uuids) != 1:
+            return False
+
+        def read(cell: Cell) -> Sequence[Any]:
+            return location_of_instance(cell.database, uuids[0])
+
+        host = next(iter(request.force_hosts), None)
+        locations = self._first_rows(self._cells_of(host), read)
+        # As in nova, host names are compared without regard to case.
+        forced_hosts = set(map(str.lower, request.force_hosts))
+        for location in locations:
+            if forced_hosts and str(location.host).lower() not in forced_hosts:
+                continue
+            if location.node in request.force_nodes or not request.force_nodes:
+                return True
+        return False
 
     def minimum_version(self, since: float) -> int:
         """See :class:`novasched.scheduler.ports.Hosts`."""
@@ -270,12 +300,10 @@ class HostReader:
 
         :param cell: the cell to search; None for the cell of the host, or all.
         """
-        if host and cell is None:
-            cell = self.cells.of_host(host)
-        cells = self.cells.enabled()
-        if cell is not None:
+        if cell is None:
+            cells = self._cells_of(host)
+        else:
             cells = [cell]
-
         equal = {}
         if host:
             equal['host'] = host
@@ -286,12 +314,30 @@ class HostReader:
             columns = ('uuid', 'host', 'hypervisor_hostname')
             return cell.database.rows('compute_nodes', columns, **equal)
 
-        answers = scatter_gather(self._pool, cells, read, self.settings.cell_timeout)
-        for _, nodes in answers:
-            if nodes:
-                return nodes
+        return self._first_rows(cells, read)
 
-        # A host in a silent cell must not be reported as missing.
+    def _cells_of(self, host: str | None) -> Sequence[Cell]:
+        """The cell of a host; without a host or its mapping, all enabled cells."""
+        cell = None
+        if host:
+            cell = self.cells.of_host(host)
+        if cell is not None:
+            return [cell]
+        return self.cells.enabled()
+
+    def _first_rows(
+        self, cells: Sequence[Cell], read: Callable[[Cell], Sequence[Any]]
+    ) -> Sequence[Any]:
+        """The rows of the first cell with any.
+
+        :raises DatabaseUnavailable: no cell has rows, and a cell does not answer.
+        """
+        answers = scatter_gather(self._pool, cells, read, self.settings.cell_timeout)
+        for _, rows in answers:
+            if rows:
+                return rows
+
+        # A row in a silent cell must not be reported as missing.
         answered = {cell for cell, _ in answers}
         silent = [cell for cell in cells if cell not in answered]
         if silent:

@@ -116,6 +116,11 @@ CANDIDATES_OUTDATED = _counter(
     'Requests for which a reused answer of Placement was outdated, so that Placement'
     ' was queried again.',
 )
+FALSE_HINTS = _counter(
+    'novasched_false_rebuild_hints_total',
+    'Requests with the hint _nova_check_type = rebuild whose instance was not on a host'
+    ' that the request forces, so that the hint was ignored.',
+)
 CLAIMS_REFUSED = _counter(
     'novasched_claims_refused_total', 'Claims that Placement refused.'
 )
@@ -318,6 +323,7 @@ class DecisionCounters:
         if counts is not None and counts.age is not None:
             of(CANDIDATES_AGE).observe(counts.age)
         of(CANDIDATES_OUTDATED).inc(decision.outdated is not None)
+        of(FALSE_HINTS).inc(decision.request.had_false_hint)
 
         refused = int(decision.together_refused)
         for attempt in decision.attempts:

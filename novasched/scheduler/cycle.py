@@ -115,6 +115,8 @@ class Cycle:
         selections: list[list[Selection]] = []
         error: Exception | None = None
         try:
+            if request.is_rebuild:
+                request = self._without_false_hint(request)
             asked = request
             if not request.is_rebuild:
                 asked, candidates = self._ask_placement(request)
@@ -168,6 +170,26 @@ class Cycle:
             # Only an unexpected error needs its traceback.
             error = error.with_traceback(None)
         return Outcome(end, decision, error, is_announced)
+
+    def _without_false_hint(self, request: Request) -> Request:
+        """The request without the hint of a rebuild, unless nova-api has set the hint.
+
+        nova-api forces the host of the instance. A user could set the hint before
+        LP 2151252 was fixed in 34.0.0, 33.0.2, 32.2.1 and 31.3.1, and nova keeps the
+        hint for later moves of the instance.
+
+        :raises Unavailable: the cell of the forced host does not answer.
+        """
+        if self.deps.hosts.is_on_forced_host(request):
+            return request
+
+        LOG.warning(
+            'Instances %s: a user has set the scheduler hint _nova_check_type = rebuild'
+            ', which has no effect, since the instance is not on a host that the'
+            ' request forces',
+            request.instance_uuids,
+        )
+        return request.without_false_hint()
 
     def _ask_placement(self, request: Request) -> tuple[Request, Candidates]:
         """The request as the prefilters narrow it, and Placement's candidates.

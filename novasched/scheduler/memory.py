@@ -75,6 +75,10 @@ class MemoryHosts:
                 raise NoValidHost(f'No such host - host: {name} node: None ')
         return request
 
+    def is_on_forced_host(self, request: Request) -> bool:
+        """True if the request forces a host: hosts in memory may lack instances."""
+        return bool(request.force_hosts or request.force_nodes)
+
     def read(
         self,
         uuids: Collection[str] | None,
@@ -196,6 +200,9 @@ class HostCache(MemoryHosts):
 
     def usual_guests(self) -> UsualGuests:
         return self._source.usual_guests()
+
+    def is_on_forced_host(self, request: Request) -> bool:
+        return self._source.is_on_forced_host(request)
 
     def with_requested_destination(self, request: Request) -> Request:
         return self._source.with_requested_destination(request)

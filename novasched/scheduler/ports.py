@@ -96,6 +96,12 @@ class Hosts(Protocol):
         :raises NoValidHost: the host or node does not exist.
         """
 
+    def is_on_forced_host(self, request: Request) -> bool:
+        """True if the instance of a request is on the host that the request forces.
+
+        :raises Unavailable: the cell of the host does not answer.
+        """
+
     def usual_guests(self) -> UsualGuests:
         """The usual guests of the cloud. The first call waits for a reading; later
         calls answer from the last reading."""

@@ -11,10 +11,10 @@ read.
 
 from dataclasses import replace
 
+from novasched.scheduler.attempt import End, Outcome
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import HostCache
-from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
@@ -38,10 +38,16 @@ class CachingScheduler(FilterScheduler):
         """
         self.host_cache.refresh()
 
-    def select_destinations(self, request: Request) -> list[list[Selection]]:
-        chosen = super().select_destinations(request)
-        if not request.is_rebuild:
-            uuids = request.instance_uuids or [None] * len(chosen)
-            for uuid, (selection, *_) in zip(uuids, chosen, strict=True):
-                self.host_cache.place(request.for_instance(uuid), selection)
-        return chosen
+    def _decide_patiently(self, request: Request, seed: int, ticket: object) -> Outcome:
+        """Take the resources of the placed instances off the hosts in memory."""
+        outcome = super()._decide_patiently(request, seed, ticket)
+        # Not the request that came in, which may have a false hint.
+        decided = outcome.decision.request
+        if decided.is_rebuild or outcome.end is not End.PLACED:
+            return outcome
+
+        selections = outcome.decision.selections
+        uuids = decided.instance_uuids or [None] * len(selections)
+        for uuid, (selection, *_) in zip(uuids, selections, strict=True):
+            self.host_cache.place(decided.for_instance(uuid), selection)
+        return outcome

@@ -184,6 +184,7 @@ class FilterScheduler:
                 return outcome.decision
             if outcome.end is not End.STALE and outcome.error is not None:
                 raise outcome.error
+            request = outcome.decision.request
 
     def stop(self, seconds: float) -> None:
         self._patience.stop(seconds)
@@ -214,6 +215,8 @@ class FilterScheduler:
             basis = self._beside_others(basis, ticket)
             outcome = self._cycle(basis, seed).decide(request, is_announced)
             decision = outcome.decision.after(earlier)
+            # Without a false hint, which the log names once.
+            request = decision.request
             is_announced = outcome.is_announced
             self._patience.note(outcome)
             if outcome.end is End.PLACED and decision.counts is not None:

@@ -17,6 +17,8 @@ from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
 from novasched.scheduler.requirements import Requirements
 
+CHECK_TYPE = '_nova_check_type'
+"""The hint with which nova-api marks a rebuild."""
 REBUILD = ('rebuild',)
 NO_REQUIREMENTS = Requirements(Flavor())
 
@@ -121,6 +123,8 @@ class Request:
     :ivar received: when the message reached this process. The patience of the request
         (``placement_patience``) counts from this moment. Infinity: the driver sets the
         moment.
+    :ivar had_false_hint: a user has set the hint of a rebuild, which the request no
+        longer has.
     :ivar usual_guests: the usual guests of the cloud, if a weigher needs them
         (``reads_usual_guests``).
     :ivar requirements: the requirements of flavor and image.
@@ -157,6 +161,7 @@ class Request:
     same_subtree: tuple[frozenset[str], ...] = ()
     in_tree: str | None = None
     unlimited: bool = False
+    had_false_hint: bool = False
     received: float = math.inf
     origin: Origin | None = field(default=None, repr=False, compare=False)
     usual_guests: UsualGuests = field(
@@ -194,8 +199,12 @@ class Request:
 
     @property
     def is_rebuild(self) -> bool:
-        """True for a rebuild in place, which only checks the host of the instance."""
-        return self.scheduler_hints.get('_nova_check_type') == REBUILD
+        """True for a rebuild in place, which only checks the host of the instance.
+
+        A user may have set the hint, until :meth:`Cycle.decide` has checked the request
+        (``without_false_hint``).
+        """
+        return self.scheduler_hints.get(CHECK_TYPE) == REBUILD
 
     @property
     def names_hosts(self) -> bool:
@@ -209,7 +218,7 @@ class Request:
     def skips_filters(self) -> bool:
         """True for forced hosts without a check type, which nova does not filter."""
         forced = self.force_hosts or self.force_nodes
-        return bool(forced) and not self.scheduler_hints.get('_nova_check_type')
+        return bool(forced) and not self.scheduler_hints.get(CHECK_TYPE)
 
     @property
     def claims(self) -> bool:
@@ -248,6 +257,12 @@ class Request:
         if uuid:
             return replace(self, instance_uuid=uuid)
         return self
+
+    def without_false_hint(self) -> 'Request':
+        """Return the request without the hint of a rebuild, which a user has set."""
+        hints = dict(self.scheduler_hints)
+        del hints[CHECK_TYPE]
+        return replace(self, scheduler_hints=hints, had_false_hint=True)
 
     def with_requested_destination(self, **changes: Any) -> 'Request':
         """Return the request with changed fields of the requested destination."""

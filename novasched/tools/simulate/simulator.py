@@ -92,6 +92,11 @@ class SimulatedHosts(HostCache):
                 placed_on_host[key] = replace(placed, fit=fit)
         return self.hosts
 
+    def is_on_forced_host(self, request: Request) -> bool:
+        """True if the request forces a host: a recorded rebuild was checked when it was
+        decided, and the instance may be gone by now."""
+        return bool(request.force_hosts or request.force_nodes)
+
     def read(
         self,
         uuids: Collection[str] | None,
@@ -525,7 +530,7 @@ class Simulator:
             return self._refused(decision)
 
         chosen = [selections[0] for selections in decision.selections]
-        if not request.is_rebuild:
+        if not decision.request.is_rebuild:
             self._place(request, chosen)
         return SimulatedDecision(decision)
 

@@ -107,7 +107,6 @@ def test_a_request_that_names_instances_has_those_read_alone(
         ),
         (['JsonFilter'], {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}),
         (['TypeAffinityFilter'], {'force_hosts': ('h1',)}),
-        (['TypeAffinityFilter'], {'hints': {'_nova_check_type': ['rebuild']}}),
         *(
             (['DifferentHostFilter'], {'hints': {'different_host': [text, 'x' * 40]}})
             for text in ('', 'x' * 37, '\ud800', 'é', '\0', '\N{PILE OF POO}')
@@ -118,6 +117,19 @@ def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
     """No instances are read for inactive filters, nor for filters of the hosts of a
     group. A hint beyond the character set of databases reaches no database."""
     assert asked_for(full, filters, fields) == []
+
+
+def test_a_rebuild_has_its_own_row_read(full):
+    """A rebuild reads the row of its instance, and no instances for the filters that
+    do not run on a rebuild."""
+    fields = {
+        'hints': {'_nova_check_type': ['rebuild']},
+        'force_hosts': ('h1',),
+        'instance_uuids': ('h1-0',),
+    }
+    [(statement, parameters)] = asked_for(full, ['TypeAffinityFilter'], fields)
+    assert statement.startswith('SELECT instances.host, instances.node')
+    assert 'h1-0' in parameters
 
 
 @pytest.mark.parametrize(

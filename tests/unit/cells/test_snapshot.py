@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -258,6 +259,79 @@ def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
     away(two_cells, *gone)
     with error:
         two_cells.reader().with_requested_destination(a_request(**fields))
+
+
+REBUILT = a_uuid('rebuilt')
+
+
+def a_rebuild(*hosts, uuids=(REBUILT,), nodes=()):
+    return {
+        'instance_uuids': uuids,
+        'instance_uuid': REBUILT,
+        'force_hosts': hosts,
+        'force_nodes': nodes,
+    }
+
+
+@pytest.mark.parametrize(
+    ('fields', 'is_there'),
+    [
+        (a_rebuild('h1', nodes=('h1',)), True),
+        (a_rebuild('H1'), True),
+        (a_rebuild('h1', uuids=None), True),
+        (a_rebuild(nodes=('h1',)), True),
+        (a_rebuild(), False),
+        (a_rebuild('h2', nodes=('h2',)), False),
+        (a_rebuild('h1', nodes=('h2',)), False),
+        (a_rebuild('h1', uuids=(a_uuid('new'),)), False),
+        (a_rebuild('h1', uuids=(a_uuid('building'),)), False),
+        (a_rebuild('h1', uuids=(a_uuid('deleted'),)), False),
+        (a_rebuild('h1', uuids=('no UUID',)), False),
+        (a_rebuild('h1', uuids=(REBUILT, a_uuid('new'))), False),
+        (a_rebuild('nobody'), False),
+    ],
+)
+def test_an_instance_is_on_the_forced_host(two_cells, fields, is_there):
+    """The row of the instance has the host, and the node if the request forces one. A
+    request without such a host reads no database."""
+    engine = two_cells.engines['cell1']
+    rows = [
+        {'uuid': REBUILT, 'host': 'h1'},
+        {'uuid': a_uuid('building'), 'host': None},
+        {'uuid': a_uuid('deleted'), 'host': 'h1', 'deleted': 7},
+    ]
+    for row in rows:
+        two_cells.add(engine, tables.instances, **{'node': row['host'], **row})
+    reader = two_cells.reader()
+    with two_cells.watched() as asked:
+        assert reader.is_on_forced_host(a_request(**fields)) is is_there
+    if not (fields['force_hosts'] or fields['force_nodes']):
+        assert asked == []
+
+
+@pytest.mark.parametrize(
+    ('gone', 'fields', 'answer'),
+    [
+        ('cell1', a_rebuild('h1'), NO_CELL),
+        ('cell1', a_rebuild(nodes=('h1',)), NO_CELL),
+        ('cell2', a_rebuild('h1'), nullcontext(True)),
+        ('cell2', a_rebuild(nodes=('h1',)), nullcontext(True)),
+    ],
+)
+def test_an_instance_of_a_silent_cell(two_cells, gone, fields, answer):
+    """A rebuild in a cell that does not answer has to wait. Other cells do not
+    matter."""
+    two_cells.add(
+        two_cells.engines['cell1'],
+        tables.instances,
+        uuid=REBUILT,
+        host='h1',
+        node='h1',
+    )
+    two_cells.sql(gone, 'ALTER TABLE instances RENAME TO away')
+    with answer as expected:
+        found = two_cells.reader().is_on_forced_host(a_request(**fields))
+        assert found is expected
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 """Metrics of several workers, read from their shared files."""
 
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from prometheus_client.multiprocess import mark_process_dead
@@ -141,3 +142,11 @@ def test_many_share_a_text(directory):
     assert exposed.read() == before
     now[0] = 1.0
     assert b'result="placed"} 1.0' in exposed.read()
+
+
+def test_false_hints_are_counted(directory):
+    """A request without the hint counts 0."""
+    counters = metrics.DecisionCounters(metrics.Instruments(0))
+    for request in (a_request(), replace(a_request(), had_false_hint=True)):
+        counters(Decision(request, 1, 0.0, 5.0))
+    assert seen(directory, metrics.FALSE_HINTS) == {(): 1}

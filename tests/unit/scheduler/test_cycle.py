@@ -151,6 +151,24 @@ def test_a_rebuild_asks_placement_nothing():
     assert claimed(driver) == {}
 
 
+def test_a_user_s_hint_of_a_rebuild_has_no_effect(caplog):
+    """A request with the hint that forces no host is decided like any other: the
+    instance gets a claim, and the log has one warning."""
+    driver = cloud(A, B)
+    hints = {'_nova_check_type': ['rebuild'], 'other': ['hint']}
+    request = a_request(hints=hints)
+
+    decision = driver.decide(request, seed=0)
+
+    assert decision.hosts == ('a',)
+    assert claimed(driver) == {request.instance_uuid: 'a'}
+    assert decision.request.scheduler_hints == {'other': ('hint',)}
+    assert decision.request.had_false_hint
+    [warning] = [record for record in caplog.records if record.levelname == 'WARNING']
+    assert '_nova_check_type' in warning.message
+    assert request.instance_uuid in warning.message
+
+
 MEMBERS = numbered_uuids('server', 4)
 APART = a_group('anti-affinity', MEMBERS)
 

@@ -117,3 +117,13 @@ def test_a_rebuild_takes_nothing():
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
     assert ask(driver, **fields) == ['a']
     assert driver.host_cache.read(None, a_request()).hosts[A.uuid] == A
+
+
+def test_a_user_s_hint_of_a_rebuild_takes_resources():
+    """A request with the hint of a rebuild that forces no host is placed like any
+    other."""
+    driver, _ = cloud(A, slots=1)
+    hints = {'_nova_check_type': ['rebuild']}
+    assert ask(driver, hints=hints) == ['a']
+    [host] = driver.host_cache.read(None, a_request()).hosts.values()
+    assert host.free_ram_mb < A.free_ram_mb

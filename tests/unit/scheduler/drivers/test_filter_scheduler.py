@@ -170,6 +170,20 @@ def test_what_a_request_began_with_has_changed(caplog):
     assert all(record.levelno <= logging.DEBUG for record in caplog.records)
 
 
+def test_a_false_hint_is_named_once(caplog):
+    """A request with a user's hint of a rebuild that is tried several times is logged
+    once for the hint, and stays without the hint."""
+    host = a_host()
+    hosts = Failing(DatabaseUnavailable('db: away'), StaleData('old'), hosts=[host])
+    placement = CountingPlacement({host.uuid: 1})
+    driver = a_driver(hosts, placement=placement)
+
+    assert ask(driver, hints={'_nova_check_type': ['rebuild']}) == [[host.host]]
+
+    assert placement.slots == {host.uuid: 0}
+    assert sum('_nova_check_type' in message for message in caplog.messages) == 1
+
+
 def test_an_outage_that_lasts():
     """A request is tried again until its patience is over, and then refused."""
     hosts = Failing(*[PlacementUnavailable('away')] * 1000)

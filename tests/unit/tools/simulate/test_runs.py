@@ -60,7 +60,8 @@ def test_servers_have_settled():
     assert (after.free_ram_mb, after.num_instances, after.num_io_ops) == (1536, 1, 3)
 
     simulator = a_simulator([A])
-    request = a_request(hints={'_nova_check_type': ['rebuild']})
+    hints = {'_nova_check_type': ['rebuild']}
+    request = a_request(hints=hints, force_hosts=('a',))
     assert simulator.decide(simulator.anew(request)).decision.hosts == ('a',)
     assert simulator.hosts == [A]
 
