@@ -21,6 +21,7 @@ and code that makes a text of a library's error must call :func:`hide`.
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from urllib.parse import quote, quote_plus, unquote
 
@@ -40,6 +41,7 @@ _TELLING = re.compile(
 _PLAIN = ('true', 'false', 'none')
 _CUTS = re.compile(r'[:@/#?$]')
 _NOTHING = r'(?!)'
+_PLAIN_SECRET = re.compile(r'[\w.-]+=*', re.ASCII)
 _WORD = re.compile(r'[A-Za-z][a-z]{3,}|[A-Z]{4,}')
 _HOST = re.compile(r'\A(\[[^]]*\]|[^:\[\]]*)(:[0-9]*)?')
 # Users send texts of 100,000 characters. A pattern that reads up to a character such as
@@ -246,11 +248,69 @@ def _password(host: str) -> Iterator[str]:
         yield unquote(password)
 
 
+class PlainSecret:
+    """A random secret with the same spelling in every text.
+
+    :param word: the secret; only the padding at the end may differ in a URL.
+    """
+
+    def __init__(self, word: str) -> None:
+        self._word = word.rstrip('=')
+
+    def redact(self, text: str) -> str:
+        """Return a text without the secret."""
+        return text.replace(self._word, HIDDEN)
+
+    hide = redact
+
+
 KNOWN = Secrets()
 """The secrets that the process knows."""
 learn = KNOWN.learn
-hide = KNOWN.hide
-redact = KNOWN.redact
+
+_in_use: dict[object, Secrets | PlainSecret] = {}
+"""The secrets of requests in progress."""
+
+
+@contextmanager
+def secret_in_use(secret: object) -> Iterator[None]:
+    """Hide a secret in all texts of the process for a while, as the token of a caller
+    while a plugin knows the token.
+
+    :param secret: anything but a text is no secret.
+    """
+    if not isinstance(secret, str) or not secret:
+        yield
+        return
+
+    # Most tokens are random, and take no time until a text is searched.
+    in_use: Secrets | PlainSecret
+    if _PLAIN_SECRET.fullmatch(secret) and is_random(secret):
+        in_use = PlainSecret(secret)
+    else:
+        in_use = Secrets([secret])
+    ticket = object()
+    _in_use[ticket] = in_use
+    try:
+        yield
+    finally:
+        del _in_use[ticket]
+
+
+def hide(text: object) -> str:
+    """Return a text of a library without known secrets: see :meth:`Secrets.hide`."""
+    hidden = KNOWN.hide(text)
+    for secret in tuple(_in_use.values()):
+        hidden = secret.hide(hidden)
+    return hidden
+
+
+def redact(text: str) -> str:
+    """Return a text of novasched without known secrets: see :meth:`Secrets.redact`."""
+    redacted = KNOWN.redact(text)
+    for secret in tuple(_in_use.values()):
+        redacted = secret.redact(redacted)
+    return redacted
 
 
 def cut(text: str, max_characters: int) -> str:

@@ -55,7 +55,10 @@ def request(call: Call, context: RequestContext) -> Request:
         global_request_id=_header_text(context.global_request_id),
         received=getattr(context, 'received', math.inf),
         origin=Origin(
-            spec, context, _header_text(getattr(context, 'traceparent', None))
+            spec,
+            context,
+            _header_text(getattr(context, 'traceparent', None)),
+            getattr(context, 'caller', {}),
         ),
         **_instance_fields(spec, context),
         **_host_fields(spec),

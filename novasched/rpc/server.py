@@ -14,7 +14,12 @@ from oslo_messaging import opts
 
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
-from novasched.conf.redaction import MAX_LINE_CHARACTERS, cut, printable
+from novasched.conf.redaction import (
+    MAX_LINE_CHARACTERS,
+    cut,
+    printable,
+    secret_in_use,
+)
 from novasched.rpc import decode, encode, wire
 from novasched.rpc import oslo_messaging_internals as internals
 from novasched.rpc.faults import translate_error
@@ -151,7 +156,13 @@ class CallerContext(RequestContext):
 
 
 class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
-    """Encodes and decodes nova objects and contexts. Plain values stay as they are."""
+    """Encodes and decodes nova objects and contexts. Plain values stay as they are.
+
+    :param keeps_caller: a plugin reads the context of the caller, with the token.
+    """
+
+    def __init__(self, keeps_caller: bool = False) -> None:
+        self.keeps_caller = keeps_caller
 
     def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
         """Decode every object primitive in an argument.
@@ -183,7 +194,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 
         Releases before Queens send the user and project as ``user`` and ``tenant``. The
         token of the user is left out: novasched calls other services with its own
-        credentials.
+        credentials. Only plugins that read ``caller`` get the token.
         """
         context = CallerContext.from_dict(
             dict(ctxt),
@@ -196,6 +207,8 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         if trace:
             context.traceparent = trace  # type: ignore[attr-defined]
         context.received = ctxt.get(RECEIVED, math.inf)  # type: ignore[attr-defined]
+        if self.keeps_caller:
+            context.caller = ctxt  # type: ignore[attr-defined]
         return context
 
     def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
@@ -250,7 +263,10 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
     """
 
     def __init__(
-        self, endpoints: Sequence[Any], serializer: Any, heartbeats: RpcHeartbeats
+        self,
+        endpoints: Sequence[Any],
+        serializer: Serializer,
+        heartbeats: RpcHeartbeats,
     ) -> None:
         super().__init__(
             list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy
@@ -266,6 +282,13 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
             caller gets. The error has been logged, and oslo.messaging does not log an
             ExpectedException.
         """
+        token = None
+        if self.serializer.keeps_caller:
+            token = incoming.ctxt.get('auth_token')
+        with secret_in_use(token):
+            return self._answer(incoming)
+
+    def _answer(self, incoming: Any) -> Any:
         try:
             return self._dispatch(incoming)
         except (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion):
@@ -321,6 +344,7 @@ def make_server(
     host: str,
     driver: Driver,
     counts: internals.MessageCounts | None = None,
+    keeps_caller: bool = False,
 ) -> internals.RpcServer:
     """Make a server. The caller starts the server with ``start()``.
 
@@ -329,10 +353,13 @@ def make_server(
     ``[DEFAULT] executor_thread_pool_size``.
 
     :param counts: the counts that the server updates.
+    :param keeps_caller: see :class:`Serializer`.
     """
     heartbeats = RpcHeartbeats()
     dispatcher = Dispatcher(
-        [SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats
+        [SchedulerEndpoint(driver), BaseEndpoint()],
+        Serializer(keeps_caller),
+        heartbeats,
     )
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()

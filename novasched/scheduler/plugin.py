@@ -67,6 +67,10 @@ class Plugin:
     """The plugin reads ``request.instance_group.located``, the hosts of the other
     members of the server group."""
 
+    reads_caller = False
+    """The plugin reads ``request.origin.caller``, the context of the message with the
+    token of the user. No text may show the token."""
+
     thread_safe = False
     """Several requests may ask the plugin at the same time. The built-in plugins are
     thread-safe without this attribute."""

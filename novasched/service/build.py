@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ from novasched.observe.web import wiring
 from novasched.placement.client import PlacementClient
 from novasched.placement.http import connections
 from novasched.plugins import loading as plugins
+from novasched.plugins.nova_compat.host_state import AggregateList
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.rpc.claims_exchange import uses_rabbitmq
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
@@ -68,6 +70,7 @@ executor_thread_pool_size``."""
 class Application:
     """A scheduler without its message queue.
 
+    :ivar reads_caller: a filter or weigher reads the context of the caller.
     :ivar peers: None if pending claims are not shared with other schedulers.
     """
 
@@ -80,6 +83,7 @@ class Application:
     main_database: Database
     notifier: QueuedNotifier | None
     records: DecisionRecorder
+    reads_caller: bool = False
     peers: PeerSchedulers | None = None
     tracing: DecisionExporter | None = None
 
@@ -175,6 +179,8 @@ def compose(
     cells = Cells(api_database, conf.database, settings.cell_timeout)
     cells.refresh()
     aggregates = AggregateReader(api_database)
+    # The last state: requests read the aggregates before plugins are asked.
+    AggregateList.source = lambda: aggregates.state(-math.inf).by_host
     group = service_group(conf, settings, service.host, utcnow)
     ledger = SharedLedger(settings.in_flight_timeout)
     peers = None
@@ -230,6 +236,7 @@ def compose(
         main_database=main_database,
         notifier=notifier,
         records=records,
+        reads_caller=any(plugin.reads_caller for plugin in (*filters, *weighers)),
         peers=peers,
         tracing=traces,
     )

@@ -101,7 +101,11 @@ class SchedulerService:
 
         transport = make_transport(self.conf)
         server = make_server(
-            transport, self.service.host, application.driver, message_counts
+            transport,
+            self.service.host,
+            application.driver,
+            message_counts,
+            keeps_caller=application.reads_caller,
         )
         exchange = self._start_exchange(transport, application.peers)
         # The server is started last, so that the first request finds all parts.

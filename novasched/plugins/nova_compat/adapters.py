@@ -77,6 +77,7 @@ class NovaFilter(BatchFilter):
     # plugin sets RUN_ON_REBUILD.
     on_rebuild = True
     reads_instances = True
+    reads_caller = True
 
     def __init__(
         self, settings: Settings, plugin: Any, views: RequestViews | None = None
@@ -150,6 +151,7 @@ class NovaWeigher(BatchWeigher):
     """Asks a subclass of nova's BaseHostWeigher, or an object with the same methods."""
 
     reads_instances = True
+    reads_caller = True
 
     def __init__(
         self, settings: Settings, plugin: Any, views: RequestViews | None = None

@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from oslo_utils import timeutils
 
-from novasched.plugins.nova_compat.views import View, mutable
+from novasched.plugins.nova_compat.import_stubs import stub_in
+from novasched.plugins.nova_compat.views import NotKnown, View, mutable
 from novasched.scheduler.model import host as model
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.pci import PciRequest
@@ -160,6 +161,37 @@ class AggregateView(View):
     def availability_zone(self) -> Any:
         """The availability zone of the hosts of the aggregate."""
         return self.metadata.get(model.AVAILABILITY_ZONE)
+
+
+AggregatesOfHosts = Callable[[], Mapping[str, Sequence[model.Aggregate]]]
+"""Returns the aggregates by host name."""
+
+
+@stub_in('nova.objects')
+class AggregateList:
+    """nova's AggregateList, with the aggregates that novasched has read last.
+
+    :ivar source: set by the process that reads aggregates.
+    """
+
+    source: ClassVar[AggregatesOfHosts | None] = None
+
+    @classmethod
+    def get_by_host(
+        cls, context: Any, host: str, key: str | None = None
+    ) -> list[AggregateView]:
+        """The aggregates of a host.
+
+        :param key: only aggregates with this metadata key.
+        :raises NotKnown: this process reads no aggregates.
+        """
+        if cls.source is None:
+            raise NotKnown('the aggregates of other hosts are not known to this tool')
+        aggregates = []
+        for aggregate in cls.source().get(host, ()):
+            if key is None or key in aggregate.metadata:
+                aggregates.append(AggregateView(aggregate))
+        return aggregates
 
 
 def _metric_value(metric: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from oslo_config import cfg
+from oslo_db.sqlalchemy import enginefacade
 
 from novasched.conf import loading
 from novasched.scheduler import weights
@@ -32,6 +33,9 @@ ROOT = 'nova'
 PRELOADED_MODULES = ('nova.conf', 'nova.scheduler.utils')
 """Modules of an installed nova that declare options. Without the preload, filters of
 nova would import the modules, for seconds, while they judge their first host."""
+DATABASE_MODULES = ('nova.db.main.api', 'nova.db.api.api')
+"""Modules of an installed nova that read ``[database]`` and ``[api_database]``, since
+Xena (24)."""
 MODULES: dict[str, dict[str, Any]] = {
     'nova': {},
     'nova.conf': {'CONF': cfg.CONF},
@@ -340,3 +344,15 @@ def share_options(conf: cfg.ConfigOpts) -> None:
         default_config_files=conf.config_file or [],
         default_config_dirs=conf.config_dir or [],
     )
+    if nova_is_installed():
+        _prepare_objects()
+
+
+def _prepare_objects() -> None:
+    """Let plugins use the objects of an installed nova, which read nova's databases."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module('nova.objects').register_all()
+    for module in DATABASE_MODULES:
+        # Configured again in each worker, and before the first query.
+        with contextlib.suppress(ImportError, enginefacade.AlreadyStartedError):
+            importlib.import_module(module).configure(cfg.CONF)

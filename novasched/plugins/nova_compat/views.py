@@ -13,7 +13,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from oslo_context.context import RequestContext
+from novasched.plugins.nova_compat.context import context_of
 
 NOT_READ = object()
 FLAVOR_ATTRIBUTES = frozenset({'vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap'})
@@ -133,14 +133,9 @@ class RequestSpecView(View):
         return values
 
     @cached_property
-    def _context(self) -> RequestContext:
-        request = self._value
-        return RequestContext(
-            user_id=request.user_id,
-            project_id=request.project_id,
-            request_id=request.request_id,
-            global_request_id=request.global_request_id,
-        )
+    def _context(self) -> Any:
+        """nova's RequestContext, with the token of the caller."""
+        return context_of(self._value)
 
     @cached_property
     def image(self) -> View | None:

@@ -103,12 +103,17 @@ class Origin:
     """The message of a request, for notifications and traces.
 
     The message has the RequestSpec object, the context of the caller, and the trace of
-    the caller (W3C traceparent). No decision depends on the origin.
+    the caller (W3C traceparent). Only plugins with ``reads_caller`` decide by it.
+
+    :ivar context: the context for logs and notifications, without the token.
+    :ivar caller: all values of the context, with the token; empty unless a plugin reads
+        the values.
     """
 
     spec: Any
     context: Any
     traceparent: str | None = None
+    caller: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

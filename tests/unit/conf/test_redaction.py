@@ -3,7 +3,14 @@
 
 import pytest
 
-from novasched.conf.redaction import Secrets, is_random, is_telling
+from novasched.conf.redaction import (
+    Secrets,
+    hide,
+    is_random,
+    is_telling,
+    redact,
+    secret_in_use,
+)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +131,35 @@ def test_random(secret):
 def test_telling(name, value, telling):
     """An option is secret by its name, or if its value is a URL."""
     assert is_telling(name, value) is telling
+
+
+FERNET = 'gAAAAABmQ2xk-kG7bQz2mXw9RtLp4_7f3a=='
+
+
+@pytest.mark.parametrize(
+    ('secret', 'text', 'shown'),
+    [
+        (FERNET, f'got {FERNET}.', 'got ***==.'),
+        (FERNET, f"{{'auth_token': '{FERNET}'}}", "{'auth_token': '***=='}"),
+        (FERNET, FERNET.replace('=', '%3D'), '***%3D%3D'),
+        (f'{FERNET[:20]}/+"', f'a {FERNET[:20]}/+"', 'a ***'),
+        ('e2e', 'e2e-user', 'e2e-user'),
+        ('demo:pass', "no user 'demo:pass', demo", "no user '***', demo"),
+        (None, 'None', 'None'),
+        ('', 'text', 'text'),
+        (['x'], 'text', 'text'),
+    ],
+)
+def test_a_secret_in_use(secret, text, shown):
+    """A secret is hidden while it is in use, and no longer."""
+    with secret_in_use(secret):
+        assert hide(text) == shown
+    assert secret is None or hide(f'say {FERNET}') == f'say {FERNET}'
+
+
+def test_secrets_in_use_at_the_same_time():
+    """Two requests with the same token hide it until the later one ends."""
+    with secret_in_use(FERNET):
+        with secret_in_use(FERNET), secret_in_use(RANDOM[1]):
+            assert redact(f'{FERNET} {RANDOM[1]}') == '***== ***'
+        assert redact(f'{FERNET} {RANDOM[1]}') == f'***== {RANDOM[1]}'

@@ -119,6 +119,21 @@ class DatabaseFilter(filters.BaseHostFilter):
         return objects.ServiceList.get_all(spec_obj._context)
 
 
+class RolesFilter(filters.BaseHostFilter):
+    """Passes hosts whose role the caller has."""
+
+    def host_passes(self, host_state, spec_obj):
+        roles = filter_utils.aggregate_values_from_key(host_state, 'role')
+        return roles <= set(spec_obj._context.roles)
+
+
+class ComputeFilter(filters.BaseHostFilter):
+    """Rejects every host, and has the name of a built-in filter."""
+
+    def host_passes(self, host_state, spec_obj):
+        return False
+
+
 class NameWeigher(weights.BaseHostWeigher):
     """Prefers hosts with long names, with a multiplier from aggregate metadata."""
 

@@ -88,6 +88,16 @@ def test_filters(available, enabled):
     assert names(loading.filters(settings)) == list(enabled)
 
 
+def test_a_filter_with_the_name_of_a_built_in_filter():
+    """The later value of available_filters is taken, as in nova."""
+    settings = Settings(
+        available_filters=(ALL_FILTERS, f'{STYLE}.ComputeFilter'),
+        enabled_filters=('ComputeFilter',),
+    )
+    [plugin] = loading.filters(settings)
+    assert plugin.reads_caller
+
+
 @pytest.mark.parametrize(
     ('classes', 'found'),
     [

@@ -13,6 +13,7 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import HostSnapshot, Instance
+from novasched.scheduler.model.request import Origin
 from tests.lab import memory_schedulers
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement
@@ -82,6 +83,11 @@ def left(driver, **fields):
 ANY = ['bare', 'east', 'west']
 
 
+def a_rebuild(**hints):
+    """The fields of a rebuild that may stay on any host."""
+    return {'hints': {**REBUILD, **hints}, 'force_hosts': ANY}
+
+
 @pytest.mark.parametrize(
     ('names', 'fields', 'hosts'),
     [
@@ -90,9 +96,9 @@ ANY = ['bare', 'east', 'west']
         (['RackFilter', 'QuietestFilter'], {'hints': {'rack': ['r2']}}, ['west']),
         (['ComputeFilter', 'QuietestFilter'], {}, ['east', 'west']),
         (['EvenFilter'], {}, ANY),
-        (['RackFilter'], {'hints': {**REBUILD, 'rack': ['r1']}}, ANY),
-        (['SureFilter'], {'hints': {**REBUILD, 'rack': ['r1']}}, ['east']),
-        (['QuietestFilter'], {'hints': REBUILD}, ['east', 'west']),
+        (['RackFilter'], a_rebuild(rack=['r1']), ANY),
+        (['SureFilter'], a_rebuild(rack=['r1']), ['east']),
+        (['QuietestFilter'], a_rebuild(), ['east', 'west']),
         (
             ['RackFilter'],
             {'hints': {'rack': ['r1']}, 'force_hosts': ['bare']},
@@ -254,3 +260,20 @@ def test_a_plugin_that_raises(names, weighers, why):
         ask(driver, count=3)
     assert failure.value.__cause__ is not None
     assert driver.deps.placement.allocations == {}
+
+
+def test_roles_of_the_caller():
+    """A filter judges by the roles in the message, which differ from request to
+    request."""
+    driver = scheduler('RolesFilter', hosts=[a_host('one', metadata={'role': 'ops'})])
+
+    def chosen(*roles):
+        origin = Origin(None, None, caller={'roles': list(roles)})
+        try:
+            [[host, *_]] = ask(driver, origin=origin)
+        except NoValidHost:
+            return None
+        driver.deps.placement.allocations.clear()
+        return host
+
+    assert [chosen('ops'), chosen(), chosen('member', 'ops')] == ['one', None, 'one']
