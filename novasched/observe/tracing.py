@@ -51,24 +51,30 @@ Values = dict[str, AttributeValue]
 class DecisionExporter:
     """Sends the spans of decisions. One thread at a time may call it.
 
-    Threads and connections do not survive a fork, so they start with the first
-    decision.
+    Threads and connections do not survive a fork, so they start in the worker.
 
+    :param endpoint: the URL of the collector; None for the collector of oslo.messaging.
     :param host: the name of this scheduler.
     :param processor: makes the receiver of spans in the process of the worker.
     """
 
-    endpoint: str
+    endpoint: str | None
     host: str
     version: str
     processor: Callable[[str], SpanProcessor] | None = None
+    service_name: str = SERVICE_NAME
     _provider: TracerProvider | None = None
+
+    def start(self) -> None:
+        """Let oslo.messaging use the same collector, before its first message: without
+        a provider in the process, oslo.messaging makes one."""
+        if self.endpoint is not None:
+            self._provider = self._make_provider(self.endpoint)
+            trace.set_tracer_provider(self._provider)
 
     def __call__(self, decision: Decision, record: Record) -> None:
         """Send the spans of a decision."""
-        if self._provider is None:
-            self._provider = self._make_provider()
-        tracer = self._provider.get_tracer(SERVICE_NAME, self.version)
+        tracer = self._tracer()
         request_span, *step_spans = spans_of(decision, record)
 
         # The caller's trace goes on here if its message carries a traceparent.
@@ -96,12 +102,19 @@ class DecisionExporter:
         closing.join(SHUTDOWN_TIMEOUT_S)
         self._provider = None
 
-    def _make_provider(self) -> TracerProvider:
+    def _tracer(self) -> trace.Tracer:
+        if self.endpoint is None:
+            return trace.get_tracer(SERVICE_NAME, self.version)
+        if self._provider is None:
+            self._provider = self._make_provider(self.endpoint)
+        return self._provider.get_tracer(SERVICE_NAME, self.version)
+
+    def _make_provider(self, endpoint: str) -> TracerProvider:
         """Describe this process as the source of spans, and start the processor."""
         worker = os.getpid()
         resource = Resource.create(
             {
-                'service.name': SERVICE_NAME,
+                'service.name': self.service_name,
                 'service.version': self.version,
                 'service.instance.id': f'{self.host}:{worker}',
                 'host.name': self.host,
@@ -110,7 +123,7 @@ class DecisionExporter:
         )
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         make_processor = self.processor or batches
-        provider.add_span_processor(make_processor(self.endpoint))
+        provider.add_span_processor(make_processor(endpoint))
         return provider
 
 

@@ -103,12 +103,13 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
 }
 """Class to the attributes of the class that novasched uses or overrides."""
 
+TRACING = 'oslo_messaging_tracing'
 # oslo.messaging declares these options only on the global configuration of the process,
 # but reads the options from the configuration of the transport. Without a declaration
 # there, oslo.messaging drops every message. (module, group)
 UNDECLARED_OPTIONS = (
     ('oslo_messaging._metrics.client', 'oslo_messaging_metrics'),
-    ('oslo_messaging._tracing.client', 'oslo_messaging_tracing'),
+    ('oslo_messaging._tracing.client', TRACING),
 )
 
 BROKER_ERRORS = (AMQPError, KombuError, OSError)
@@ -177,6 +178,14 @@ def declare_undeclared_options(conf: cfg.ConfigOpts) -> None:
         with contextlib.suppress(ImportError, AttributeError):
             options = getattr(importlib.import_module(module), group)
             conf.register_opts(options, group)
+
+
+def tracing_options(conf: cfg.ConfigOpts) -> Any:
+    """``[oslo_messaging_tracing]``; None if oslo.messaging does not trace messages."""
+    declare_undeclared_options(conf)
+    if TRACING in conf and conf[TRACING].tracing_enabled:
+        return conf[TRACING]
+    return None
 
 
 def delete_queue(transport: Any, queue: str) -> None:

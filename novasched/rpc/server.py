@@ -52,6 +52,8 @@ MAX_DEPTH = 100
 """Maximum depth of lists and dicts in an argument. nova's services send a tenth."""
 SURROGATE = re.compile('[\ud800-\udfff]')
 """Half of a character in UTF-16, which JSON can carry and UTF-8 cannot."""
+NoteSpan = Callable[[dict[str, Any]], None]
+"""Writes the trace of the current span to the context of a message."""
 VERSION_PATTERN = re.compile(r'\A[0-9]{1,9}(\.[0-9]{1,9}){1,2}')
 
 
@@ -253,6 +255,24 @@ def _decoded(entity: Any) -> Any:
     return entity
 
 
+def _note_nothing(_: dict[str, Any]) -> None:
+    """Without spans, the trace of the caller stays."""
+
+
+def _span_writer() -> NoteSpan:
+    """Return the function that writes the trace of the current span to a context.
+
+    oslo.messaging's span of a message is then the parent of the span of the request.
+    Without a span, the trace of the caller stays.
+    """
+    try:
+        from opentelemetry.trace.propagation import tracecontext
+    except ImportError:
+        # oslo.messaging logs it.
+        return _note_nothing
+    return tracecontext.TraceContextTextMapPropagator().inject
+
+
 class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
     """oslo.messaging's dispatcher, with other faults and heartbeats.
 
@@ -267,11 +287,13 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
         endpoints: Sequence[Any],
         serializer: Serializer,
         heartbeats: RpcHeartbeats,
+        note_span: NoteSpan = _note_nothing,
     ) -> None:
         super().__init__(
             list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy
         )
         self._heartbeats = heartbeats
+        self._note_span = note_span
 
     def dispatch(self, incoming: Any) -> Any:
         """Call the method that a message names, and return the result.
@@ -316,6 +338,7 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
 
             # The context is the only way to pass the moment of arrival to an endpoint.
             incoming.ctxt[RECEIVED] = call.arrived
+            self._note_span(incoming.ctxt)
             # Without a timeout, oslo.messaging starts no heartbeat thread.
             incoming.client_timeout = None
             return super().dispatch(incoming)
@@ -356,10 +379,14 @@ def make_server(
     :param keeps_caller: see :class:`Serializer`.
     """
     heartbeats = RpcHeartbeats()
+    note_span: NoteSpan = _note_nothing
+    if internals.tracing_options(transport.conf) is not None:
+        note_span = _span_writer()
     dispatcher = Dispatcher(
         [SchedulerEndpoint(driver), BaseEndpoint()],
         Serializer(keeps_caller),
         heartbeats,
+        note_span,
     )
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()

@@ -44,6 +44,7 @@ from novasched.plugins.nova_compat.host_state import AggregateList
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.rpc.claims_exchange import uses_rabbitmq
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
+from novasched.rpc.oslo_messaging_internals import tracing_options
 from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import make_transport
 from novasched.scheduler.drivers import Driver, SchedulerDeps
@@ -169,8 +170,11 @@ def compose(
         )
 
     traces = None
+    rpc_tracing = tracing_options(conf)
     if service.tracing_endpoint:
         traces = wiring.traces(service.tracing_endpoint, service.host, version())
+    elif rpc_tracing is not None:
+        traces = wiring.traces_beside_messages(rpc_tracing, service.host, version())
 
     # Databases.
     utcnow = timeutils.utcnow

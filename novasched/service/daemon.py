@@ -94,6 +94,8 @@ class SchedulerService:
             decision_counters = self.metrics.decisions
             message_counts = self.metrics.messages
         application = compose(self.conf, self.settings, self.service, decision_counters)
+        if application.tracing is not None:
+            application.tracing.start()
         # preflight() has logged a failure before the workers were started.
         application.records.open()
         application.hosts.prefetch(time.monotonic())

@@ -230,6 +230,42 @@ def test_two_workers(hosts, caller):
     assert received == {f'Basic {authorization}'}
 
 
+@pytest.mark.parametrize('has_own_endpoint', [False, True])
+def test_spans_of_oslo_messaging(hosts, caller, has_own_endpoint):
+    """If oslo.messaging traces messages, its span of the message is a part of the
+    caller's trace, and the request is a part of this span. All spans come from the same
+    source, and go to the collector of novasched if it is set."""
+    with Collector() as collector, Collector() as other:
+        config = {
+            'oslo_messaging_tracing': {
+                'tracing_enabled': True,
+                'otel_exporter_otlp_endpoint': f'http://{collector.address}',
+                'tracing_service_name': 'nova',
+            }
+        }
+        name = 'nova'
+        if has_own_endpoint:
+            config['oslo_messaging_tracing']['otel_exporter_otlp_endpoint'] = (
+                f'http://{other.address}'
+            )
+            config.update(traced(collector.address))
+            name = 'novasched'
+        with Daemon(hosts, config, environment=OFTEN) as daemon:
+            server = place(caller, daemon, traceparent=CALLER)
+            request, steps = trace_of(server, collector)
+            assert daemon.stop() == 0
+
+    [message] = [span for span in collector.spans if span.id == request.parent]
+    assert message.name == 'select_destinations receive'
+    assert (message.trace, message.parent) == (TRACE, PARENT)
+    assert request.trace == TRACE
+    assert [step.name for step in steps] == [*STEPS]
+    assert message.resource == request.resource
+    assert request.resource['service.name'] == name
+    assert request.resource['host.name'] == daemon.host
+    assert other.spans == []
+
+
 def test_what_is_left_when_it_ends(hosts, caller):
     """A worker sends its remaining spans before it stops."""
     with Collector() as collector:

@@ -12,7 +12,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 from oslo_utils import timeutils
@@ -70,6 +70,32 @@ def traces(endpoint: str, host: str, version: str) -> DecisionExporter:
         why = f'{error.name or error} is missing; pip install novasched[tracing]'
         raise ConfigError(TRACING_OPTION, redact(endpoint), why) from None
     return DecisionExporter(endpoint, host, version)
+
+
+def traces_beside_messages(
+    options: Any, host: str, version: str
+) -> DecisionExporter | None:
+    """The sender of traces to the collector of oslo.messaging; None without libraries,
+    since oslo.messaging goes on without them, too.
+
+    :param options: ``[oslo_messaging_tracing]``.
+    """
+    try:
+        from novasched.observe.tracing import DecisionExporter
+    except ImportError as error:
+        LOG.warning(
+            '[oslo_messaging_tracing] tracing_enabled: decisions are not traced, since'
+            ' %s is missing; pip install novasched[tracing]',
+            error.name or error,
+        )
+        return None
+
+    # Only oslo.messaging knows the library for another protocol.
+    endpoint = None
+    if options.otlp_protocol == 'http/protobuf':
+        endpoint = f'{options.otel_exporter_otlp_endpoint}/v1/traces'
+    name = options.tracing_service_name
+    return DecisionExporter(endpoint, host, version, service_name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -290,3 +293,49 @@ def test_libraries_that_are_missing(monkeypatch):
     assert str(error.value).startswith(
         '[novasched] tracing_endpoint = http://***@collector/: '
     )
+
+
+BESIDE = {
+    'otlp_protocol': 'http/protobuf',
+    'otel_exporter_otlp_endpoint': 'http://collector:4318',
+    'tracing_service_name': 'nova',
+}
+
+
+def test_the_collector_of_oslo_messaging():
+    """Spans go where oslo.messaging sends spans by HTTP, by the name of its service."""
+    exporter = wiring.traces_beside_messages(SimpleNamespace(**BESIDE), 'host', '1')
+    assert exporter.endpoint == 'http://collector:4318/v1/traces'
+    assert exporter.service_name == 'nova'
+
+
+def test_a_collector_that_only_oslo_messaging_can_reach(monkeypatch):
+    """With another protocol, spans go through the provider of oslo.messaging, which
+    novasched neither starts nor closes."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, 'get_tracer', provider.get_tracer)
+    options = SimpleNamespace(**{**BESIDE, 'otlp_protocol': 'grpc'})
+    exporter = wiring.traces_beside_messages(options, 'host', '1')
+    exporter.start()
+    recorder = DecisionRecorder(SETTINGS, observers=(exporter,))
+    scheduler = RecordedScheduler(HOSTS)
+    scheduler.driver.deps = replace(scheduler.driver.deps, recorder=recorder)
+
+    scheduler.driver.select_destinations(a_request())
+    recorder.close()
+    exporter.close()
+
+    names = [span.name for span in memory.get_finished_spans()]
+    assert names == ['select_destinations', *STEPS]
+
+
+def test_libraries_that_oslo_messaging_lacks(monkeypatch, caplog):
+    """The start goes on without traces, as oslo.messaging does, with a warning."""
+    monkeypatch.delitem(sys.modules, 'novasched.observe.tracing')
+    monkeypatch.setitem(sys.modules, 'opentelemetry', None)
+    options = SimpleNamespace(**BESIDE)
+    assert wiring.traces_beside_messages(options, 'host', '1') is None
+    [warning] = caplog.messages
+    assert warning.startswith('[oslo_messaging_tracing] tracing_enabled: ')
