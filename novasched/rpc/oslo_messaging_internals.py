@@ -18,6 +18,7 @@ import importlib
 import importlib.metadata
 import logging
 import math
+import random
 import threading
 import time
 from collections import deque
@@ -275,6 +276,18 @@ class ListenerConnection:
         if self._conn._new_tags is self._tags and self._broker.connected:
             self._empty_at = began
 
+    def choose_broker(self) -> None:
+        """Turn to any broker of ``transport_url``, if the last poll has reached none.
+
+        A poll tries one broker. By their releases, oslo.messaging and kombu turn to the
+        next broker one to three times in a poll: with three brokers, each poll would
+        try the same broker, even if another one has long been back.
+        """
+        if self._broker.connected:
+            return
+        for _ in range(random.randrange(max(1, len(self._broker.alt)))):
+            self._broker.maybe_switch_next()
+
     def was_replaced(self) -> bool:
         """True if the connection or channel was replaced since the last call."""
         if self._conn._new_tags is self._tags:
@@ -418,6 +431,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             except Timeout:
                 if not self._is_full():
                     self.link.note_silence(began)
+                self.link.choose_broker()
             self._forget_after_reconnect()
 
         self._shutoff.set()

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from novasched.rpc.server import MAX_WAITING_MESSAGES
 from tests.lab import broker
 from tests.lab.daemon import Daemon
-from tests.lab.processes import wait_until
+from tests.lab.processes import free_port, wait_until
 from tests.lab.proxy import WAIT, Proxy, Tunnel
 from tests.lab.rpc_load import HUGE, concurrent_callers
 
@@ -226,3 +227,19 @@ def test_who_waits(hosts, slow, gate, callers):
     assert list(callers.answers) == [first, *waiting]
     assert None not in callers.hosts.values()
     assert hosts.all_allocations().keys().isdisjoint(late)
+
+
+def test_one_of_several_brokers_serves(hosts, client):
+    """A scheduler whose broker refuses connections turns to another broker of
+    transport_url, past a broker that never was there."""
+    with Tunnel(hosts.amqp_url) as first, Tunnel(hosts.amqp_url) as second:
+        urls = [urlsplit(tunnel.url) for tunnel in (first, second)]
+        away = f'nova:nova@127.0.0.1:{free_port()}'
+        url = f'rabbit://{urls[0].netloc},{away},{urls[1].netloc}/'
+        with Daemon(hosts, {'DEFAULT': {'transport_url': url}}):
+            assert len(client.chosen()) == 1
+            for gone, present in ((first, second), (second, first)):
+                gone.refuse()
+                assert len(client.chosen()) == 1
+                gone.accept()
+                present.cut()

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import oslo_messaging
 import pytest
@@ -498,3 +499,24 @@ def test_recorded_context():
     again = SERIALIZER.deserialize_context(SERIALIZER.serialize_context(context))
     assert again.get_logging_values() == values
     assert SERIALIZER.deserialize_context({}).request_id.startswith('req-')
+
+
+@pytest.mark.parametrize('switches', [1, 2, 3])
+def test_a_listener_turns_to_every_broker(switches):
+    """However often oslo.messaging and kombu turn to the next broker in a poll, the
+    polls reach all brokers."""
+    urls = [f'amqp://u:p@broker-{number}:5672//' for number in range(3)]
+    broker = Connection(';'.join(urls))
+    driver = SimpleNamespace(
+        connection=SimpleNamespace(connection=broker), _new_tags=set()
+    )
+    link = oslo_messaging_internals.ListenerConnection(driver)
+
+    tried = set()
+    for _ in range(200):
+        for _ in range(switches):
+            broker.maybe_switch_next()
+        tried.add(broker.hostname)
+        link.choose_broker()
+
+    assert tried == {'broker-0', 'broker-1', 'broker-2'}
