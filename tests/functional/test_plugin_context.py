@@ -8,7 +8,6 @@ a filter.
 
 import hashlib
 import json
-import os
 from textwrap import dedent
 
 import oslo_messaging
@@ -21,7 +20,7 @@ from tests.lab.processes import wait_until
 from tests.lab.rpc_load import arguments_for
 from tests.lab.wire import primitive
 
-from .test_plugins import add_nova
+from .test_plugins import add_nova, import_path
 
 CATALOG = [
     {
@@ -139,8 +138,7 @@ def daemon(request, hosts, nova, tmp_path_factory):
         'novasched': {'decisions_file': site / 'decisions.db'},
         'oslo_messaging_notifications': {'driver': 'log'},
     }
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get('PYTHONPATH')])])
-    with Daemon(hosts, config, environment={'PYTHONPATH': path}) as running:
+    with Daemon(hosts, config, environment=import_path(site)) as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 tests."""
 
 import importlib.util
+import os
 import sys
 from textwrap import dedent
 
@@ -88,8 +89,14 @@ def daemon(request, hosts, nova, tmp_path_factory):
             'weight_classes': 'LastWeigher',
         }
     }
-    with Daemon(hosts, config, environment={'PYTHONPATH': str(site)}) as running:
+    with Daemon(hosts, config, environment=import_path(site)) as running:
         yield running
+
+
+def import_path(site):
+    """The environment of a daemon that imports plugins from a folder."""
+    paths = [str(site), os.environ.get('PYTHONPATH', '')]
+    return {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
 
 
 def add_nova(nova, site):
