@@ -3,16 +3,25 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from novasched.cells.change_tracking import ChangeTrackedTable, Row, plain_row
+from novasched.cells import collations
+from novasched.cells.change_tracking import (
+    ChangeTrackedTable,
+    Columns,
+    Row,
+    no_columns,
+    plain_row,
+)
 from novasched.cells.database import Database
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
+from novasched.scheduler.model.collation import Collation
 from novasched.scheduler.model.host import Aggregate
 
 LOG = logging.getLogger('nova.scheduler.filters.utils')
@@ -40,9 +49,68 @@ class AggregateState:
         version.
     """
 
-    aggregates: Sequence[Aggregate]
+    aggregates: AggregateList
     by_host: AggregatesByHost
     changes: ChangeLog
+
+
+def _weights_and_collations(table: sa.Table) -> Columns:
+    """The weights of the texts in ``aggregate_metadata``, and the names of the
+    collations, so that another collation changes the digest of each row."""
+    key = table.c.key
+    value = table.c.value
+    return [
+        collations.weights(key).label('key_weights'),
+        collations.weights(value).label('value_weights'),
+        sa.func.collation(key).label('key_collation'),
+        sa.func.collation(value).label('value_collation'),
+    ]
+
+
+class MetadataCollations:
+    """The collations of metadata keys and metadata values in the API database. For one
+    thread at a time.
+
+    :ivar columns: makes the columns with which rows must be read.
+    """
+
+    def __init__(self, api: Database) -> None:
+        self._api = api
+        self._learned: Mapping[str, collations.TextWeights] = {}
+        self.columns = no_columns
+        if collations.has_weights(api.engine.dialect):
+            self.columns = _weights_and_collations
+
+    def refresh(self, connection: sa.Connection, rows: Collection[Row]) -> None:
+        """Learn the collations of the rows, unless they are known."""
+        if self.columns is no_columns:
+            return
+        learned = {}
+        for row in rows:
+            for name in (row.key_collation, row.value_collation):
+                if name in self._learned:
+                    learned[name] = self._learned[name]
+                elif name not in learned:
+                    learned[name] = collations.learn(self._api, connection, name)
+            # All rows of a table have the collations of its columns.
+            break
+        self._learned = learned
+
+    def of(self, rows: Sequence[Row]) -> tuple[Collation, Collation]:
+        """The collations of keys and of values.
+
+        :param rows: all rows.
+        """
+        if not self._learned:
+            collation = collations.without_weights(self._api.engine.dialect)
+            return collation, collation
+
+        keys = self._learned[rows[0].key_collation]
+        values = self._learned[rows[0].value_collation]
+        return (
+            keys.collation({row.key: row.key_weights for row in rows}),
+            values.collation({row.value: row.value_weights for row in rows}),
+        )
 
 
 class AggregateReader:
@@ -58,8 +126,13 @@ class AggregateReader:
         self._records = ChangeTrackedTable(
             api, 'aggregates', ('uuid', 'name'), plain_row
         )
+        self._collations = MetadataCollations(api)
         self._metadata = ChangeTrackedTable(
-            api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'), plain_row
+            api,
+            'aggregate_metadata',
+            ('aggregate_id', 'key', 'value'),
+            plain_row,
+            self._collations.columns,
         )
         self._members = ChangeTrackedTable(
             api, 'aggregate_hosts', ('aggregate_id', 'host'), plain_row
@@ -67,10 +140,11 @@ class AggregateReader:
         self._warned: set[tuple[int, str, str]] = set()
         self._state: AggregateState | None = None
         self._stale = False
+        self._collations_stale = True
         self.failing = False
         self._flights = SingleFlight(self._refresh)
 
-    def all(self, since: float = FROM_NOW) -> Sequence[Aggregate]:
+    def all(self, since: float = FROM_NOW) -> AggregateList:
         """See :meth:`state`."""
         return self.state(since).aggregates
 
@@ -89,6 +163,9 @@ class AggregateReader:
         failure = None
         try:
             self.api.read(self._read)
+            if self._state is None or self._stale:
+                self._state = self._built()
+                self._stale = False
         except DatabaseUnavailable as error:
             if self._state is None:
                 raise
@@ -99,10 +176,6 @@ class AggregateReader:
         if self.failing and not failure:
             LOG.info('Aggregates can be read again.')
         self.failing = failure is not None
-
-        if self._state is None or (self._stale and not failure):
-            self._state = self._built()
-            self._stale = False
         return self._state
 
     def _read(self, connection: sa.Connection) -> None:
@@ -111,10 +184,15 @@ class AggregateReader:
                 # Kept on self: the transaction may fail after this table, and the
                 # next one no longer sees its change.
                 self._stale = True
+                self._collations_stale = True
+        if self._collations_stale:
+            self._collations.refresh(connection, self._metadata.values.values())
+            self._collations_stale = False
 
     def _built(self) -> AggregateState:
+        metadata_rows = _by_id(self._metadata)
         metadata: dict[int, dict[str, str]] = defaultdict(dict)
-        for row in _by_id(self._metadata):
+        for row in metadata_rows:
             metadata[row.aggregate_id][row.key] = row.value
             if row.key in NUMERIC_KEYS:
                 self._check_number(row.aggregate_id, row.key, row.value)
@@ -135,9 +213,9 @@ class AggregateReader:
             if ids not in tuples_by_ids:
                 tuples_by_ids[ids] = tuple(aggregates[id] for id in ids)
             by_host[host] = tuples_by_ids[ids]
-        return AggregateState(
-            tuple(aggregates.values()), by_host, self._changes(by_host)
-        )
+        keys, values = self._collations.of(metadata_rows)
+        searched = AggregateList(aggregates.values(), keys, values)
+        return AggregateState(searched, by_host, self._changes(by_host))
 
     def _changes(self, by_host: AggregatesByHost) -> ChangeLog:
         """The log of the next state."""

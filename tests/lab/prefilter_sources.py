@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aggregates and networks in memory, as prefilters look them up."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from novasched.scheduler.errors import NetworkUnavailable
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 
 
@@ -14,10 +14,10 @@ from novasched.scheduler.prefilters import Port, Prefilter, Sources
 class StaticAggregates:
     """Aggregates without changes."""
 
-    rows: Sequence[Aggregate]
+    aggregates: AggregateList
 
     def all(self, since):
-        return self.rows
+        return self.aggregates
 
 
 @dataclass
@@ -57,7 +57,7 @@ class StaticNetwork:
 
 def sources(*aggregates, network=None):
     """The sources of prefilters, with no aggregates and networks but the given."""
-    return Sources(StaticAggregates(aggregates), network)
+    return Sources(StaticAggregates(AggregateList(aggregates)), network)
 
 
 class FunctionPrefilter(Prefilter):

@@ -14,6 +14,7 @@ from novasched.observe.records import render
 from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.record import Rejections
 from novasched.scheduler.filters import Filter
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
@@ -180,7 +181,7 @@ def check(seed, number):
     decision = decided.ask(asked.request())
 
     placement = ProvidersInMemory(providers)
-    aggregates = StaticAggregates([SOUTH, OURS, LICENSED])
+    aggregates = StaticAggregates(AggregateList([SOUTH, OURS, LICENSED]))
     diagnoser = Diagnoser(settings, placement, aggregates, lambda since: hosts)
     diagnosis, lacks = diagnoser(decision)
     record = replace(record_of(decision), diagnosis=diagnosis)

@@ -47,11 +47,11 @@ from novasched.placement.base_answer import fits
 from novasched.placement.query import Constraint
 from novasched.placement.tree_search import SearchTooLong
 from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
+from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.prefilters import Aggregates
-from novasched.scheduler.prefilters.request_filter import TENANT_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Diagnoser:
         constraints: Sequence[Constraint],
         hosts: Mapping[str, Host],
         questions: Questions,
-        aggregates: Sequence[Aggregate],
+        aggregates: AggregateList,
     ) -> Lacking:
         """The lacks of each host by one query."""
         shares = questions.shares()
@@ -299,7 +299,7 @@ class Diagnoser:
 
     def _named_aggregates(
         self, constraints: Sequence[Sequence[Constraint]], basis: Basis
-    ) -> Sequence[Aggregate]:
+    ) -> AggregateList:
         """The aggregates, if a constraint is named after an aggregate and the API
         database answers."""
         for constraint in chain.from_iterable(constraints):
@@ -307,7 +307,7 @@ class Diagnoser:
                 with contextlib.suppress(NovaschedError):
                     return self.aggregates.all(basis.read_since)
                 break
-        return ()
+        return AggregateList()
 
 
 def _lacks_of_trees(
@@ -433,7 +433,7 @@ class _ConstraintTexts:
         self,
         constraint: Constraint,
         request: Request,
-        aggregates: Sequence[Aggregate],
+        aggregates: AggregateList,
         is_own: bool,
     ) -> None:
         self.constraint = constraint
@@ -517,7 +517,7 @@ def _capacity(host: Host, resource_class: str) -> float | None:
 
 
 def _aggregates(
-    constraint: Constraint, request: Request, aggregates: Sequence[Aggregate]
+    constraint: Constraint, request: Request, aggregates: AggregateList
 ) -> tuple[str, str]:
     """Words and name of a constraint to aggregates.
 
@@ -532,16 +532,12 @@ def _aggregates(
         return 'in isolated aggregates', f'staying out of aggregate {names}'
 
     zone = request.availability_zone
-    of_zone = set()
-    of_project = set()
-    for aggregate in aggregates:
-        if aggregate.metadata.get(AVAILABILITY_ZONE) == zone:
-            of_zone.add(aggregate.uuid)
-        for key, value in aggregate.metadata.items():
-            if key.startswith(TENANT_KEY) and value == request.project_id:
-                of_project.add(aggregate.uuid)
-    if zone and of_zone == members:
+    if zone and _uuids(aggregates.in_zone(zone)) == members:
         return ZONE, f'availability zone {zone}'
-    if of_project == members:
+    if _uuids(aggregates.reserved_for(request.project_id)) == members:
         return PROJECTS, f'aggregate {names}'
     return OUTSIDE, f'aggregate {names}'
+
+
+def _uuids(aggregates: Sequence[Aggregate]) -> set[str | None]:
+    return {aggregate.uuid for aggregate in aggregates}

@@ -6,13 +6,14 @@ on the same host skips all prefilters.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import os_traits
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination, Request
@@ -23,7 +24,7 @@ LOG = logging.getLogger('nova.scheduler.request_filter')
 class Aggregates(Protocol):
     """Host aggregates (``cells/aggregates.py``)."""
 
-    def all(self, since: float) -> Sequence[Aggregate]:
+    def all(self, since: float) -> AggregateList:
         """All aggregates, as read at the moment ``since`` (monotonic seconds) or
         later."""
 
@@ -118,32 +119,25 @@ class Prefilter:
         return replace(request, root_forbidden=request.root_forbidden.union(traits))
 
     def matching_aggregates(
-        self, test: Callable[[str, str], bool], basis: Basis
+        self, search: Callable[[AggregateList], Iterable[Aggregate]], basis: Basis
     ) -> set[str]:
-        """The UUIDs of the aggregates with a metadata key and value that pass a test.
+        """The UUIDs of the aggregates that a search finds among all aggregates.
 
-        The aggregates may be as old as ``basis.read_since``. If no aggregate passes,
+        The aggregates may be as old as ``basis.read_since``. If the search finds none,
         aggregates that were read before the try began are read again, since the
         operator may have created the availability zone in the meantime.
         """
-        uuids = self._matching_aggregates(test, basis.read_since)
+        uuids = self._matching_aggregates(search, basis.read_since)
         if not uuids and basis.read_since < basis.began:
-            uuids = self._matching_aggregates(test, basis.began)
+            uuids = self._matching_aggregates(search, basis.began)
         return uuids
 
     def _matching_aggregates(
-        self, test: Callable[[str, str], bool], since: float
+        self, search: Callable[[AggregateList], Iterable[Aggregate]], since: float
     ) -> set[str]:
-        uuids = set()
-        for aggregate in self.sources.aggregates.all(since):
-            # Placement knows aggregates by UUID only.
-            if not aggregate.uuid:
-                continue
-            for key, value in aggregate.metadata.items():
-                if test(key, value):
-                    uuids.add(aggregate.uuid)
-                    break
-        return uuids
+        aggregates = self.sources.aggregates.all(since)
+        # Placement knows aggregates by UUID only.
+        return {aggregate.uuid for aggregate in search(aggregates) if aggregate.uuid}
 
     def within_aggregates(
         self, request: Request, aggregates: Collection[str]

@@ -4,22 +4,21 @@
 nova keeps the functions of the same purpose in one module of this name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import os_traits
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.flavor import RequestGroup
-from novasched.scheduler.model.host import AVAILABILITY_ZONE
+from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Request, RequestedNetwork
 from novasched.scheduler.prefilters import LOG, Network, Port, Prefilter, Sources
 from novasched.scheduler.requirements.features import DEVICES
 
-TENANT_KEY = 'filter_tenant_id'
-TRAIT_KEY = 'trait:'
 REMOTE_MANAGED = 'remote-managed'
 TPM_SECRET_SECURITY = {
     'user': os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER,
@@ -48,10 +47,10 @@ class TenantAggregatePrefilter(Prefilter):
 
         # As in nova, the value is one project. AggregateMultiTenancyIsolation, also as
         # in nova, takes a list of projects.
-        def names_project(key: str, value: str) -> bool:
-            return key.startswith(TENANT_KEY) and value == project
+        def of_project(aggregates: AggregateList) -> Sequence[Aggregate]:
+            return aggregates.reserved_for(project)
 
-        uuids = self.matching_aggregates(names_project, basis)
+        uuids = self.matching_aggregates(of_project, basis)
         if uuids:
             return self.within_aggregates(request, uuids)
         if self.settings.placement_aggregate_required_for_tenants:
@@ -76,10 +75,10 @@ class AvailabilityZonePrefilter(Prefilter):
         if not zone:
             return request
 
-        def names_zone(key: str, value: str) -> bool:
-            return key == AVAILABILITY_ZONE and value == zone
+        def of_zone(aggregates: AggregateList) -> Sequence[Aggregate]:
+            return aggregates.in_zone(zone)
 
-        uuids = self.matching_aggregates(names_zone, basis)
+        uuids = self.matching_aggregates(of_zone, basis)
         if uuids:
             return self.within_aggregates(request, uuids)
         return request
@@ -128,12 +127,10 @@ class IsolatedAggregatesPrefilter(Prefilter):
         for group in request.request_groups().values():
             traits |= group.required_traits
 
-        def requires_missing_trait(key: str, value: str) -> bool:
-            if not key.startswith(TRAIT_KEY) or value != 'required':
-                return False
-            return key.removeprefix(TRAIT_KEY) not in traits
+        def of_other_traits(aggregates: AggregateList) -> Sequence[Aggregate]:
+            return aggregates.isolated_from(traits)
 
-        uuids = self.matching_aggregates(requires_missing_trait, basis)
+        uuids = self.matching_aggregates(of_other_traits, basis)
         if uuids:
             return self.outside_aggregates(request, uuids)
         return request

@@ -23,8 +23,8 @@ from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
 from novasched.placement.api import READ_MICROVERSION, PlacementApi
 from novasched.placement.wire import ResourceProvider, ResourceProviders
+from novasched.scheduler.model.aggregate_list import TENANT_KEY, TRAIT_KEY
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate
-from novasched.scheduler.prefilters.request_filter import TENANT_KEY, TRAIT_KEY
 from novasched.service.build import http_adapter
 from novasched.tools.check.findings import Finding, Level
 from novasched.tools.check.options import NovaConf

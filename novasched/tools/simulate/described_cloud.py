@@ -27,6 +27,7 @@ import os_traits
 
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.query import LocalQuery
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import (
     AVAILABILITY_ZONE,
@@ -208,11 +209,11 @@ class DescribedCloud:
     """
 
     hosts: Sequence[Host]
-    aggregates: Sequence[Aggregate]
+    aggregates: AggregateList
     flavors: Mapping[str, Flavor]
     providers: Mapping[str, Sequence[Provider]] = field(repr=False)
 
-    def all(self, since: float) -> Sequence[Aggregate]:
+    def all(self, since: float) -> AggregateList:
         """See :class:`novasched.scheduler.prefilters.Aggregates`."""
         return self.aggregates
 
@@ -293,7 +294,7 @@ def read_cloud(path: str) -> DescribedCloud:
     flavors = {}
     for number, (name, flavor) in enumerate(description.flavors.items(), 1):
         flavors[name] = flavor.flavor(name, number)
-    return DescribedCloud(hosts, [*zones.values()], flavors, providers)
+    return DescribedCloud(hosts, AggregateList(zones.values()), flavors, providers)
 
 
 def _host(

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from novasched.cells.database import Database
 from novasched.cells.instances import flavors_of
 from novasched.cells.mappings import Cell
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import UP, Aggregate, Host, state
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
@@ -191,7 +192,7 @@ def emptied_cloud(
         providers[host.uuid] = [_compute_node(emptied)]
         for aggregate in host.aggregates:
             aggregates[aggregate.id] = aggregate
-    return DescribedCloud(empty, [*aggregates.values()], flavors, providers)
+    return DescribedCloud(empty, AggregateList(aggregates.values()), flavors, providers)
 
 
 def _emptied(host: Host, instances: Collection[PastInstance]) -> Host:

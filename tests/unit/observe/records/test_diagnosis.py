@@ -10,6 +10,7 @@ from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.record import Diagnosis, Rejections
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.filters import Filter
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
@@ -24,7 +25,7 @@ from tests.lab.providers import Provider, ProvidersInMemory
 WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
 SSD = Aggregate(2, a_uuid('ssd'), 'ssd', {})
 OURS = Aggregate(3, a_uuid('ours'), 'ours', {'filter_tenant_id': 'project'})
-KNOWN = StaticAggregates([WEST, SSD, OURS])
+KNOWN = StaticAggregates(AggregateList([WEST, SSD, OURS]))
 HOSTS = named_hosts('abc', ram=2048)
 DISABLED = 'COMPUTE_STATUS_DISABLED'
 MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}

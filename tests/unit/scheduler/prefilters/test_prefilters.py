@@ -3,6 +3,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
@@ -58,8 +59,8 @@ class GrowingAggregates:
     def all(self, since):
         zone = Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'})
         if since >= 100:
-            return [zone]
-        return []
+            return AggregateList([zone])
+        return AggregateList()
 
 
 @pytest.mark.parametrize(
