@@ -124,6 +124,32 @@ def zone(small_cloud):
     small_cloud.add_host('host-1')
 
 
+def test_metadata_that_only_the_database_takes_for_equal(check, small_cloud):
+    """The check lists metadata that matches a project or a trait only on MariaDB, and
+    says nothing of metadata that matches exactly."""
+    options = {
+        'limit_tenants_to_placement_aggregate': True,
+        'enable_isolated_aggregate_filtering': True,
+    }
+    for name, pairs in {
+        'good': {'trait:CUSTOM_X': 'required', 'filter_tenant_id': 'project-1'},
+        'licensed': {'trait:CUSTOM_X': 'Required'},
+        'reserved': {'filter_tenant_id': 'Project-1 '},
+    }.items():
+        small_cloud.add_aggregate(name, [], metadata=pairs)
+    small_cloud.map_server(str(uuid4()), 'cell1', 'project-1')
+
+    level, text = check({'scheduler': options}).of('aggregates')['metadata']
+    small_cloud.reset()
+    small_cloud.add_host('host-1')
+
+    assert level == 'warning'
+    assert text.startswith(
+        "2 ('filter_tenant_id=Project-1 ' of reserved is project project-1,"
+        " 'trait:CUSTOM_X=Required' of licensed is required trait CUSTOM_X): "
+    )
+
+
 def snapshot(cloud):
     """The rows about hosts and Placement's providers, where a check must not write."""
     rows = [cloud.api.rows(name) for name in API_TABLES]

@@ -30,8 +30,8 @@ class AggregateList(Sequence[Aggregate]):
     collation of the database decides which texts are equal. The filters compare in
     Python, with the metadata of :class:`Aggregate`.
 
-    :param keys: the collation of metadata keys.
-    :param values: the collation of metadata values.
+    :ivar keys: the collation of metadata keys.
+    :ivar values: the collation of metadata values.
     :raises DatabaseUnavailable: the database does not tell the key of a text.
     """
 
@@ -42,8 +42,8 @@ class AggregateList(Sequence[Aggregate]):
         values: Collation = EXACT,
     ) -> None:
         self._aggregates = tuple(aggregates)
-        self._keys = keys
-        self._values = values
+        self.keys = keys
+        self.values = values
         self._zone_key = keys.key(AVAILABILITY_ZONE)
         self._by_value: dict[str, list[_Entry]] = {}
         for aggregate in self._aggregates:
@@ -100,7 +100,7 @@ class AggregateList(Sequence[Aggregate]):
 
         :raises DatabaseUnavailable: see the class.
         """
-        ignored_keys = {self._keys.key(TRAIT_KEY + trait) for trait in traits}
+        ignored_keys = {self.keys.key(TRAIT_KEY + trait) for trait in traits}
         aggregates = []
         for entry in self._isolating:
             if entry.compared_key not in ignored_keys:
@@ -109,4 +109,4 @@ class AggregateList(Sequence[Aggregate]):
 
     def _with_value(self, value: str) -> Sequence[_Entry]:
         """The metadata with a value."""
-        return self._by_value.get(self._values.key(value), ())
+        return self._by_value.get(self.values.key(value), ())

@@ -32,7 +32,7 @@ from novasched.tools.check.options import NovaConf
 SYNC = 'nova-manage placement sync_aggregates'
 SET = 'openstack resource provider aggregate set'
 MAX_NAMES = 5
-"""Number of hosts that a finding names."""
+"""Number of hosts, or of other things, that a finding names."""
 
 MEMBERS = 'members'
 SEGMENT_PREFIX = 'Neutron segment id '
@@ -348,18 +348,18 @@ def _left_out(
         ),
     ):
         if hosts:
-            yield Finding(Level.WARNING, subject, f'{_listed(hosts)}: {remedy}')
+            yield Finding(Level.WARNING, subject, f'{listed(hosts)}: {remedy}')
     if nova.unread:
-        text = f'{_listed(nova.unread)}: not compared, since their cells do not answer'
+        text = f'{listed(nova.unread)}: not compared, since their cells do not answer'
         yield Finding(Level.NOTE, 'hosts of other cells', text)
 
 
 def _named(nova: NovaAggregates, members: Sequence[Member]) -> str:
     names = [f'{host} of {nova.aggregates[uuid].name}' for uuid, host in members]
-    return _listed(names)
+    return listed(names)
 
 
-def _listed(names: Collection[str]) -> str:
+def listed(names: Collection[str]) -> str:
     """The number of names, and the first names."""
     first = sorted(names)[:MAX_NAMES]
     if len(names) > MAX_NAMES:

@@ -29,6 +29,7 @@ from novasched.tools.check.findings import (
     as_table,
     is_fit,
 )
+from novasched.tools.check.metadata import METADATA, check_metadata
 from novasched.tools.check.options import NovaConf
 
 
@@ -106,6 +107,7 @@ CHECKS_OF_SERVICES = (
     ('databases', 'cells', services.check_cells, 2),
     ('Placement', '[placement]', services.check_placement, 1),
     ('aggregates', 'members', check_aggregates, 6),
+    ('aggregates', METADATA, check_metadata, 2),
     ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
 )
 """Area, subject, check, and its patience (:class:`.findings.Question`)."""
