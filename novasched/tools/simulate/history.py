@@ -16,7 +16,7 @@ from novasched.cells.instances import flavors_of
 from novasched.cells.mappings import Cell
 from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import UP, Aggregate, Host, state
+from novasched.scheduler.model.host import UP, Host, state
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from novasched.tools.simulate.described_cloud import DescribedCloud, Provider
 from novasched.tools.simulate.trace import TraceEntry
@@ -169,12 +169,14 @@ def emptied_cloud(
     hosts: Iterable[Host],
     instances: Iterable[PastInstance],
     flavors: Mapping[str, Flavor],
+    aggregates: AggregateList,
 ) -> DescribedCloud:
     """The hosts that are up and enabled, without their instances.
 
     :param instances: the instances of the history. Memory and disks in use beside these
         stay in use.
     :param flavors: the flavors of the cloud by name.
+    :param aggregates: the aggregates of the cloud.
     """
     on_host: dict[tuple[str, str], list[PastInstance]] = {}
     for instance in instances:
@@ -183,16 +185,13 @@ def emptied_cloud(
 
     empty = []
     providers = {}
-    aggregates: dict[int, Aggregate] = {}
     for host in hosts:
         if state(host) != UP:
             continue
         emptied = _emptied(host, on_host.get(host.key, ()))
         empty.append(emptied)
         providers[host.uuid] = [_compute_node(emptied)]
-        for aggregate in host.aggregates:
-            aggregates[aggregate.id] = aggregate
-    return DescribedCloud(empty, AggregateList(aggregates.values()), flavors, providers)
+    return DescribedCloud(empty, aggregates, flavors, providers)
 
 
 def _emptied(host: Host, instances: Collection[PastInstance]) -> Host:

@@ -275,10 +275,11 @@ def run_advise(arguments: argparse.Namespace) -> int:
         instances = past_instances(cells.enabled(), since)
         history = history_of(instances, flavors_in(instances, cells.api), since)
         hosts = live.simulator.hosts
+        aggregates = live.application.hosts.aggregates.all()
     if not history.entries:
         raise sources.Unusable('the databases have no instance to learn from')
 
-    cloud = emptied_cloud(hosts, instances, history.flavors)
+    cloud = emptied_cloud(hosts, instances, history.flavors, aggregates)
     if not cloud.hosts:
         raise sources.Unusable('no host is up and enabled')
     capacity = capacity_of(cloud.hosts)
