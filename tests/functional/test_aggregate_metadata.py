@@ -22,7 +22,9 @@ from novasched.scheduler.prefilters.request_filter import (
     TenantAggregatePrefilter,
 )
 from tests.lab.builders import a_flavor, a_request, a_uuid
-from tests.lab.daemon import NovaClient
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, NovaClient
+from tests.lab.nova_cloud import PROJECT
 from tests.lab.nova_release import write_config
 from tests.lab.postgresql import PostgreSQL
 from tests.lab.servers import create_database
@@ -262,3 +264,34 @@ def test_every_collation_compares_as_in_the_database(collated):
         compare(pairs, requests)
 
     compare_texts()
+
+
+def test_servers_stay_where_the_metadata_puts_them(cloud, client):
+    """On MariaDB, a server stays in the aggregate of its project, off the licensed host
+    and in its zone, although the metadata is written in another case."""
+    cloud.reset()
+    cloud.add_host('licensed', ram_mb=65536, traits=('CUSTOM_X',))
+    cloud.add_host('in-zone', ram_mb=32768)
+    cloud.add_host('of-others', ram_mb=131072)
+    cloud.add_aggregate(
+        'windows', ['licensed'], metadata={'trait:custom_x': 'Required'}
+    )
+    cloud.add_aggregate('rack', ['in-zone', 'licensed'], zone='Zone-A')
+    cloud.add_aggregate(
+        'tenant',
+        ['licensed', 'in-zone'],
+        metadata={'filter_tenant_id': f'{PROJECT.upper()} '},
+    )
+    options = {
+        'scheduler': {
+            'enable_isolated_aggregate_filtering': True,
+            'limit_tenants_to_placement_aggregate': True,
+        }
+    }
+    licensed = replace(Flavor(), extra_specs={'trait:CUSTOM_X': 'required'})
+
+    with Daemon(cloud, options):
+        assert client.chosen() == ['in-zone']
+        assert client.chosen(zone='zone-a') == ['in-zone']
+        assert client.chosen(flavor=licensed) == ['licensed']
+        assert client.chosen(flavor=licensed, zone='ZONE-A') == ['licensed']
