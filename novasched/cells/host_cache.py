@@ -188,29 +188,31 @@ class CellHostCache:
         if not self._refresh_lock.acquire(blocking=False):
             raise TimeoutError(self.cell.uuid)
 
-        try:
+        def read(connection: sa.Connection) -> Mapping[str, Row]:
             # Before the nodes: a host that already shows one of the instances in its
-            # row then includes the instance in its resources, too.
+            # row then includes the instance in its resources, too. On the same
+            # connection: another one may lead to a database that lags behind.
             instances: Mapping[str, Row] = {}
             uuids = list(filter(rows.may_be_uuid, pending))
             if uuids:
-                instances = self._read_instances(uuids)
-            self.cell.database.read(lambda connection: self._read(connection, now))
+                instances = self._read_instances(connection, uuids)
+            self._read(connection, now)
+            return instances
+
+        try:
+            instances = self.cell.database.read(read)
             self._update_view()
             return self._result(instances, known_version)
         finally:
             self._refresh_lock.release()
 
-    def _read_instances(self, uuids: Collection[str]) -> Mapping[str, Row]:
-        database = self.cell.database
-
-        def read(connection: sa.Connection) -> Mapping[str, Row]:
-            table = database.table('instances')
-            columns = [table.c[name] for name in rows.PENDING_INSTANCE_COLUMNS]
-            select = sa.select(*columns).where(table.c.uuid.in_(uuids))
-            return {row.uuid: row for row in connection.execute(select)}
-
-        return database.read(read)
+    def _read_instances(
+        self, connection: sa.Connection, uuids: Collection[str]
+    ) -> Mapping[str, Row]:
+        table = self.cell.database.table('instances')
+        columns = [table.c[name] for name in rows.PENDING_INSTANCE_COLUMNS]
+        select = sa.select(*columns).where(table.c.uuid.in_(uuids))
+        return {row.uuid: row for row in connection.execute(select)}
 
     def _read(self, connection: sa.Connection, now: datetime) -> None:
         """Read all changes; may be repeated after a failure, which loses no change."""

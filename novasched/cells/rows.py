@@ -49,7 +49,15 @@ COMPUTE_NODE_COLUMNS = (
 )
 SERVICE_COLUMNS = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
 INSTANCE_COLUMNS = ('uuid', 'host', 'project_id', 'instance_type_id')
-PENDING_INSTANCE_COLUMNS = ('uuid', 'host', 'node', 'vm_state', 'task_state', 'deleted')
+PENDING_INSTANCE_COLUMNS = (
+    'uuid',
+    'host',
+    'node',
+    'vm_state',
+    'task_state',
+    'instance_type_id',
+    'deleted',
+)
 SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 

@@ -32,8 +32,10 @@ from novasched.scheduler.model.claim import (
     PendingClaim,
     Stage,
     is_pending,
+    may_precede_choice,
 )
 from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
 from novasched.scheduler.shared_ledger import SharedLedger
@@ -445,8 +447,13 @@ class PendingClaims:
             row = rows.get(claim.request.instance_uuid or '')
             if row is None or is_pending(row, claim.host.key):
                 continue
-            if claim.since > read_at:
-                continue  # the row may be older than the claim, and show no move yet
+            # The row may be older than the claim, and show no move yet. Databases that
+            # lag behind show older rows than the reading is.
+            oldest = read_at
+            if may_precede_choice(row, claim):
+                oldest -= MAX_READ_LAG_S
+            if claim.since > oldest:
+                continue
             with self.ledger.changed:
                 if claim in self.ledger.claims:
                     self.ledger.claims.shown(claim, read_at)

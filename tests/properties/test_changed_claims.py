@@ -14,6 +14,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler import claims_ledger
 from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
@@ -33,9 +34,18 @@ LATER = by_uuid((CHANGED, *HOSTS[1:3]))
 TIMEOUT_S = 60.0
 """[novasched] in_flight_timeout."""
 INSTANCES = numbered_uuids('i', 2)
-SHOWN = SimpleNamespace(
-    host='x', node='x', vm_state='active', task_state=None, deleted=0
+ELSEWHERE = SimpleNamespace(
+    host='x',
+    node='x',
+    vm_state='active',
+    task_state=None,
+    instance_type_id=None,
+    deleted=0,
 )
+DELETED = SimpleNamespace(host='x', node='x', deleted=1)
+ENDS = [(ELSEWHERE, MAX_READ_LAG_S), (DELETED, 0.0)]
+"""Rows of instances that do not go to their hosts, and how much older than its reading
+a row may be."""
 
 _instance = st.sampled_from(INSTANCES)
 _place = st.integers(0, 9)
@@ -43,7 +53,12 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just('add'), _instance, st.integers(0, 3)),
         st.tuples(st.sampled_from(['settle', 'drop']), _place),
-        st.tuples(st.just('seen'), _instance, st.booleans()),
+        st.tuples(
+            st.just('seen'),
+            _instance,
+            st.sampled_from(ENDS),
+            st.booleans(),
+        ),
         st.tuples(st.just('pass'), st.sampled_from([0.25, 5.0, 61.0])),
         st.tuples(
             st.sampled_from(['read', 'read', 'branch', 'unversioned']),
@@ -170,14 +185,14 @@ def test_as_seen_by_all(steps, again, kept):
                 claims.settle([claim])
                 claimed[claim] = clock.now
         elif step == 'seen':
-            instance, is_old = rest
+            instance, (row, lag_s), is_old = rest
             read_at = snapshot.read_at if is_old else clock.now
             for claim in claims.ledger.all():
-                # A claim that is younger than the reading is not judged by its rows.
-                is_older = claim.since <= read_at
+                # A claim that may be younger than the row is not judged by the row.
+                is_older = claim.since <= read_at - lag_s
                 if claim.request.instance_uuid == instance and is_older:
                     shown[claim] = min(read_at, shown.get(claim, math.inf))
-            claims.note_shown({instance: SHOWN}, read_at)
+            claims.note_shown({instance: row}, read_at)
         elif step == 'pass':
             clock.now += rest[0]
         elif step in ('read', 'branch', 'unversioned'):

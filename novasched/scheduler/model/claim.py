@@ -97,3 +97,20 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
         return host != key
     # A resize may go to the present host.
     return bool(row.task_state == 'resize_prep')
+
+
+def may_precede_choice(row: Any, claim: PendingClaim) -> bool:
+    """True if a row may be from before the choice of the host, although the row was
+    read afterwards from a database that lags behind.
+
+    An instance that moves has a row before the choice, without the task of the move. A
+    build has none, unless nova asks for another host after a failure, as before Queens.
+    Two rows are certain: the row of a deleted instance, and a row with the host and the
+    flavor of the claim. A resize to the present host has another flavor there before.
+
+    :param row: the row of the table ``instances``.
+    """
+    if row.deleted:
+        return False
+    is_on_host = (row.host, row.node) == claim.host.key
+    return not is_on_host or row.instance_type_id != claim.request.flavor.id

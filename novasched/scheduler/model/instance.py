@@ -3,6 +3,15 @@
 
 from dataclasses import dataclass
 
+MAX_READ_LAG_S = 5.0
+"""Seconds by which a reading of nova's databases may be behind.
+
+nova writes to the primary. Behind a proxy that splits reads from writes, and on a node
+of a Galera cluster, a scheduler may read the state of some time ago. nova-api sets the
+task of a move 0.1 to 1 s before a scheduler chooses the host, so that with a lag of 0.2
+to 2 s the row shows no task yet. 5 s is more than twice the largest of these lags, and
+less than most moves take: a move that has failed counts no longer than others."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+import shutil
+import sqlite3
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy as sa
 
 from novasched.cells.host_cache import CellHostCache, lowest_version
 from novasched.cells.servicegroup import DatabaseServiceGroup
@@ -83,6 +87,24 @@ def test_a_service_that_is_late(two_cells, cache):
     second = cache.refresh(NOW + timedelta(seconds=61), known_version=first.version)
     assert second.changed == {a_uuid('h1')}
     assert not second.hosts[a_uuid('h1')].service.up
+
+
+def test_pending_instances_on_a_host_that_shows_them(two_cells, cache, tmp_path):
+    """The rows of pending instances and the hosts are read on one connection, since
+    each further connection may lead to a database that lags behind."""
+    engine = cache.cell.database.engine
+    present = engine.url.database
+    lagging = str(tmp_path / 'lagging.sqlite')
+    cache.refresh(NOW)
+    shutil.copy(present, lagging)
+    set_free_ram(two_cells, 1000)
+    two_cells.add(two_cells.engines['cell1'], tables.instances, uuid='here', host='h1')
+
+    paths = itertools.chain([present], itertools.repeat(lagging))
+    sa.event.listen(engine, 'do_connect', lambda *_: sqlite3.connect(next(paths)))
+    refresh = cache.refresh(NOW, ['here'])
+    assert refresh.instances.keys() == {'here'}
+    assert refresh.hosts[a_uuid('h1')].free_ram_mb == 1000
 
 
 def test_pending_instances(two_cells, cache):

@@ -6,11 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from novasched.conf.settings import Settings
 from novasched.scheduler.model.claim import is_pending
+from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_request
+from tests.lab.builders import a_host, a_request, by_uuid
+from tests.lab.memory_schedulers import ManualClock
 from tests.lab.nova_databases import hosts_of
 
+SMALL_FLAVOR = 99
+"""The id of the flavor before a resize."""
 BEFORE = ['no row', 'building scheduling -', 'building - -']
 BEGUN = [*BEFORE, 'building - dest']
 MOVES = {
@@ -115,19 +122,25 @@ to be counted there, and those that follow. A step is the row of the instance: v
 task_state, host and perhaps node; - is null."""
 
 
-def row_of(step):
-    """The columns of the instance's row at a step."""
+def row_of(step, flavor=None):
+    """The columns of the instance's row at a step.
+
+    :param flavor: the id of the flavor that the instance gets.
+    """
     words = []
     for word in step.split():
         if word == '-':
             words.append(None)
         else:
             words.append(word)
-    vm_state, task_state, host, *gone = words
+    vm_state, task_state, host, *more = words
     host, _, node = (host or '').partition('/')
+    if 'small' in more:
+        flavor = SMALL_FLAVOR
     return {
         'vm_state': vm_state, 'task_state': task_state, 'host': host or None,
-        'node': node or host or None, 'deleted': len(gone),
+        'node': node or host or None, 'instance_type_id': flavor,
+        'deleted': more.count('deleted'),
     }  # fmt: skip
 
 
@@ -142,6 +155,69 @@ def test_an_instance_counts_until_its_host_shows_it(pending, shown):
         if is_pending(row, ('dest', 'dest')):
             counted.append(step)
     assert counted == with_row(pending)
+
+
+LAGGING = {
+    'live migration': (
+        'active - source',
+        'active migrating source',
+        'active - dest',
+    ),
+    'resize': (
+        'active - source',
+        'active resize_prep source',
+        'active resize_migrated dest',
+    ),
+    'resize to the same host': (
+        'active - dest small',
+        'active resize_prep dest small',
+        'resized - dest',
+    ),
+    'evacuation of a failed instance': (
+        'error - source',
+        'error rebuilding source',
+        'active - dest',
+    ),
+    'unshelving': (
+        'shelved_offloaded - -',
+        'shelved_offloaded unshelving -',
+        'active - dest',
+    ),
+    'another try after a failed build, before Queens': (
+        'building spawning source',
+        'building scheduling -',
+        'building networking dest',
+    ),
+}
+"""Kind of move to the steps before its task, with its task, and once it has arrived."""
+ARRIVES_S = 20.0
+"""Seconds from the task of a move to the arrival of the instance."""
+
+
+@pytest.mark.parametrize('steps', LAGGING.values(), ids=LAGGING)
+@pytest.mark.parametrize('lag_s', [0.05, 0.2, 0.5, 2.0])
+@pytest.mark.parametrize('choice_s', [0.1, 0.3, 1.0])
+def test_a_move_counts_while_reads_lag(steps, lag_s, choice_s):
+    """A claim of a move counts until a database that lags behind shows the arrival,
+    also where the lag is longer than the time from the task to the choice."""
+    clock = ManualClock()
+    clock.now = choice_s
+    claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
+    host = a_host('dest')
+    request = a_request()
+    claim = claims.add(host, request, None, {})
+    claims.settle([claim])
+
+    counted = []
+    for number in range(250):
+        clock.now = choice_s + number / 10
+        is_there = clock.now - lag_s >= ARRIVES_S
+        step = steps[bool(clock.now > lag_s) + is_there]
+        row = SimpleNamespace(**row_of(step, request.flavor.id))
+        claims.note_shown({request.instance_uuid: row}, clock.now)
+        snapshot = HostSnapshot(by_uuid([host]), clock.now)
+        counted.append(bool(claims.of(snapshot)) is not is_there)
+    assert all(counted), f'wrong after {counted.index(False) / 10} s'
 
 
 def with_row(steps):

@@ -9,6 +9,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S, MAX_SNAPSHOT_AGE_S
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
@@ -86,6 +87,7 @@ def a_row(host='a', **columns):
         'node': host,
         'vm_state': 'active',
         'task_state': None,
+        'instance_type_id': SMALL.id,
         'deleted': 0,
     }
     return SimpleNamespace(**{**row, **columns})
@@ -126,7 +128,7 @@ def test_a_row_from_before_the_move(clock, pending_claims):
     pending_claims.note_shown({a_uuid('server'): a_row('b')}, began)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [3072, 4096]
 
-    clock.now += 1
+    clock.now += MAX_READ_LAG_S
     pending_claims.note_shown({a_uuid('server'): a_row('b')}, clock.now)
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [4096, 4096]
 
