@@ -115,7 +115,8 @@ class Message(msgspec.Struct, Generic[RowType], omit_defaults=True):
     """A message of a scheduler.
 
     :ivar sender: the name of the scheduler.
-    :ivar number: the number of messages with changes that the scheduler has sent.
+    :ivar number: the number of messages with changes that the scheduler has sent, and
+        of changes that the scheduler has not announced.
     :ivar whole: the rows are all pending claims of the scheduler.
     :ivar ask: names of schedulers that have to send all pending claims.
     """

@@ -20,7 +20,7 @@ all messages in the same order. This order decides between two conflicting claim
                  again until the table arrives
     table        when asked, and after a reconnect     replaces the claims of the sender
 
-The number of a message shows lost messages. Only changes with rows increase the number:
+The number of a message shows lost messages. Only changes increase the number:
 
     scheduler A                          scheduler B
         |------ heartbeat 7 -------------->|  knows A at number 7
@@ -41,8 +41,10 @@ the usual end of a claim: the databases show the instance, or the timeout is ove
 
 A scheduler without living peers, or without a connection to send, announces no changes.
 With a connection, the scheduler still sends heartbeats. A new peer asks for the table,
-which contains all claims without an announcement. After a reconnect, a scheduler sends
-a table, and asks all peers for tables.
+which contains all claims without an announcement. A peer may also be silent for the
+scheduler alone, and still hear the scheduler. For such a peer, each change without an
+announcement counts as a lost message. After a reconnect, a scheduler sends a table, and
+asks all peers for tables.
 """
 
 import math
@@ -126,7 +128,8 @@ class Peer:
 class Outbox:
     """The messages to send.
 
-    :ivar number: the number of messages with rows until now.
+    :ivar number: the number of messages with rows, and of changes without an
+        announcement, until now.
     :ivar ask: names of peers to ask for tables, as an ordered set.
     :ivar is_table_due: True if a peer has asked this scheduler for a table.
     :ivar next_heartbeat: when the next heartbeat is due (monotonic seconds).
@@ -231,6 +234,15 @@ class PeerProtocol:
             outbox.is_table_due = False
             messages.append(Message(self.name, outbox.number, [], whole=True))
         return messages
+
+    def leave_out_change(self) -> None:
+        """Note a change that is not announced, since no peer is heard.
+
+        Peers that hear this scheduler ask for the table as after a lost message.
+        Without a connection to send, :meth:`start_sending` sends the table.
+        """
+        if self._is_sending:
+            self._outbox.number += 1
 
     def _ask(self, name: str) -> None:
         """Ask a peer, or ``ALL_PEERS``, for a table. Without a connection to send, the

@@ -298,10 +298,12 @@ class PeerSchedulers:
     def announce(self, claim: PendingClaim, stage: Stage) -> None:
         """See :class:`novasched.scheduler.ports.Peers`."""
         with self._due:
-            # A claim that is not told now is in the next table.
             if self._protocol.is_heard:
                 self._changes.append((claim, stage))
                 self._due.notify()
+            else:
+                # The next table has the claim.
+                self._protocol.leave_out_change()
 
     def catch_up(self, claim: PendingClaim) -> None:
         """See :class:`novasched.scheduler.ports.Peers`. The broker returns the

@@ -215,6 +215,19 @@ def test_a_scheduler_that_is_alone_announces_no_changes():
     assert not b.is_heard
 
 
+def test_a_change_that_is_left_out():
+    """A change without an announcement counts as a lost message, unless the next
+    connection begins with a table."""
+    b = connected()
+    b.leave_out_change()
+    b.leave_out_change()
+    assert b.due(1.0) == [Message('b', 2)]
+    b.stop_sending()
+    b.leave_out_change()
+    b.start_sending()
+    assert b.due(2.0) == [Message('b', 2, ask=['*']), Message('b', 2, whole=True)]
+
+
 def test_questions_without_a_connection():
     """Without a connection, a question is dropped. After the reconnect, the scheduler
     asks all peers."""

@@ -239,6 +239,25 @@ def test_what_was_missed_is_asked_for(pair):
     assert two.hears == {a_uuid('missed'): False}
 
 
+def test_changes_while_a_peer_is_not_heard(pair):
+    """A scheduler that hears no peer announces no changes. A peer that still hears the
+    scheduler notices the changes, asks for the table, and knows all claims again."""
+    one, two = pair
+    claimed = one.add('claimed')
+    gone = one.add('gone')
+    one.speak(two)
+    one.clock.now += PEER_TIMEOUT_S + 1
+    one.speak(two)
+    assert one.peers.position == (0, 1)
+
+    one.claims.settle([claimed])
+    one.claims.drop(gone)
+    one.add('chosen')
+    one.speak(two)
+    introduce(two, one)
+    assert two.hears == {a_uuid('claimed'): True, a_uuid('chosen'): False}
+
+
 def rivals(scheduler, claim):
     """The instances with claims that take precedence over a claim of the scheduler."""
     scheduler.peers.catch_up(claim)
