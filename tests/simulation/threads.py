@@ -131,7 +131,10 @@ class RLock:
     def __exit__(self, *error: object) -> None:
         self.release()
 
-    # For threading.Condition.
+    # For threading.Condition; locked() since Python 3.14.
+
+    def locked(self) -> bool:
+        return self._lock.locked()
 
     def _is_owned(self) -> bool:
         return self._owner is _me()
