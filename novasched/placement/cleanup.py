@@ -7,7 +7,9 @@ scheduler has claimed the same. nova-api sets the task of the instance before it
 scheduler, and the host of the instance before the task ends. The cleanup reads the
 allocations first and the instance afterwards. If the instance has neither a task, nor a
 migration, nor the host of the claim, then no request owns the allocations. In doubt the
-cleanup leaves them, and the log names the instance.
+cleanup leaves them, and the log names the instance. A database that lags behind may
+show the instance as it was before the task. So the cleanup deletes only allocations
+that it has seen longer ago than a database lags behind.
 
 Placement may make a lost claim just before another scheduler claims for the instance on
 a second host. That scheduler keeps existing allocations, as for a move. Then the
@@ -29,7 +31,7 @@ from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
-from novasched.scheduler.model.instance import InstanceState
+from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
@@ -63,11 +65,13 @@ class Doubt(NamedTuple):
 
     :ivar is_part: the instance holds the allocations of the claim beside others.
     :ivar is_there: the instance is on a host of the claim.
+    :ivar is_early: a later look tells whether the allocations have to be deleted.
     """
 
     why: str
     is_part: bool = False
     is_there: bool = False
+    is_early: bool = False
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
@@ -102,6 +106,9 @@ class AllocationDeleter:
         self._api = api
         self._instances = instances
         self.lost: dict[str, float] = {}
+        # By instance UUID, the generation of its allocations, and since when they are
+        # known to exist.
+        self._known_since: dict[str, tuple[int | None, float]] = {}
 
     def delete(self, claim: Claim, held: ConsumerAllocations) -> None:
         """Remove a claim from unchanged allocations of an instance.
@@ -137,9 +144,12 @@ class AllocationDeleter:
         held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)
         is_part = claim.outcome_unknown and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
+            self._known_since.pop(claim.uuid, None)
             return None
 
-        doubt = self._doubt(claim, requested, is_part)
+        # The task of a request about the instance is no doubt.
+        is_new = not requested and self._is_new(claim.uuid, held)
+        doubt = self._doubt(claim, requested, is_part, is_new)
         if doubt is None and time.monotonic() - began > LOOK_LIMIT_S:
             doubt = Doubt(
                 f'it took more than {LOOK_LIMIT_S:.0f} s to look at it', is_part
@@ -147,16 +157,33 @@ class AllocationDeleter:
         if doubt is not None:
             return doubt
         self.delete(claim, held)
+        self._known_since.pop(claim.uuid, None)
         return None
 
+    def _is_new(self, uuid: str, held: ConsumerAllocations) -> bool:
+        """True if a database that lags behind may show an instance as of before its
+        allocations were made."""
+        now = time.monotonic()
+        generation, since = self._known_since.get(uuid, (None, now))
+        if generation != held.generation:
+            since = now
+        self._known_since[uuid] = held.generation, since
+        return now - since < MAX_READ_LAG_S
+
     def forget_old_losses(self) -> None:
-        """Forget deletions after the time in which Placement may carry out requests."""
+        """Forget deletions after the time in which Placement may carry out requests,
+        and allocations that are not looked at any more."""
         now = time.monotonic()
         for uuid, until in [*self.lost.items()]:
             if until < now:
                 self.lost.pop(uuid, None)
+        for uuid, (_, since) in [*self._known_since.items()]:
+            if since < now - CLEANUP_LIMIT_S:
+                self._known_since.pop(uuid, None)
 
-    def _doubt(self, claim: Claim, requested: bool, is_part: bool) -> Doubt | None:
+    def _doubt(
+        self, claim: Claim, requested: bool, is_part: bool, is_new: bool
+    ) -> Doubt | None:
         if self._instances is None:
             return Doubt('nobody can tell', is_part)
 
@@ -168,6 +195,9 @@ class AllocationDeleter:
 
         why = why_in_doubt(state, claim.moves, requested, is_part, len(providers))
         if why is None:
+            if is_new and state is not None and not state.gone:
+                why = 'the database may not show yet that it has a task'
+                return Doubt(why, is_part, is_early=True)
             return None
         is_there = state is not None and state.host in state.hosts
         return Doubt(why, is_part, is_there)
@@ -437,15 +467,16 @@ class AllocationCleanup:
             doubt = self._delete(task.successor or task.claim, False)
             is_well = doubt is None
             if doubt is not None and task.successor is not None:
-                is_well = not doubt.is_part
+                is_well = not (doubt.is_part or doubt.is_early)
             ended = is_well and (final or self._clock() >= task.final)
         finally:
+            stays = final and doubt is not None and not doubt.is_early
             with self._changed:
                 self._trying.discard(uuid)
                 self._changed.notify_all()
                 if task in self._tasks:  # and not given up meanwhile
                     self._tasks.remove(task)
-                    if not ended and (self._clock() >= task.until or (final and doubt)):
+                    if not ended and (stays or self._clock() >= task.until):
                         _leave(task, doubt)
                     elif not ended:
                         # Behind the other tasks, which may fare better.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.placement import claims as claims_module
+from novasched.placement import cleanup as cleanup_module
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.batching import POST_MAX_CONSUMERS
@@ -63,6 +64,12 @@ def holds(provider):
 @pytest.fixture
 def placement():
     return FaultyPlacement()
+
+
+@pytest.fixture(autouse=True)
+def no_lag(monkeypatch):
+    """Let the databases lag behind nothing, so that the cleanup looks once."""
+    monkeypatch.setattr(cleanup_module, 'MAX_READ_LAG_S', 0.0)
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
 import logging
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -23,7 +25,7 @@ from novasched.placement.cleanup import (
 )
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.instance import InstanceState
+from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
 from tests.lab.builders import a_candidate, a_uuid
 from tests.lab.memory_schedulers import ManualClock
 
@@ -369,6 +371,81 @@ def test_a_deletion_that_takes_long(monkeypatch, clock, seconds, may_come_again)
     deleter = AllocationDeleter(SlowApi(clock, seconds, {}), None)
     deleter.delete(Claim('server', a_candidate(a_uuid('one')), {}), held)
     assert ('server' in deleter.lost) is may_come_again
+
+
+def a_look(monkeypatch, clock, instances, generations):
+    """The deleter of a claim, and a function that looks once at its allocations, of
+    which each look finds the next generation.
+
+    :param instances: finds the state of the instance.
+    """
+    monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
+    allocations = {a_uuid('one'): {'resources': {'VCPU': 1}}}
+    api = SlowApi(clock, 0.0, {'allocations': allocations})
+    deleter = AllocationDeleter(api, SimpleNamespace(find=instances))
+    claim = Claim('server', a_candidate(a_uuid('one')), {}, moves=True)
+
+    def look(requested=False):
+        api.held['consumer_generation'] = next(generations)
+        return deleter.delete_unless_in_doubt(claim, requested)
+
+    return api, look
+
+
+REST = InstanceState(host='old', hosts=frozenset({'one'}))
+"""An instance without a task on another host than that of the claim."""
+
+
+def test_a_look_at_a_database_that_lags_behind(monkeypatch, clock):
+    """Another scheduler has just claimed the same for a move, of which a lagging
+    database does not show the task yet. These allocations stay."""
+    begun = clock.now
+
+    def lagging(uuid, providers):
+        if clock.now - 2.0 <= begun:
+            return REST
+        return replace(REST, task='rebuilding')
+
+    api, look = a_look(monkeypatch, clock, lagging, itertools.repeat(1))
+    for seconds in (0.1, 1.0, 2.0, 4.0, 8.0):
+        clock.now += seconds
+        assert look() is not None
+    assert api.written == []
+
+
+@pytest.mark.parametrize(
+    ('generations', 'looks'),
+    [((1, 1, 1), 2), ((1, 2, 2), 3), ((1, 2, 3, 3), 4)],
+)
+def test_allocations_are_deleted_in_a_later_look(
+    monkeypatch, clock, generations, looks
+):
+    """The allocations of an instance at rest are deleted as soon as they have existed
+    for longer than a database lags behind, by their generation."""
+    find = lambda uuid, providers: REST  # noqa: E731
+    api, look = a_look(monkeypatch, clock, find, iter(generations))
+    for _ in range(looks - 1):
+        assert look().is_early
+        clock.now += MAX_READ_LAG_S
+    assert api.written == []
+    assert look() is None
+    assert len(api.written) == 1
+
+
+def test_allocations_are_deleted_at_once_for_a_request(monkeypatch, clock):
+    """A request about the instance does not wait for a later look."""
+    find = lambda uuid, providers: REST  # noqa: E731
+    api, look = a_look(monkeypatch, clock, find, iter((1,)))
+    assert look(requested=True) is None
+    assert len(api.written) == 1
+
+
+def test_an_early_look_at_the_end(cleanup, caplog):
+    """At the end, the cleanup waits for a later look at allocations."""
+    early = Doubt('too early', is_early=True)
+    cleanup.queue('server', early, early, early, early, None)
+    cleanup.close(60)
+    assert errors(caplog, logging.WARNING) == []
 
 
 @pytest.mark.parametrize(
