@@ -21,7 +21,8 @@ SHOWN
     The databases show that the instance is on its host, or that the instance will never
     arrive, or they have not shown the instance for too long since the request was
     answered. Snapshots of hosts that were read earlier do not show it, so that the
-    claim counts beside these.
+    claim counts beside these. Databases lag behind, so that the claim may also count
+    beside snapshots of the next few seconds.
 OVER
     No snapshot needs the claim any more: every snapshot in use was read later, or a
     later request has placed the instance elsewhere.
@@ -45,6 +46,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
+from novasched.scheduler.model.instance import MAX_READ_LAG_S
 
 MAX_SNAPSHOT_AGE_S = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
@@ -72,6 +74,8 @@ class Entry:
     :ivar claimed_at: when Placement had the claim and the request was answered.
     :ivar shown_at: when the hosts were read that show the instance, or from when on
         they need not show it.
+    :ivar hidden_at: when hosts were last read afterwards that do not show the instance,
+        from a database that lags behind.
     :ivar order: the place of the claim among the announcements of all schedulers;
         infinite for a claim of this process before its announcement has come back.
     """
@@ -80,7 +84,12 @@ class Entry:
     stage: Stage = Stage.CHOSEN
     claimed_at: float = math.inf
     shown_at: float = math.inf
+    hidden_at: float = -math.inf
     order: float = math.inf
+
+    def counts_at(self, read_at: float) -> bool:
+        """True if hosts that were read at a moment do not show the instance."""
+        return self.shown_at > read_at or self.hidden_at >= read_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +264,25 @@ class ClaimsLedger:
     def shown(self, claim: PendingClaim, read_at: float) -> None:
         """Note that hosts which were read at a moment show the instance."""
         entry = self._entries[claim]
+        if entry.shown_at <= read_at:
+            return
         entry.stage = Stage.SHOWN
-        entry.shown_at = min(entry.shown_at, read_at)
+        entry.shown_at = read_at
         self._shown_on.add(claim.host.uuid)
         self._note(entry, 0)
+
+    def hidden(self, claim: PendingClaim, read_at: float) -> None:
+        """Note that hosts which were read at a moment do not show the instance. If
+        hosts that were read shortly before do, the database lags behind."""
+        entry = self._entries[claim]
+        ends = min(entry.shown_at + MAX_READ_LAG_S, entry.claimed_at + self.timeout)
+        if entry.shown_at <= read_at < ends:
+            entry.hidden_at = max(entry.hidden_at, read_at)
+            self._note(entry, 0)
+
+    def was_shown_before(self, claim: PendingClaim, moment: float) -> bool:
+        """True if hosts that were read before a moment show the instance."""
+        return self._entries[claim].shown_at < moment
 
     def released(self, claim: PendingClaim, now: float) -> bool:
         """Note that a claim was not made after all, or was undone.
@@ -353,7 +377,7 @@ class ClaimsLedger:
         if uuid not in self._shown_on:
             return claims
         return tuple(
-            claim for claim in claims if self._entries[claim].shown_at > read_at
+            claim for claim in claims if self._entries[claim].counts_at(read_at)
         )
 
     def was_released(self, since: float, except_for: Collection[str]) -> bool:

@@ -426,14 +426,16 @@ class PendingClaims:
             return self.ledger.claims.number, is_all, amounts
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
-        """The UUIDs of the instances that hosts of a cell do not show yet."""
+        """The UUIDs of the instances that hosts of a cell do not show yet, or that the
+        next reading may not show again, from a database that lags behind."""
         with self.ledger.changed:
+            settled = self.ledger.clock() - MAX_READ_LAG_S
             return [
                 claim.request.instance_uuid
                 for claim in self.ledger.claims
                 if claim.host.cell_uuid == cell_uuid
                 and claim.request.instance_uuid
-                and self.ledger.claims.stage_of(claim) is not Stage.SHOWN
+                and not self.ledger.claims.was_shown_before(claim, settled)
             ]
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
@@ -445,18 +447,21 @@ class PendingClaims:
         """
         for claim in self.ledger.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
-            if row is None or is_pending(row, claim.host.key):
+            if row is None:
                 continue
             # The row may be older than the claim, and show no move yet. Databases that
             # lag behind show older rows than the reading is.
             oldest = read_at
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
-            if claim.since > oldest:
-                continue
+            is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
             with self.ledger.changed:
-                if claim in self.ledger.claims:
+                if claim not in self.ledger.claims:
+                    continue
+                if is_over:
                     self.ledger.claims.shown(claim, read_at)
+                else:
+                    self.ledger.claims.hidden(claim, read_at)
 
     def count(self) -> int:
         """The number of instances that this process has sent on their way, and that no

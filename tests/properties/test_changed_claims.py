@@ -103,11 +103,13 @@ class Snapshots:
         return HostSnapshot(hosts, moment, everywhere=hosts)
 
 
-def counting(claims, claimed, shown, snapshot, again, own):
+def counting(claims, claimed, shown, hidden, snapshot, again, own):
     """Host UUID to the claims that count beside a snapshot, by a look at all claims.
 
     :param claimed: claim to the moment of the answer to its request.
     :param shown: claim to the moment at which hosts with the instance were read.
+    :param hidden: claim to the moment at which hosts without the instance were last
+        read afterwards.
     """
     by_host = {}
     for claim in claims.ledger.all():
@@ -115,7 +117,9 @@ def counting(claims, claimed, shown, snapshot, again, own):
         if uuid not in snapshot.hosts and uuid not in snapshot.everywhere:
             continue
         late_at = claimed.get(claim, math.inf) + TIMEOUT_S
-        if min(shown.get(claim, math.inf), late_at) <= snapshot.read_at:
+        shown_at = min(shown.get(claim, math.inf), late_at)
+        hidden_at = hidden.get(claim, -math.inf)
+        if shown_at <= snapshot.read_at and hidden_at < snapshot.read_at:
             continue
         if claim.request.instance_uuid not in again or claim in own:
             by_host[uuid] = (*by_host.get(uuid, ()), claim)
@@ -165,6 +169,7 @@ def test_as_seen_by_all(steps, again, kept):
     known = []
     claimed = {}
     shown = {}
+    hidden = {}
     snapshots = Snapshots(EARLIER, clock.now)
     snapshot = snapshots.last
     answered = clock.now
@@ -189,9 +194,14 @@ def test_as_seen_by_all(steps, again, kept):
             read_at = snapshot.read_at if is_old else clock.now
             for claim in claims.ledger.all():
                 # A claim that may be younger than the row is not judged by the row.
-                is_older = claim.since <= read_at - lag_s
-                if claim.request.instance_uuid == instance and is_older:
-                    shown[claim] = min(read_at, shown.get(claim, math.inf))
+                if claim.request.instance_uuid != instance:
+                    continue
+                late_at = claimed.get(claim, math.inf) + TIMEOUT_S
+                shown_at = min(shown.get(claim, math.inf), late_at)
+                if claim.since <= read_at - lag_s:
+                    shown[claim] = min(read_at, shown_at)
+                elif shown_at <= read_at < min(shown_at + MAX_READ_LAG_S, late_at):
+                    hidden[claim] = max(read_at, hidden.get(claim, -math.inf))
             claims.note_shown({instance: row}, read_at)
         elif step == 'pass':
             clock.now += rest[0]
@@ -204,7 +214,7 @@ def test_as_seen_by_all(steps, again, kept):
 
         own = known[-1:]
         pending = claims.of(snapshot, again, own)
-        assert pending == counting(claims, claimed, shown, snapshot, again, own)
+        assert pending == counting(claims, claimed, shown, hidden, snapshot, again, own)
 
         less_claims = claims.left(snapshot, pending)
         for uuid, host in snapshot.hosts.items():

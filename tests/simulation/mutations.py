@@ -128,8 +128,8 @@ MUTATIONS = (
     Mutation(
         'a claim that hosts show is over for older snapshots, too',
         'scheduler/claims_ledger.py',
-        'claim for claim in claims if self._entries[claim].shown_at > read_at',
-        'claim for claim in claims if self._entries[claim].shown_at > 1e18',
+        'return self.shown_at > read_at or self.hidden_at >= read_at',
+        'return self.shown_at > 1e18 or self.hidden_at >= read_at',
         rare='a request has to wait between its reading of the hosts and its choice, '
         'while another request reads the hosts anew',
     ),
@@ -243,6 +243,12 @@ MUTATIONS = (
         'scheduler/pending_claims.py',
         '                hosts[uuid] = host.uuid\n        return hosts\n',
         '        return hosts\n',
+    ),
+    Mutation(
+        'no database lags behind',
+        'scheduler/pending_claims.py',
+        '                oldest -= MAX_READ_LAG_S\n',
+        '                oldest -= 0.0\n',
     ),
     Mutation(
         'claims are not subtracted from a remembered answer',

@@ -133,6 +133,34 @@ def test_a_row_from_before_the_move(clock, pending_claims):
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now)) == [4096, 4096]
 
 
+def test_a_reading_that_is_older_than_the_one_before(clock, pending_claims):
+    """The next reading may come from a database that lags behind, and whose host does
+    not show the instance. The claim counts beside this reading, and not beside a later
+    reading that shows the instance."""
+    pending_claims.settle([send(pending_claims)])
+    building = a_row(None, vm_state='building', task_state='scheduling')
+    seen = []
+    for row in (building, a_row(), building, a_row(), building):
+        clock.now += 1
+        assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('server')]
+        pending_claims.note_shown({a_uuid('server'): row}, clock.now)
+        seen.append(free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0])
+    assert seen == [3072, 4096, 3072, 4096, 3072]
+
+
+def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
+    """A build that fails on its host looks like a build whose host is not reached yet.
+    Once an instance was shown for longer than databases lag behind, its claim does not
+    count again."""
+    pending_claims.settle([send(pending_claims)])
+    pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
+    clock.now += MAX_READ_LAG_S + 0.1
+    assert pending_claims.instances_awaited_in(A.cell_uuid) == []
+    building = a_row(None, vm_state='building', task_state='scheduling')
+    pending_claims.note_shown({a_uuid('server'): building}, clock.now)
+    assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0] == 4096
+
+
 @pytest.mark.parametrize(
     ('is_shown', 'later', 'expected'),
     [
@@ -157,12 +185,14 @@ def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expect
     assert pending_claims.count() == 0
 
 
-def test_only_those_are_awaited_that_are_not_shown(pending_claims):
-    """A cell is asked only about instances that its hosts do not show yet."""
+def test_only_those_are_awaited_that_are_not_shown(clock, pending_claims):
+    """A cell is asked only about instances that its hosts do not show yet, or have
+    shown for a short time."""
     send(pending_claims, 'one')
     send(pending_claims, 'two')
     send(pending_claims, 'far', a_host('far', cell='cell2'))
-    pending_claims.note_shown({a_uuid('one'): a_row()}, 1005.0)
+    pending_claims.note_shown({a_uuid('one'): a_row()}, clock.now)
+    clock.now += MAX_READ_LAG_S + 0.1
     assert pending_claims.instances_awaited_in(A.cell_uuid) == [a_uuid('two')]
     assert pending_claims.instances_awaited_in(a_uuid('cell3')) == []
 
