@@ -11,6 +11,7 @@ from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines
 
 from tests.simulation.loop import WORLD, Loop
+from tests.simulation.replicas import Replicas
 
 QUERY_S = 0.002
 """The mean seconds of a query."""
@@ -33,16 +34,21 @@ class DatabaseHealth:
 
     :ivar down: databases that refuse queries.
     :ivar hung: databases that answer no query.
+    :ivar replicas: the databases from which the processes read.
     """
 
     loop: Loop
     down: set[str] = field(default_factory=set)
     hung: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.replicas = Replicas(self.loop)
+
     def watch(self) -> None:
         """Let all queries of processes wait, and fail, from now on. The world itself
         reaches the databases at once."""
         sa.event.listen(sa.Engine, 'before_cursor_execute', self._before)
+        sa.event.listen(sa.Engine, 'do_connect', self.replicas.connect)
         # oslo.db opens a SQLite file anew for each transaction, and with that takes a
         # third of the time of a day.
         engines.pool.NullPool = KeptConnections
@@ -61,6 +67,7 @@ class DatabaseHealth:
             loop.sleep(LOOK_S)
         if name in self.down or name in self.hung:
             raise db_exc.DBConnectionError()
+        self.replicas.catch_up(name)
 
 
 @cache

@@ -49,6 +49,7 @@ def live(world: World, actions: Sequence[Action]) -> None:
         script.RELOAD: faults.reload,
         script.MESSAGES_GET_LOST: faults.messages_get_lost,
         script.DATABASE_FAILS: faults.database_fails,
+        script.DATABASES_LAG: faults.databases_lag,
         script.CLOCK_JUMPS: faults.clock_jumps,
         script.COMPUTE_IS_SILENT: faults.compute_is_silent,
         script.HOST_IS_DISABLED: faults.host_is_disabled,

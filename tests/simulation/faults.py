@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 import os_traits
 
+from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.exchange import Disconnected
 from tests.simulation.loop import WORLD
@@ -23,6 +24,8 @@ REPORT_S = 10.0
 LAGS_S = (0.5, 4.0)
 """Seconds between a change of aggregates in nova's database and in Placement. Each
 change takes one of these times."""
+READ_LAGS_S = (0.2, 2.0)
+"""The longest seconds by which a replica of a database is behind."""
 AT_ONCE = (1, 6)
 """Numbers of hosts that change their zone at once."""
 FORGED_ROWS = 5
@@ -43,6 +46,8 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        # Actions that let databases lag at present.
+        self._lags = 0
 
     def bad_weather(self, random: Random) -> None:
         """Let requests to Placement be slow, and be lost, for a while."""
@@ -159,6 +164,21 @@ class Faults:
         world.troubles.databases_well_since = world.loop.now
         world.tell(f'the database {name} is well again')
 
+    def databases_lag(self, random: Random) -> None:
+        """Let the replicas of the databases lag behind for a while."""
+        world = self._world
+        hosts = [*world.computes.machines]
+        longest_s = random.choice(READ_LAGS_S)
+        world.tell(f'the replicas of the databases are up to {longest_s} s behind')
+        world.database_health.replicas.begin_lag(random, longest_s)
+        world.troubles.begin(hosts)
+        self._lags += 1
+        world.loop.sleep(random.uniform(10, 150))
+        self._lags -= 1
+        if not self._lags:
+            world.database_health.replicas.end_lag()
+        world.troubles.end(hosts, MAX_READ_LAG_S)
+
     def clock_jumps(self, random: Random) -> None:
         """Set the wall clock of a scheduler."""
         process = self._world.ready_process(random)
@@ -266,6 +286,7 @@ class Faults:
         self._world.weather.down_since = math.inf
         self._world.database_health.down.clear()
         self._world.database_health.hung.clear()
+        self._world.database_health.replicas.end_lag()
         self._start_broker()
         self._deliver_messages()
         self._world.tell('the faults end')

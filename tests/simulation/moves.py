@@ -98,6 +98,8 @@ class Moves:
         self._loop.sleep(random.uniform(1, 20))
         if random.random() < FAILS:
             self._world.tell(f'the migration of {server.uuid} fails')
+            # A row without a task may be from before the migration.
+            self._world.note_pending(host)
             self._give_back(server, source)
             return
 

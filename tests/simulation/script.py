@@ -38,6 +38,7 @@ RESTART = 'restart'
 RELOAD = 'reload'
 MESSAGES_GET_LOST = 'messages get lost'
 DATABASE_FAILS = 'a database fails'
+DATABASES_LAG = 'databases lag'
 CLOCK_JUMPS = 'a clock jumps'
 COMPUTE_IS_SILENT = 'a nova-compute is silent'
 HOST_IS_DISABLED = 'a host is disabled'
@@ -61,6 +62,7 @@ FAULTS = {
     CONNECTIONS_BREAK: 1,
     MESSAGES_GET_LOST: 2,
     DATABASE_FAILS: 3,
+    DATABASES_LAG: 6,
     KILL: 2,
     RESTART: 2,
     RELOAD: 1,

@@ -186,6 +186,9 @@ class World:
         databases = Databases(self.folder, ['cell1', 'cell2'])
         self.computes = Computes(databases, machines)
         self.computes.deploy()
+        self.database_health.replicas.follow(
+            {'api': databases.api, 'main': databases.main, **databases.cells}
+        )
         for machine in machines:
             if machine.zone is None:
                 self.outside_since[machine.name] = 0.0
