@@ -334,10 +334,14 @@ class Claims:
         """
         try:
             return self._held(claim)
-        except PlacementUnavailable:
-            if conflicts:
-                self.cleanup.add(replace(claim, outcome_unknown=True))
-            raise
+        except PlacementUnavailable as error:
+            if not conflicts:
+                raise
+            why = str(error)
+        # Not the same error: an order goes on alone after a lost answer, and the claim
+        # that is found made would then be deleted.
+        self.cleanup.add(replace(claim, outcome_unknown=True))
+        raise PlacementUnavailable(why)
 
     def _made_by_proxy(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
         """The claims if they are made, although Placement answers that a consumer
@@ -350,10 +354,12 @@ class Claims:
         claims = [replace(claim, outcome_unknown=True) for claim in claims]
         try:
             return self._made_before(claims)
-        except PlacementUnavailable:
-            for claim in claims:
-                self.cleanup.add(claim)
-            raise
+        except PlacementUnavailable as error:
+            why = str(error)
+        # Not the same error, as in _held_before().
+        for claim in claims:
+            self.cleanup.add(claim)
+        raise PlacementUnavailable(why)
 
     def _judged(
         self, claims: Sequence[Claim], answer: Response

@@ -809,6 +809,22 @@ def test_frames_of_one_claim(placement):
     assert frames[-1] == 'claim'
 
 
+@pytest.mark.parametrize('servers', [['server'], ['server', 'other']])
+def test_a_claim_sent_twice_that_cannot_be_looked_up(placement, claims, servers):
+    """A claim that is refused to the caller is deleted, and a claim that is deleted is
+    not answered, where a proxy has sent the claim twice and the answer to the look at
+    it gets lost."""
+    placement.faults += ['twice -', 'after timeout']
+    made = None
+    with contextlib.suppress(PlacementUnavailable):
+        made = claims.allocate([claim(server) for server in servers])
+    claims.cleanup.close(10)
+    expected = {}
+    for server in servers if made else ():
+        expected[server] = holds(ONE)
+    assert placement.resources() == expected
+
+
 STEPS = [
     [('server', ONE)],
     [('server', TWO)],
