@@ -75,7 +75,7 @@ class Entry:
     :ivar shown_at: when the hosts were read that show the instance, or from when on
         they need not show it.
     :ivar hidden_at: when hosts were last read afterwards that do not show the instance,
-        from a database that lags behind.
+        from a database that lags behind; None without such a reading.
     :ivar order: the place of the claim among the announcements of all schedulers;
         infinite for a claim of this process before its announcement has come back.
     """
@@ -84,12 +84,14 @@ class Entry:
     stage: Stage = Stage.CHOSEN
     claimed_at: float = math.inf
     shown_at: float = math.inf
-    hidden_at: float = -math.inf
+    hidden_at: float | None = None
     order: float = math.inf
 
     def counts_at(self, read_at: float) -> bool:
         """True if hosts that were read at a moment do not show the instance."""
-        return self.shown_at > read_at or self.hidden_at >= read_at
+        if self.hidden_at is not None and self.hidden_at >= read_at:
+            return True
+        return self.shown_at > read_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ class ClaimsLedger:
         entry = self._entries[claim]
         ends = min(entry.shown_at + MAX_READ_LAG_S, entry.claimed_at + self.timeout)
         if entry.shown_at <= read_at < ends:
-            entry.hidden_at = max(entry.hidden_at, read_at)
+            entry.hidden_at = max(entry.hidden_at or read_at, read_at)
             self._note(entry, 0)
 
     def was_shown_before(self, claim: PendingClaim, moment: float) -> bool:

@@ -9,7 +9,6 @@ from random import Random
 import msgspec
 import os_traits
 
-from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.exchange import Disconnected
 from tests.simulation.loop import WORLD
@@ -26,6 +25,8 @@ LAGS_S = (0.5, 4.0)
 change takes one of these times."""
 READ_LAGS_S = (0.2, 2.0)
 """The longest seconds by which a replica of a database is behind."""
+BRIDGED_S = 5.0
+"""Seconds for which schedulers bridge a lag, and hosts look fuller than they are."""
 AT_ONCE = (1, 6)
 """Numbers of hosts that change their zone at once."""
 FORGED_ROWS = 5
@@ -177,7 +178,7 @@ class Faults:
         self._lags -= 1
         if not self._lags:
             world.database_health.replicas.end_lag()
-        world.troubles.end(hosts, MAX_READ_LAG_S)
+        world.troubles.end(hosts, BRIDGED_S)
 
     def clock_jumps(self, random: Random) -> None:
         """Set the wall clock of a scheduler."""
