@@ -88,17 +88,23 @@ def _body(body: Any) -> Mapping[str, Any]:
 
 
 def _request(body: Mapping[str, Any]) -> Request:
-    serializer = Serializer()
+    serializer = Serializer(keeps_caller=True)
     fields = {}
     for key, value in body.items():
         if key.startswith(CONTEXT_PREFIX):
             fields[key.removeprefix(CONTEXT_PREFIX)] = value
-    context = serializer.deserialize_context(fields)
+    context = serializer.deserialize_context(_without_token(fields))
 
     arguments = {}
     for name, value in body['args'].items():
         arguments[name] = serializer.deserialize_entity(context, value)
     return decode.request(versions.read(arguments), context)
+
+
+def _without_token(context: Mapping[str, Any]) -> dict[str, Any]:
+    """The context for plugins that read roles and catalog. No plugin acts for the user
+    a second time."""
+    return {**context, 'auth_token': None}
 
 
 def _hosts(reply: Any) -> tuple[str, ...] | None:
@@ -161,7 +167,8 @@ def rebuild_request(
                 value = saved.value(name)
                 if value is not None:
                     setattr(spec, name, value)
-        request_context = Serializer().deserialize_context(context)
+        serializer = Serializer(keeps_caller=True)
+        request_context = serializer.deserialize_context(_without_token(context))
         request = decode.request(versions.Call(spec), request_context)
     except (BadObject, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f'no payload that can be read ({error})') from None

@@ -256,3 +256,13 @@ def test_what_is_no_recording():
         first, second = read([text, '', line({'method': 'ping'}), line(CALL)])
         assert isinstance(first, Unread)
         assert (first.line, second.line) == (1, 4)
+
+
+def test_the_caller_for_plugins():
+    """Plugins see the roles of the recorded caller, and not the token."""
+    roles = {'_context_auth_token': TOKEN, '_context_roles': ['member']}
+    [recorded] = read([line({**CALL, **roles})])
+
+    caller = recorded.request.origin.caller
+    assert caller['roles'] == ['member']
+    assert caller['auth_token'] is None
