@@ -96,6 +96,17 @@ class Wrapped:
         return functools.reduce(lambda inner, _: [inner], range(self.depth), self.inner)
 
 
+@dataclass(frozen=True)
+class Many:
+    """A large dict or list, which is inserted after all mutations, so that no mutation
+    changes the values for later inputs."""
+
+    values: Any
+
+    def made(self):
+        return copy.deepcopy(self.values)
+
+
 WORDS = (
     '',
     ' ',
@@ -202,8 +213,12 @@ NUMBERS = (
     float('-inf'),
     float('nan'),
 )
-MANY_KEYS = {str(number): '' for number in range(5000)}
-"""Many small keys, which take far more memory as objects than in a message."""
+MANY = (
+    Many({str(number): '' for number in range(5000)}),
+    Many([{}] * 5000),
+    Many([0] * 5000),
+)
+"""Many small values, which take far more memory as objects than in a message."""
 DEPTHS = (1, 2, 60, 250, 700)
 """A JSON decoder accepts the last depth, but most recursive code does not."""
 
@@ -218,7 +233,7 @@ value = st.recursive(
     max_leaves=6,
 )
 value |= st.sampled_from(DEPTHS).map(Wrapped)
-value |= st.sampled_from(({}, MANY_KEYS, [{}] * 5000, [[]] * 5000, [0] * 5000))
+value |= st.sampled_from(MANY)
 WAYS = (
     'alike',
     'alike',
@@ -283,11 +298,14 @@ def mutated(draw, document, most=3):
 
 
 def unwrapped(document):
-    """The document with a list in place of every :class:`Wrapped` value."""
+    """The document with lists and dicts in place of every :class:`Wrapped` and
+    :class:`Many`."""
     if isinstance(document, dict):
         return {key: unwrapped(inner) for key, inner in document.items()}
     if isinstance(document, list):
         return [unwrapped(inner) for inner in document]
+    if isinstance(document, Many):
+        return document.made()
     if isinstance(document, Wrapped):
         return Wrapped(document.depth, unwrapped(document.inner)).made()
     return document
