@@ -24,7 +24,6 @@ from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.claims_ledger import ClaimsLedger
 from novasched.scheduler.decision_lock import DecisionLock
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import (
@@ -87,14 +86,14 @@ class CountingClaims:
     view, and brings the view up to date by the changes since.
     """
 
-    def __init__(self, ledger: ClaimsLedger) -> None:
+    def __init__(self, ledger: SharedLedger) -> None:
         self._ledger = ledger
         self._view = _View()
 
     def beside(self, snapshot: HostSnapshot) -> Mapping[str, ClaimsOfHost]:
         """The claims that a snapshot does not show, on hosts that the snapshot knows,
-        by UUID of the host."""
-        ledger = self._ledger
+        by UUID of the host. The caller holds the lock of the ledger."""
+        ledger = self._ledger.claims
         view = self._view
         changed = snapshot.changed_since(view.version)
         changes = ledger.changes_since(view.number)
@@ -124,8 +123,25 @@ class CountingClaims:
         return counting
 
 
+@dataclass(frozen=True, slots=True)
+class _Remainder:
+    """The hosts that claims leave of a snapshot.
+
+    :ivar version: the version of the snapshot.
+    :ivar hosts: the hosts with claims, less the claims, by UUID.
+    """
+
+    version: int = 0
+    claims: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+
+
 class HostsLeft:
     """Subtracts claims from hosts, and keeps the result for the next request.
+
+    Several threads may call every method at the same time: a request looks for
+    alternates while another request decides, and so does a request that was overtaken.
+    Each value that is kept says which hosts and claims the value is from.
 
     :param drop: called with a claim of another scheduler that cannot be subtracted.
     """
@@ -137,23 +153,23 @@ class HostsLeft:
         self._drop = drop
         # By UUID: the host, the claims, and the host less the claims.
         self._less_claims: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
-        # The result for the last shared snapshot.
-        self._version = 0
-        self._claims: Mapping[str, ClaimsOfHost] = {}
-        self._left: Mapping[str, Host] = {}
+        # Of a shared snapshot. Read once and written once by a call: parts of the
+        # results of two threads do not belong together.
+        self._last = _Remainder()
 
     def all(
         self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
     ) -> Mapping[str, Host]:
         """The hosts with claims, less the claims, by UUID."""
         hosts = snapshot.hosts
-        changed = snapshot.changed_since(self._version)
+        last = self._last
+        changed = snapshot.changed_since(last.version)
         if changed is None:
             left: dict[str, Host] = {}
             uuids = {*claims}
         else:
-            left = {**self._left}
-            uuids = changed_hosts(self._claims, claims) | (changed & claims.keys())
+            left = {**last.hosts}
+            uuids = changed_hosts(last.claims, claims) | (changed & claims.keys())
 
         for uuid in left.keys() - claims.keys():
             del left[uuid]
@@ -165,9 +181,7 @@ class HostsLeft:
                 left.pop(uuid, None)
 
         if snapshot.is_shared:
-            self._version = snapshot.version
-            self._claims = claims
-            self._left = left
+            self._last = _Remainder(snapshot.version, claims, left)
         return left
 
     def of(self, host: Host, claims: ClaimsOfHost) -> Host:
@@ -239,7 +253,7 @@ class PendingClaims:
         self.ledger = ledger
         self.peers = peers
         self.decision_lock = DecisionLock(clock=ledger.clock)
-        self._counting = CountingClaims(ledger.claims)
+        self._counting = CountingClaims(ledger)
         self._hosts_left = HostsLeft(settings, self.drop)
         self._numbers = count(1)
 
@@ -266,9 +280,10 @@ class PendingClaims:
         :param own: claims of the request itself, which count.
         """
         with self.ledger.changed:
-            self.ledger.claims.expire(self.ledger.clock())
+            ledger = self.ledger.claims
+            ledger.expire(self.ledger.clock())
             counting = self._counting.beside(snapshot)
-            repeated = self.ledger.claims.hosts_of(again)
+            repeated = ledger.hosts_of(again)
 
         visible: dict[str, ClaimsOfHost] | None = None
         for uuid in repeated & counting.keys():
@@ -290,11 +305,11 @@ class PendingClaims:
     def left(
         self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
     ) -> Mapping[str, Host]:
-        """The hosts with claims, less the claims, by UUID; within a turn."""
+        """The hosts with claims, less the claims, by UUID."""
         return self._hosts_left.all(snapshot, claims)
 
     def subtract(self, host: Host, claims: ClaimsOfHost) -> Host:
-        """A host less claims; within a turn."""
+        """A host less claims."""
         return self._hosts_left.of(host, claims)
 
     def add(
@@ -359,8 +374,8 @@ class PendingClaims:
             return uuid in own or (uuid in group.members and host in group.hosts)
 
         hosts = {}
-        ledger = self.ledger.claims
         with self.ledger.changed:
+            ledger = self.ledger.claims
             for member in ledger.members.past(group.uuid):
                 if not is_known(member.uuid, member.host):
                     hosts[member.uuid] = member.host_uuid
@@ -387,8 +402,8 @@ class PendingClaims:
             return False
 
         own = request.instance_uuids or ()
-        ledger = self.ledger.claims
         with self.ledger.changed:
+            ledger = self.ledger.claims
             begun = self.ledger.clock() - UNDECIDED_CLAIM_S
             undecided = [
                 claim
@@ -422,8 +437,9 @@ class PendingClaims:
         :param since: the number of the change up to which the amounts are known.
         """
         with self.ledger.changed:
-            is_all, amounts = self.ledger.claims.amounts_since(since, moment)
-            return self.ledger.claims.number, is_all, amounts
+            ledger = self.ledger.claims
+            is_all, amounts = ledger.amounts_since(since, moment)
+            return ledger.number, is_all, amounts
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
         """The UUIDs of the instances that hosts of a cell do not show yet, or that the

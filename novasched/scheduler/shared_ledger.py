@@ -22,7 +22,6 @@ class SharedLedger:
     :param timeout: seconds after the answer to a request, from which on a snapshot need
         not show the instance.
     :param clock: a monotonic clock in seconds.
-    :ivar claims: the ledger; only for a holder of ``changed``.
     :ivar changed: the lock of the ledger, notified when a claim is claimed or released.
     """
 
@@ -30,20 +29,27 @@ class SharedLedger:
         self, timeout: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.clock = clock
-        self.claims = ClaimsLedger(timeout)
-        self.changed = threading.Condition()
+        self._claims = ClaimsLedger(timeout)
+        self._lock = threading.Lock()
+        self.changed = threading.Condition(self._lock)
+
+    @property
+    def claims(self) -> ClaimsLedger:
+        """The ledger; only for a holder of ``changed``."""
+        assert self._lock.locked(), 'the ledger is used without its lock'
+        return self._claims
 
     @property
     def timeout(self) -> float:
         """Seconds after the answer to a request, from which on a snapshot need not show
         the instance."""
-        return self.claims.timeout
+        return self._claims.timeout
 
     @property
     def chosen_limit(self) -> float:
         """Seconds after which a choice is over that is neither claimed nor
         released."""
-        return self.claims.chosen_limit
+        return self._claims.chosen_limit
 
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:
         """Enter a claim.

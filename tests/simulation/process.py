@@ -182,7 +182,8 @@ class SchedulerProcess:
         """The UUIDs of the instances with claims in the ledger."""
         if self.application is None or self._loop.is_dead(self.name):
             return set()
-        ledger = self.application.driver.pending_claims.ledger.claims
+        # Without the lock: no task runs while a check looks.
+        ledger = self.application.driver.pending_claims.ledger._claims
         return {claim.request.instance_uuid for claim in ledger}
 
     @property
@@ -196,7 +197,7 @@ class SchedulerProcess:
         """The claims in the ledger that are neither made nor released."""
         if self.application is None or self._loop.is_dead(self.name):
             return
-        ledger = self.application.driver.pending_claims.ledger.claims
+        ledger = self.application.driver.pending_claims.ledger._claims
         for claim in ledger:
             if ledger.stage_of(claim) is Stage.CHOSEN:
                 yield claim

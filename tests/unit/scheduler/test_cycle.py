@@ -369,11 +369,12 @@ def test_a_member_that_is_newer_than_the_list_of_the_caller(
     )
     claim = driver.pending_claims.add(shown_on or C, request, None, {})
     driver.pending_claims.settle([claim])
-    ledger = driver.pending_claims.ledger.claims
-    ledger.shown(claim, -math.inf)
-    if is_over:
-        ledger.expire(claim.since)
-    assert (claim in ledger) is not is_over
+    with driver.pending_claims.ledger.changed:
+        ledger = driver.pending_claims.ledger.claims
+        ledger.shown(claim, -math.inf)
+        if is_over:
+            ledger.expire(claim.since)
+        assert (claim in ledger) is not is_over
 
     assert ask(driver, group=a_group(policy)) == answer
 
@@ -418,7 +419,8 @@ def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_sho
         claim = driver.pending_claims.add(chosen, request, None, {})
         driver.pending_claims.settle([claim])
         if is_shown:
-            driver.pending_claims.ledger.claims.shown(claim, -math.inf)
+            with driver.pending_claims.ledger.changed:
+                driver.pending_claims.ledger.claims.shown(claim, -math.inf)
 
     hosts.place = place
     assert ask(driver, group=a_group(policy)) == answer

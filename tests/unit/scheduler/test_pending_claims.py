@@ -7,6 +7,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S, MAX_SNAPSHOT_AGE_S
+from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
@@ -280,6 +281,48 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
     assert free_ram(pending_claims, a_host_snapshot(B)) == [4096]
 
 
+class InterruptedSnapshot(HostSnapshot):
+    """Hosts that another thread interrupts as soon as it is known which have changed."""
+
+    interrupt = staticmethod(lambda: None)
+
+    def changed_since(self, version):
+        changed = self.changes.since(version)
+        self.interrupt()
+        return changed
+
+
+def test_two_threads_subtract_claims_at_the_same_time(pending_claims, monkeypatch):
+    """A thread with hosts that were read earlier comes between two steps of a thread
+    with newer hosts, and the newer hosts stay the newer hosts."""
+    send(pending_claims)
+    first = UNVERSIONED.with_step(())
+    earlier = HostSnapshot(by_uuid((A,)), 1000.0, changes=first)
+    filled = replace(A, free_ram_mb=1024)
+    later = InterruptedSnapshot(
+        by_uuid((filled,)), 1001.0, changes=first.with_step({A.uuid})
+    )
+    pending = pending_claims.of(earlier)
+    assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
+
+    def interrupt():
+        left = pending_claims.left(earlier, pending)
+        assert left[A.uuid].free_ram_mb == 3072
+
+    monkeypatch.setattr(InterruptedSnapshot, 'interrupt', staticmethod(interrupt))
+    for _ in range(2):
+        assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
+
+
+def test_the_ledger_is_not_used_without_its_lock():
+    """The ledger asserts that its lock is held: other threads may be changing it."""
+    ledger = SharedLedger(60.0)
+    with pytest.raises(AssertionError, match='without its lock'):
+        _ = ledger.claims
+    with ledger.changed:
+        assert [*ledger.claims] == []
+
+
 @pytest.mark.parametrize(
     ('later', 'is_remembered'),
     [
@@ -295,7 +338,8 @@ def test_members_of_a_group(clock, pending_claims, later, is_remembered):
     request = a_request(instance_uuid=a_uuid('server'), group=a_group('anti-affinity'))
     claim = pending_claims.add(A, request, None, {})
     pending_claims.settle([claim])
-    pending_claims.ledger.claims.shown(claim, clock.now)
+    with pending_claims.ledger.changed:
+        pending_claims.ledger.claims.shown(claim, clock.now)
     clock.now += later
     pending_claims.of(a_host_snapshot(read_at=clock.now))
 
