@@ -18,8 +18,8 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
 CLAIM_LIMIT_S = 600.0
-"""Seconds after the arrival of a request in which it may claim. Placement may refuse
-very many claims, slowly."""
+"""Seconds after the first claim of a try in which further claims may begin. Placement
+may refuse very many claims, slowly."""
 Body = Mapping[str, Any]
 
 
@@ -83,7 +83,7 @@ class Claim:
             request.trace_id,
             # nova restricts a request to a cell if the instance is in a cell already.
             moves=bool(destination and destination.cell_uuid),
-            until=basis.began + CLAIM_LIMIT_S,
+            until=basis.first_claim + CLAIM_LIMIT_S,
             retry_until=basis.deadline,
         )
 

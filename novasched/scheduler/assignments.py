@@ -3,8 +3,8 @@
 instances are placed one after the other."""
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -218,6 +218,17 @@ class SchedulingState:
         """UUIDs of the instances to be placed, in order."""
         return self.request.instance_uuids or [None] * self.request.count
 
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Wait for a turn to decide, and have it for as long as the context lasts."""
+        of_several = self.request.count > 1
+        return self.pending_claims.decision_lock.turn(of_several)
+
+    def turns(self) -> Generator[Turn, None, None]:
+        """A turn for each instance; see
+        :meth:`novasched.scheduler.decision_lock.DecisionLock.turns`."""
+        of_several = self.request.count > 1
+        return self.pending_claims.decision_lock.turns(of_several)
+
     def now(self) -> 'SchedulingState':
         """The state with hosts less the claims that are pending now. Claims of earlier
         requests for the same instances do not count."""
@@ -364,7 +375,7 @@ class SchedulingState:
         while turn.was_overtaken or self._rivals(choice):
             # Within a turn no other request chooses. Earlier choices are seen here, and
             # later requests see this choice.
-            with claims.decision_lock.turn() as next_turn:
+            with self.turn() as next_turn:
                 rivals = self._rivals(choice, with_ours=turn.was_overtaken)
                 if rivals and not self._fits_beside(rivals, choice, pipeline):
                     claims.given_back += 1
@@ -447,11 +458,12 @@ class SchedulingState:
         limits: Limits,
         undo: ExitStack,
     ) -> PendingClaim:
-        """Enter a pending claim for the current instance on a host. Other requests
-        count the claim at once.
+        """Enter a pending claim for the current instance on a host, in a turn. Other
+        requests count the claim at once.
 
         :param undo: releases the claim unless the request is answered.
         """
+        assert self.pending_claims.decision_lock.is_in_turn(), 'chosen without a turn'
         if candidate is not None:
             CLAIMS.debug(
                 'Attempting to claim resources in the placement API for instance %s',

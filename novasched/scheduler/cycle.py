@@ -9,8 +9,9 @@ Data flows one way; the outside comes in through ``ports.py``.
 """
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -296,19 +297,22 @@ class Cycle:
         state = begun
         made: list[tuple[SchedulingState, PendingClaim, Turn]] = []
         with ExitStack() as choices:
-            for uuid in state.instance_uuids:
-                # Other requests decide between two instances of this request.
-                with state.pending_claims.decision_lock.turn() as turn:
+            # Others may decide between two instances. zip() asks for a turn only if
+            # another instance is left.
+            with closing(state.turns()) as turns:
+                for uuid, turn in zip(state.instance_uuids, turns, strict=False):
                     request = state.request.for_instance(uuid)
                     state, _ = self._rank(state, request, random)
                     choice = self._choose(state, request, choices)
-                # Without the ranked hosts: the states wait in memory for the claim.
-                made.append((replace(state, hosts=()), choice, turn))
-                state = state.with_one_more(request, choice)
+                    # Without the ranked hosts: the states wait in memory for the
+                    # claim.
+                    made.append((replace(state, hosts=()), choice, turn))
+                    state = state.with_one_more(request, choice)
 
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
-                claims = self.deps.placement.claim_together(wanted, self.basis)
+                basis = self._claiming(state)
+                claims = self.deps.placement.claim_together(wanted, basis)
                 for claim in claims or ():
                     choices.callback(self.deps.placement.delete_allocations, claim)
                 if claims is None or not self._all_stay(made):
@@ -333,7 +337,7 @@ class Cycle:
         for uuid in state.instance_uuids[len(state.placed) :]:
             before = state
             request = state.request.for_instance(uuid)
-            with state.pending_claims.decision_lock.turn() as first_turn:
+            with state.turn() as first_turn:
                 state, attempt = self._rank(state, request, random)
                 best = self._choose(state, request, undo)
 
@@ -342,7 +346,8 @@ class Cycle:
             ):
                 claim = None
                 if choice.candidate is not None:
-                    claim = placement.claim(request, choice.candidate, self.basis)
+                    basis = self._claiming(state)
+                    claim = placement.claim(request, choice.candidate, basis)
                 with ExitStack() as made:
                     if claim:
                         made.callback(placement.delete_allocations, claim)
@@ -365,6 +370,13 @@ class Cycle:
                 LOG.debug('Unable to successfully claim against any host.')
                 raise state.not_enough()
         return state
+
+    def _claiming(self, state: SchedulingState) -> Basis:
+        """The basis of the try, in which the time for claims has begun."""
+        if self.basis.first_claim == math.inf:
+            now = state.pending_claims.ledger.clock()
+            self.basis = replace(self.basis, first_claim=now)
+        return self.basis
 
     def _rank(
         self, state: SchedulingState, request: Request, random: Random
@@ -432,7 +444,7 @@ class Cycle:
         refused = [best.candidate] if best.candidate else []
         for host in state.hosts:
             while len(refused) < MAX_CLAIMS_PER_HOST:
-                with state.pending_claims.decision_lock.turn() as turn:
+                with state.turn() as turn:
                     now = replace(state, hosts=[host]).now()
                     choice = self._choice_on(host, state, now, request, refused, undo)
                 if choice is None:

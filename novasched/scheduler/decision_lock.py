@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision at a time, first come, first served.
+"""One decision at a time, first come, first served, in two queues.
 
 A turn is a place in a queue, and ends in one of two ways:
 
     waiting -> deciding -> over
                         -> overtaken -> over
 
+A request for several instances has a turn for each instance, so that other requests
+decide in between. In a common queue, such a request would wait for all other requests
+as many times as it has instances. Therefore the requests for several instances have a
+queue of their own. While turns wait in both queues, each queue in its turn has a slice
+of time: 125 ms for single instances, 100 ms for requests for several instances.
+
 The timeout belongs to the decision, not to the queue: only the request that is deciding
-can be overtaken, and the next request in the queue begins then. So a long queue of
-quick decisions stays a queue. A decision that hangs, which only a plugin can cause,
-delays the next decision by no more than the timeout.
+can be overtaken, and the next request begins then. So a long queue of quick decisions
+stays a queue. A decision that hangs, which only a plugin can cause, delays the next
+decision by no more than the timeout.
 
 An overtaken decision does not know the decisions that were made after its turn was
 taken away. Its request has to check the decision in another turn before the decision
@@ -19,31 +25,45 @@ may stand.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 DECISION_TIMEOUT_S = 5.0
 """Seconds that one decision may take while others wait."""
 
+SLICE_S = 0.1
+"""Seconds for which requests for several instances decide while others wait. Threads
+that work on other parts of their requests slow down the first milliseconds."""
+SEVERAL_PER_SINGLE = 0.8
+"""Seconds for requests for several instances, per second for single instances, while
+turns wait in both queues.
+
+A request for many instances takes 2.25 times as long as alone, however many clients
+want a single instance. They wait 1.8 times as long as without the request, however many
+requests are for several instances.
+"""
+
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """The place of one decision in the queue.
+    """The place of one decision in a queue.
 
-    :ivar is_first: set when the request may decide.
+    :ivar of_several: the request is for several instances.
+    :ivar has_come: set when the request may decide.
     :ivar began: when the request began to decide (seconds of the lock's clock).
     :ivar was_overtaken: another request has taken the turn away, since the decision
         took too long.
     """
 
-    is_first: threading.Event = field(default_factory=threading.Event)
+    of_several: bool
+    has_come: threading.Event = field(default_factory=threading.Event)
     began: float = 0.0
     was_overtaken: bool = False
 
 
 class DecisionLock:
-    """The queue of the requests that decide.
+    """The queues of the requests that decide.
 
     :param timeout: seconds that one decision may take while others wait.
     :param clock: seconds, from any moment on.
@@ -57,58 +77,107 @@ class DecisionLock:
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
-        # The turn of the request that is deciding, then the turns of all waiting
-        # requests.
-        self._turns: deque[Turn] = deque()
+        self._deciding: Turn | None = None
+        self._single: deque[Turn] = deque()
+        self._several: deque[Turn] = deque()
+        # Seconds that the requests for several instances have to their credit, and
+        # True while they use the credit up.
+        self._credit = 0.0
+        self._is_slice = False
+        self._of_thread = threading.local()
+
+    def is_in_turn(self) -> bool:
+        """True if this thread has a turn, or had a turn that was taken away."""
+        return getattr(self._of_thread, 'turn', None) is not None
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self, of_several: bool = False) -> Iterator[Turn]:
         """Wait for a turn, and have it for as long as the block lasts.
 
         Read ``was_overtaken`` of the turn after the block.
+
+        :param of_several: the request is for several instances.
         """
-        turn = Turn()
-        with self._lock:
-            self._turns.append(turn)
-            if len(self._turns) == 1:
-                self._begin(turn)
+        with closing(self.turns(of_several)) as turns:
+            yield next(turns)
 
-        while not turn.is_first.wait(self._seconds_left(turn)):
-            self._overtake(turn)
-
+    def turns(self, of_several: bool) -> Generator[Turn, None, None]:
+        """Turns for the decisions of a request. Each turn lasts until the next turn is
+        asked for, or until the generator is closed."""
+        assert not self.is_in_turn(), 'a request would wait for itself'
+        queue = self._several if of_several else self._single
+        turn: Turn | None = None
         try:
-            yield turn
+            while True:
+                ended = turn
+                turn = Turn(of_several)
+                with self._lock:
+                    # The request queues before its turn ends, so that its slice may go
+                    # on.
+                    queue.append(turn)
+                    if ended is not None:
+                        self._end(ended)
+                    if self._deciding is None:
+                        self._begin_next()
+
+                while not turn.has_come.wait(self._seconds_left(turn)):
+                    self._overtake(turn)
+                self._of_thread.turn = turn
+                yield turn
         finally:
-            with self._lock:
-                if not turn.was_overtaken:
-                    self._end_first()
+            self._of_thread.turn = None
+            if turn is not None:
+                with self._lock:
+                    self._end(turn)
 
     def _seconds_left(self, waiting: Turn) -> float:
         """The seconds after which the request that is deciding may be overtaken; 0 if
         no turn is awaited any more."""
         with self._lock:
-            if waiting.is_first.is_set():
+            if waiting.has_come.is_set() or self._deciding is None:
                 return 0.0
-            ends = self._turns[0].began + self._timeout
+            ends = self._deciding.began + self._timeout
         return max(0.0, ends - self._clock())
 
     def _overtake(self, waiting: Turn) -> None:
         """Take the turn away from a decision that takes too long; the next one
         begins."""
         with self._lock:
-            if waiting.is_first.is_set():
+            deciding = self._deciding
+            if waiting.has_come.is_set() or deciding is None:
                 return  # the turn has come meanwhile
-            first = self._turns[0]
-            if self._clock() - first.began >= self._timeout:
-                first.was_overtaken = True
-                self._end_first()
+            if self._clock() - deciding.began >= self._timeout:
+                deciding.was_overtaken = True
+                self._end(deciding)
 
-    def _end_first(self) -> None:
-        """Remove the first turn, and begin the next. The caller holds the lock."""
-        self._turns.popleft()
-        if self._turns:
-            self._begin(self._turns[0])
+    def _end(self, turn: Turn) -> None:
+        """End a turn, unless it was overtaken, and begin the next one. The caller holds
+        the lock."""
+        if self._deciding is not turn:
+            return
+        seconds = self._clock() - turn.began
+        if turn.of_several:
+            self._credit -= seconds
+        else:
+            self._credit += seconds * SEVERAL_PER_SINGLE
+        self._begin_next()
 
-    def _begin(self, turn: Turn) -> None:
-        turn.began = self._clock()
-        turn.is_first.set()
+    def _begin_next(self) -> None:
+        """Begin the next turn, if a turn waits. The caller holds the lock."""
+        if self._single and self._several:
+            if self._credit <= 0:
+                self._is_slice = False
+            elif self._credit >= SLICE_S:
+                self._is_slice = True
+        else:
+            # Nobody else wanted the time: it is not made up for later.
+            self._credit = 0.0
+            self._is_slice = bool(self._several)
+
+        self._deciding = None
+        queue = self._several if self._is_slice else self._single
+        if queue:
+            turn = queue.popleft()
+            self._deciding = turn
+            turn.began = self._clock()
+            turn.has_come.set()

@@ -20,6 +20,7 @@ class Basis:
     :ivar from_memory: an earlier answer of Placement serves, too.
     :ivar is_alone: no other request is being decided at the same time.
     :ivar deadline: when the request stops to wait for an unavailable Placement.
+    :ivar first_claim: when the try began to claim; infinite before.
     :ivar minimum_version: the lowest version that a nova-compute has reported, by which
         prefilters narrow the request; None before the prefilters.
     """
@@ -29,6 +30,7 @@ class Basis:
     from_memory: bool = False
     is_alone: bool = False
     deadline: float = math.inf
+    first_claim: float = math.inf
     minimum_version: int | None = None
 
 

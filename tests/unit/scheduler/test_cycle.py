@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from novasched.conf.settings import Settings
+from novasched.placement.allocations import CLAIM_LIMIT_S, Claim
 from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.trees import Group, TreeQuery
 from novasched.scheduler.errors import BadPlugin, NoValidHost
@@ -18,9 +20,12 @@ from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import (
     a_group,
@@ -31,7 +36,7 @@ from tests.lab.builders import (
     numbered_uuids,
 )
 from tests.lab.counting_placement import CountingPlacement
-from tests.lab.memory_schedulers import RecordingNotifier, a_driver, ask
+from tests.lab.memory_schedulers import ManualClock, RecordingNotifier, a_driver, ask
 from tests.lab.provider_trees import ASKED_AT, an_answer
 from tests.lab.provider_trees import a_host as providers_of_a_host
 
@@ -551,3 +556,51 @@ def test_a_device_was_taken_meanwhile(taken, device):
         assert providers_of_claims == []
     else:
         assert providers_of_claims == [{A.uuid, f'{A.uuid}-{device}'}]
+
+
+class NotingPlacement(CountingPlacement):
+    """Notes until when claims may begin, and refuses claims for several instances.
+
+    :ivar until: the moments, in the order of the claims.
+    """
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.until = []
+
+    def claim(self, request, candidate, basis):
+        self.until.append(Claim.of(request, candidate, basis).until)
+        return super().claim(request, candidate, basis)
+
+    def claim_together(self, wanted, basis):
+        self.until.append(Claim.of(*wanted[0], basis).until)
+        if len(wanted) > 1:
+            return None
+        return super().claim_together(wanted, basis)
+
+
+class SlowFilter(Filter):
+    """A filter that takes 400 seconds of a manual clock."""
+
+    def __init__(self, clock):
+        super().__init__(None)
+        self.clock = clock
+
+    def reject(self, host, request):
+        self.clock.now += 400.0
+
+
+def test_the_limit_of_claims_begins_with_the_first_claim():
+    """The time in which hosts are chosen does not count, however long it takes. All
+    claims of a try have the same limit."""
+    clock = ManualClock()
+    placement = NotingPlacement({A.uuid: 10})
+    driver = cloud(A, filters=[SlowFilter(clock)], placement=placement)
+    driver.pending_claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
+
+    basis = Basis(began=clock.now, read_since=clock.now)
+    decision = driver.decide(a_request(count=2), 1, basis)
+
+    first_claim = basis.began + 2 * 400.0
+    assert decision.hosts == ('a', 'a')
+    assert {*placement.until} == {first_claim + CLAIM_LIMIT_S}

@@ -4,13 +4,18 @@
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from statistics import fmean
 
 import pytest
 
+from novasched.scheduler.assignments import SchedulingState
 from novasched.scheduler.decision_lock import DecisionLock
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
+from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_hosts
 from tests.lab.memory_schedulers import ManualClock, a_driver
@@ -21,7 +26,12 @@ AT_ONCE = 64
 
 def wait_for_turns(lock, number):
     """Wait until ``number`` requests decide or wait for their turn."""
-    wait_until(lambda: len(lock._turns) == number, 10, f'{number} turns')
+
+    def all_queue():
+        deciding = int(lock._deciding is not None)
+        return deciding + len(lock._single) + len(lock._several) == number
+
+    wait_until(all_queue, 10, f'{number} turns', pause=0.0005)
 
 
 def test_first_come_first_served():
@@ -121,7 +131,7 @@ def test_nobody_overtakes_itself():
 
     def decide():
         with lock.turn() as turn:
-            assert lock._turns[0] is turn
+            assert lock._deciding is turn
         return turn.was_overtaken
 
     with ThreadPoolExecutor(1) as pool:
@@ -130,6 +140,115 @@ def test_nobody_overtakes_itself():
             assert waits.wait(10)
         ended.set()
         assert second.result(10) is False
+
+
+class BusyClients:
+    """Clients that want one decision after the other, in virtual time.
+
+    Every decision takes its seconds when all clients wait, so that the order of the
+    threads does not matter.
+    """
+
+    def __init__(self, number):
+        self.clock = ManualClock()
+        self.lock = DecisionLock(clock=self.clock)
+        self.number = number
+        self.is_over = threading.Event()
+
+    def decide(self, seconds):
+        """Decide as soon as all clients are in the queue, within a turn."""
+        if not self.is_over.is_set():
+            wait_for_turns(self.lock, self.number)
+        self.clock.now += seconds
+
+    def want_single(self, seconds):
+        """The seconds that single decisions take with their waits."""
+        times = []
+        while not self.is_over.is_set():
+            began = self.clock.now
+            with self.lock.turn():
+                self.decide(seconds)
+            times.append(self.clock.now - began)
+        return times
+
+    def want_several(self, count, seconds):
+        """The seconds that many decisions of a request take together."""
+        began = self.clock.now
+        with closing(self.lock.turns(of_several=True)) as turns:
+            for number in range(count):
+                next(turns)
+                self.decide(seconds)
+                if number == count - 1:
+                    self.is_over.set()
+        return self.clock.now - began
+
+
+@pytest.mark.parametrize(
+    ('single', 'several', 'large'),
+    [
+        (0.004, 0.004, 1),
+        (0.025, 0.025, 1),
+        (0.025, 0.001, 1),
+        (0.004, 0.05, 1),
+        (0.5, 0.5, 1),
+        (0.004, 0.004, 3),
+    ],
+)
+def test_a_large_request_beside_busy_clients(single, several, large):
+    """A request for a hundred instances takes less than three times as long as alone,
+    and single instances less than twice as long as without the request. Large requests
+    share the time of one."""
+    clients = BusyClients(8 + large)
+    alone = 100 * several * large
+    with ThreadPoolExecutor(clients.number) as pool:
+        many = [pool.submit(clients.want_several, 100, several) for _ in range(large)]
+        singles = [pool.submit(clients.want_single, single) for _ in range(8)]
+        seconds_of_many = [future.result(10) for future in many]
+        seconds_of_singles = [s for future in singles for s in future.result(10)]
+
+    assert max(seconds_of_many) < 3 * alone
+    assert fmean(seconds_of_singles) < 2 * 8 * single
+
+
+def test_one_decision_of_a_large_request_is_overtaken():
+    """A request that hangs at one of its instances loses the turn of this instance."""
+    clock = ManualClock()
+    lock = DecisionLock(timeout=5.0, clock=clock)
+
+    def decide():
+        with lock.turn() as turn:
+            pass
+        return turn.was_overtaken
+
+    with ThreadPoolExecutor(1) as pool, closing(lock.turns(of_several=True)) as turns:
+        first = next(turns)
+        second = next(turns)
+        clock.now += 6.0
+        assert pool.submit(decide).result(10) is False
+        third = next(turns)
+        assert lock._deciding is third
+    assert lock._deciding is None
+    overtaken = [turn.was_overtaken for turn in (first, second, third)]
+    assert overtaken == [False, True, False]
+
+
+def test_an_instance_is_assigned_in_a_turn():
+    """A host is not chosen without a turn, and a request does not wait for itself."""
+    lock = DecisionLock()
+    assert not lock.is_in_turn()
+    with lock.turn():
+        assert lock.is_in_turn()
+        with pytest.raises(AssertionError, match='wait for itself'), lock.turn():
+            pass
+    assert not lock.is_in_turn()
+
+    driver = a_driver([a_host('a')], in_flight_timeout=60.0)
+    snapshot = HostSnapshot(driver.deps.hosts.hosts)
+    state = SchedulingState(
+        a_request(), FRESH, snapshot, (), None, driver.pending_claims
+    )
+    with ExitStack() as undo, pytest.raises(AssertionError, match='without a turn'):
+        state.assign(a_request(), a_host('a'), None, driver.pipeline.limits, undo)
 
 
 class SlowFilter(Filter):
