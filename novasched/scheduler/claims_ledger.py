@@ -24,8 +24,8 @@ SHOWN
     claim counts beside these. Databases lag behind, so that the claim may also count
     beside snapshots of the next few seconds.
 OVER
-    No snapshot needs the claim any more: every snapshot in use was read later, or a
-    later request has placed the instance elsewhere.
+    No snapshot needs the claim any more: every try in progress reads hosts from a later
+    moment on, or a later request has placed the instance elsewhere.
 RELEASED
     The claim was not made after all, or was undone.
 
@@ -48,13 +48,17 @@ from itertools import islice
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 
-MAX_SNAPSHOT_AGE_S = 120.0
-"""Seconds after which no request works any more on hosts that were read before."""
+SHOWN_S = 120.0
+"""Seconds for which a claim is kept at least after hosts show the instance: a try may
+begin with hosts that were read for an earlier request."""
 
-CHOSEN_LIMIT_S = 900.0
-"""Seconds after which a choice is over that is neither claimed nor released. No request
-takes so long; the message about the end of the request was lost. Every request that is
-still in progress began after the choice."""
+REQUEST_LIMIT_S = 1800.0
+"""Seconds after which no request is in progress any more: nova-conductor no longer
+waits for the answer (``[DEFAULT] long_rpc_timeout``).
+
+A choice that is neither claimed nor released is over then: the message about the end of
+its request was lost. No claim is kept any longer for a try that does not end.
+"""
 
 EXPIRY_INTERVAL_S = 1.0
 """Seconds between looks for expired claims, where no claim is known to expire
@@ -201,6 +205,8 @@ class ClaimsLedger:
         self._of_host: dict[str, dict[PendingClaim, None]] = {}
         self._of_instance: dict[str | None, dict[PendingClaim, None]] = {}
         self.members = GroupMembers()
+        # The tries in progress, by the moment from which on their hosts were read.
+        self._tries: Counter[float] = Counter()
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
@@ -210,7 +216,7 @@ class ClaimsLedger:
     def chosen_limit(self) -> float:
         """Seconds after which a choice is over that is neither claimed nor released. A
         request alone, which has no timeout, keeps its choices."""
-        return max(CHOSEN_LIMIT_S, self.timeout)
+        return max(REQUEST_LIMIT_S, self.timeout)
 
     def __contains__(self, claim: object) -> bool:
         return claim in self._entries
@@ -231,8 +237,21 @@ class ClaimsLedger:
         self._of_instance.setdefault(instance, {})[claim] = None
         if claim.request.instance_group is not None:
             self.members.add(claim)
-        self._expire_at = min(self._expire_at, claim.since + CHOSEN_LIMIT_S)
+        self._expire_at = min(self._expire_at, claim.since + REQUEST_LIMIT_S)
         self._note(entry, 1)
+
+    def begin_try(self, read_since: float) -> None:
+        """Keep the claims that a try to decide a request needs.
+
+        :param read_since: the hosts of the try are read at this moment, or later.
+        """
+        self._tries[read_since] += 1
+
+    def end_try(self, read_since: float) -> None:
+        """Note that a try has ended."""
+        self._tries[read_since] -= 1
+        if not self._tries[read_since]:
+            del self._tries[read_since]
 
     def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:
         """Note that a request is answered with claims. Earlier claims of the same
@@ -305,6 +324,8 @@ class ClaimsLedger:
         if now < self._expire_at:
             return
         self._expire_at = now + EXPIRY_INTERVAL_S
+        # Claims that were shown later are not among the hosts of some try.
+        oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)
         for claim, entry in [*self._entries.items()]:
             late_at = entry.claimed_at + self.timeout
             if entry.stage is Stage.CLAIMED and late_at <= now:
@@ -314,7 +335,9 @@ class ClaimsLedger:
             if entry.stage is Stage.CHOSEN:
                 end = claim.since + self.chosen_limit
             elif entry.stage is Stage.SHOWN:
-                end = entry.shown_at + MAX_SNAPSHOT_AGE_S
+                end = entry.shown_at + SHOWN_S
+                if entry.counts_at(oldest):
+                    continue
             if end > now:
                 self._expire_at = min(self._expire_at, end)
                 continue

@@ -115,18 +115,20 @@ class Cycle:
         candidates: Candidates | None = None
         selections: list[list[Selection]] = []
         error: Exception | None = None
+        ledger = self.deps.pending_claims.ledger
         try:
-            if request.is_rebuild:
-                request = self._without_false_hint(request)
-            asked = request
-            if not request.is_rebuild:
-                asked, candidates = self._ask_placement(request)
-            if self.deps.notifier is not None and not is_announced:
-                is_announced = True
-                self.deps.notifier.started(asked)
-            state = self._read_hosts(asked, candidates)
-            selections = self._place(state)
-            end = End.PLACED
+            with ledger.keeping(self.basis.read_since):
+                if request.is_rebuild:
+                    request = self._without_false_hint(request)
+                asked = request
+                if not request.is_rebuild:
+                    asked, candidates = self._ask_placement(request)
+                if self.deps.notifier is not None and not is_announced:
+                    is_announced = True
+                    self.deps.notifier.started(asked)
+                state = self._read_hosts(asked, candidates)
+                selections = self._place(state)
+                end = End.PLACED
         except NoValidHost as refusal:
             error = refusal
             end = End.STALE if self._may_be_stale(candidates) else End.REFUSED

@@ -10,7 +10,8 @@ claims of other schedulers.
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from novasched.scheduler.claims_ledger import ClaimsLedger
 from novasched.scheduler.model.claim import PendingClaim
@@ -50,6 +51,22 @@ class SharedLedger:
         """Seconds after which a choice is over that is neither claimed nor
         released."""
         return self._claims.chosen_limit
+
+    @contextmanager
+    def keeping(self, read_since: float) -> Iterator[None]:
+        """A context for a try to decide a request. The claims that the hosts of the try
+        do not show are kept while the context lasts.
+
+        :param read_since: the hosts of the try are read at this moment, or later.
+        """
+        read_since = min(read_since, self.clock())
+        with self.changed:
+            self.claims.begin_try(read_since)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.claims.end_try(read_since)
 
     def put(self, claim: PendingClaim, order: float = math.inf) -> None:
         """Enter a claim.

@@ -103,8 +103,8 @@ MUTATIONS = (
     Mutation(
         'the decision lock opens for everybody',
         'scheduler/decision_lock.py',
-        '        while not turn.is_first.wait(self._seconds_left(turn)):\n'
-        '            self._overtake(turn)\n',
+        '                while not turn.has_come.wait(self._seconds_left(turn)):\n'
+        '                    self._overtake(turn)\n',
         '',
     ),
     Mutation(

@@ -32,7 +32,7 @@ from novasched.rpc.peers import (
     PeerSchedulers,
 )
 from novasched.scheduler import fitting
-from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S
+from novasched.scheduler.claims_ledger import REQUEST_LIMIT_S
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import Stage
@@ -587,7 +587,7 @@ def test_a_bad_row_is_refused(pair, fields):
         ({'state': 'claimed', 'age': 161.0, 'claimed_age': 59.0}, True),
         ({'state': 'claimed', 'age': 161.0, 'claimed_age': 61.0}, False),
         ({'state': 'chosen', 'age': 61.0}, True),
-        ({'state': 'chosen', 'age': CHOSEN_LIMIT_S + 1}, False),
+        ({'state': 'chosen', 'age': REQUEST_LIMIT_S + 1}, False),
     ],
 )
 def test_a_claim_that_is_over_is_not_kept(pair, fields, is_kept):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
@@ -604,3 +605,57 @@ def test_the_limit_of_claims_begins_with_the_first_claim():
     first_claim = basis.began + 2 * 400.0
     assert decision.hosts == ('a', 'a')
     assert {*placement.until} == {first_claim + CLAIM_LIMIT_S}
+
+
+class PlacesOthers(Filter):
+    """A filter that takes some seconds of a manual clock for each instance. During the
+    first, other requests place servers, which their hosts show at once.
+
+    :ivar place: places the servers.
+    """
+
+    def __init__(self, clock, seconds):
+        super().__init__(None)
+        self.clock = clock
+        self.seconds = seconds
+        self.place = None
+        self._last = None
+
+    def reject(self, host, request):
+        if request.instance_uuid == self._last:
+            return
+        self._last = request.instance_uuid
+        self.clock.now += self.seconds
+        if self.place is not None:
+            self.place()
+            self.place = None
+
+
+@pytest.mark.parametrize('seconds', [2.0, 12.0])
+def test_a_request_counts_every_claim_however_long_it_takes(seconds):
+    """A request for many instances counts the servers that others have placed since it
+    read the hosts, although the hosts have shown these servers for minutes. It counts
+    its own first instances as well."""
+    clock = ManualClock()
+    hosts = numbered_hosts(60)
+    slow = PlacesOthers(clock, seconds)
+    driver = cloud(*hosts, filters=[slow, NumInstancesFilter], max_instances_per_host=2)
+    claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
+    driver.pending_claims = claims
+    others = hosts[48:56]
+
+    def place():
+        for host in others:
+            uuid = a_uuid(f'other on {host.host}')
+            claim = claims.add(host, a_request(instance_uuid=uuid), None, {})
+            claims.settle([claim])
+            with claims.ledger.changed:
+                claims.ledger.claims.shown(claim, clock.now)
+
+    slow.place = place
+    basis = Basis(began=clock.now, read_since=clock.now)
+    decision = driver.decide(a_request(count=112), 1, basis)
+
+    on_hosts = Counter(decision.hosts) + Counter(host.host for host in others)
+    assert max(on_hosts.values()) == 2
+    assert clock.now > basis.began + 100 * seconds

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.claims_ledger import CHOSEN_LIMIT_S, MAX_SNAPSHOT_AGE_S
+from novasched.scheduler.claims_ledger import REQUEST_LIMIT_S, SHOWN_S
 from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
@@ -173,8 +174,8 @@ def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
     ],
 )
 def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expected):
-    """A request may work for two minutes on hosts that do not show an instance, which
-    later hosts show, or need not show any more."""
+    """A claim is kept for two minutes after hosts show the instance, or need not show it
+    any more: older hosts do not show it."""
     pending_claims.settle([send(pending_claims)])
     if is_shown:
         pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
@@ -281,6 +282,37 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
     assert free_ram(pending_claims, a_host_snapshot(B)) == [4096]
 
 
+@pytest.mark.parametrize(
+    ('began', 'ended', 'later', 'expected'),
+    [
+        (-1.0, None, 130.0, 3072),
+        (-1.0, None, REQUEST_LIMIT_S - 1, 3072),
+        (-1.0, None, REQUEST_LIMIT_S, 4096),
+        (-1.0, 60.0, 119.0, 3072),
+        (-1.0, 60.0, 130.0, 4096),
+        (-1.0, 125.0, 126.0, 4096),
+        (0.0, None, 130.0, 4096),
+        (math.inf, None, 130.0, 4096),
+    ],
+)
+def test_a_try_that_takes_long(clock, pending_claims, began, ended, later, expected):
+    """A claim is kept while a try is in progress whose hosts were read before hosts
+    showed the instance, but not for a try without an end."""
+    pending_claims.settle([send(pending_claims)])
+    older = a_host_snapshot(read_at=clock.now - 1)
+    shown_at = clock.now
+
+    with ExitStack() as tries:
+        tries.enter_context(pending_claims.ledger.keeping(shown_at + began))
+        pending_claims.note_shown({a_uuid('server'): a_row()}, shown_at)
+        if ended is not None:
+            clock.now = shown_at + ended
+            tries.close()
+        clock.now = shown_at + later
+        assert free_ram(pending_claims, older)[0] == expected
+        assert free_ram(pending_claims, a_host_snapshot())[0] == 4096
+
+
 class InterruptedSnapshot(HostSnapshot):
     """Hosts that another thread interrupts as soon as it is known which have changed."""
 
@@ -326,10 +358,10 @@ def test_the_ledger_is_not_used_without_its_lock():
 @pytest.mark.parametrize(
     ('later', 'is_remembered'),
     [
-        (MAX_SNAPSHOT_AGE_S - 1, True),
-        (MAX_SNAPSHOT_AGE_S, True),
-        (CHOSEN_LIMIT_S - 1, True),
-        (CHOSEN_LIMIT_S, False),
+        (SHOWN_S - 1, True),
+        (SHOWN_S, True),
+        (REQUEST_LIMIT_S - 1, True),
+        (REQUEST_LIMIT_S, False),
     ],
 )
 def test_members_of_a_group(clock, pending_claims, later, is_remembered):
@@ -356,8 +388,8 @@ def test_members_of_a_group(clock, pending_claims, later, is_remembered):
         (60.0, 70.0, 70.0, 3072),
         (60.0, 70.0, 129.0, 3072),
         (60.0, 70.0, 130.0, 4096),
-        (60.0, None, CHOSEN_LIMIT_S - 1, 3072),
-        (60.0, None, CHOSEN_LIMIT_S, 4096),
+        (60.0, None, REQUEST_LIMIT_S - 1, 3072),
+        (60.0, None, REQUEST_LIMIT_S, 4096),
         (3600.0, None, 3599.0, 3072),
         (math.inf, None, 1e6, 3072),
     ],
