@@ -30,9 +30,10 @@ from tests.perf.decision import large_driver, large_request
 HOSTS = (1_000, 5_000)
 CLIENTS = (20, 60)
 INSTANCES = 100
-ROUNDS = 3
-CALM_S = 3.0
-"""Seconds in which single instances are requested without the large request."""
+ROUNDS = 5
+CALM_S = 1.5
+"""Seconds of a round in which single instances are requested without the large
+request."""
 MAX_LARGE = 3
 """Bound of the time of the large request, relative to its time alone."""
 MAX_SINGLE = 2
@@ -59,10 +60,6 @@ class Requests:
         began = time.process_time()
         self.driver.select_destinations(request)
         return time.process_time() - began
-
-    def large_seconds(self):
-        """The seconds of large requests, one after the other."""
-        return [self.seconds(INSTANCES) for _ in range(ROUNDS)]
 
 
 @dataclass
@@ -96,13 +93,12 @@ class Clients:
                 thread.join()
 
     def milliseconds(self, since, until):
-        """The median and the 95th percentile of the times of requests that were in
-        progress between two moments."""
+        """The times of the requests that were in progress between two moments."""
         times = []
         for began, ended in [*self.spans]:
             if ended > since and began < until:
                 times.append((ended - began) * 1e3)
-        return median(times), quantiles(times, n=20)[-1]
+        return times
 
 
 def main(arguments=None):
@@ -118,7 +114,7 @@ def main(arguments=None):
     bounds = []
     for hosts in chosen.hosts:
         requests = Requests(hosts)
-        requests.large_seconds()
+        requests.seconds(INSTANCES)
         for number in chosen.clients:
             row, bounds_of_row = measure(requests, number)
             rows.append([f'{hosts:,}', str(number), *row])
@@ -142,28 +138,34 @@ def main(arguments=None):
 
 
 def measure(requests, number):
-    """The row and the bounds of a number of clients."""
-    alone = requests.large_seconds()
-    clients = Clients()
-    with clients.busy(number, requests):
-        calm_since = time.process_time()
-        while time.process_time() < calm_since + CALM_S:
-            time.sleep(0.1)
-        since = time.process_time()
-        beside = requests.large_seconds()
-        until = time.process_time()
-    alone += requests.large_seconds()
+    """The row and the bounds of a number of clients. All figures are from the same
+    rounds, so that a slow moment of the machine affects all."""
+    alone = []
+    beside = []
+    calm_times = []
+    times = []
+    for _ in range(ROUNDS):
+        alone.append(requests.seconds(INSTANCES))
+        clients = Clients()
+        with clients.busy(number, requests):
+            began = time.process_time()
+            while time.process_time() < began + CALM_S:
+                time.sleep(0.1)
+            since = time.process_time()
+            beside.append(requests.seconds(INSTANCES))
+            until = time.process_time()
+        calm_times += clients.milliseconds(began, since)
+        times += clients.milliseconds(since, until)
 
-    calm_p50, calm_p95 = clients.milliseconds(calm_since, since)
-    p50, p95 = clients.milliseconds(since, until)
+    calm = median(calm_times)
     large = Bound(median(beside) / median(alone), '≤', MAX_LARGE, 'x alone')
-    single = Bound(p50 / calm_p50, '≤', MAX_SINGLE, 'x without')
+    single = Bound(median(times) / calm, '≤', MAX_SINGLE, 'x without')
     row = [
         f'{median(alone):.2f}',
         f'{median(beside):.2f}',
         str(large),
-        f'{calm_p50:.0f}, {calm_p95:.0f}',
-        f'{p50:.0f}, {p95:.0f}',
+        f'{calm:.0f}, {quantiles(calm_times, n=20)[-1]:.0f}',
+        f'{median(times):.0f}, {quantiles(times, n=20)[-1]:.0f}',
         str(single),
     ]
     print(f'{number} clients: {row}', file=sys.stderr)
