@@ -6,6 +6,7 @@ from collections.abc import (
     Callable,
     Collection,
     Hashable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -13,7 +14,7 @@ from collections.abc import (
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import compress, islice
+from itertools import chain, compress, islice
 
 import msgspec
 import numpy as np
@@ -28,17 +29,19 @@ from novasched.placement.base_answer import (
     is_flat,
 )
 from novasched.placement.tree_search import Assignment, SearchTooLong, TreeSearch
-from novasched.placement.trees import Amounts, TreeQuery, TreeShape
-from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.placement.trees import TreeQuery
+from novasched.scheduler.model.candidate import Candidate, Candidates, LazySequence
+from novasched.scheduler.model.pci import DeviceChoice, HostDevices
 
-MAX_CANDIDATES_PER_HOST = 64
-"""Candidates of a host that are worked out, one of each kind. A guest with devices on
-two NUMA cells has about as many kinds as devices."""
+MAX_CANDIDATES_PER_HOST = 128
+"""Candidates of a host that are worked out, one of each kind. The first candidates are
+near different NUMA cells; a host of eight cells has at most 70 sets of equally many
+cells."""
 
 
-def no_places(host: str) -> Mapping[str, Hashable]:
-    """The properties of the PCI devices of a host, if unknown."""
-    return {}
+def no_devices(host: str) -> HostDevices:
+    """The PCI devices of a host, if unknown."""
+    return HostDevices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,14 @@ class Surroundings:
     """The influence of other requests and of the hosts on candidates.
 
     :ivar pending: amounts of pending claims, by provider and resource class.
-    :ivar places: the properties of each PCI device of a host, by provider.
+    :ivar devices: returns the PCI devices of a host.
     """
 
     pending: Mapping[str, Mapping[str, int]]
-    places: Callable[[str], Mapping[str, Hashable]]
+    devices: Callable[[str], HostDevices]
 
 
-NO_SURROUNDINGS = Surroundings({}, no_places)
+NO_SURROUNDINGS = Surroundings({}, no_devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class MatchedHosts:
         row = self.row_of.get(provider)  # type: ignore[call-overload]
         return row is not None and bool(self.fits[row])
 
-    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+    def candidates(self, host: str, around: Surroundings) -> Sequence[Candidate]:
         """The candidates of a host that serves the query."""
         text = msgspec.Raw(msgspec.json.encode({'resources': dict(self.amounts)}))
         mappings = msgspec.Raw(msgspec.json.encode({'': [host]}))
@@ -158,23 +161,25 @@ class MatchedTrees(MatchedHosts):
     def is_nested(self) -> bool:
         return True
 
-    def candidates(self, host: str, around: Surroundings) -> list[Candidate]:
+    def candidates(self, host: str, around: Surroundings) -> Sequence[Candidate]:
         """The candidates of a host, one of each kind, at most
         :data:`MAX_CANDIDATES_PER_HOST`."""
         trees = self.answer.trees
         number = self.row_of[host]
         uuids = [trees.uuids[row] for row in trees.rows(number)]
-        place_of = around.places(host)
-        places = tuple(map(place_of.get, uuids))
+        devices = around.devices(host)
+        places = tuple(map(devices.places.get, uuids))
         free = [self._free(uuid, around.pending) for uuid in uuids]
 
         amounts = tuple(tuple(of_provider.values()) for of_provider in free)
-        key = int(trees.shape_of[number]), amounts, places
+        key = int(trees.shape_of[number]), amounts, places, devices.cells
         assignments = self.assignments.get(key)
         if assignments is None:
-            assignments = self._assignments(trees.shape(number), free, places)
+            tree = TreeSearch(self.query, trees.shape(number), free, places)
+            choices = (_positions(choice, uuids) for choice in devices.choices())
+            assignments = LazySequence(_assignments(tree, choices))
             self.assignments[key] = assignments
-        return [_candidate_of(assignment, uuids) for assignment in assignments]
+        return LazySequence(_candidate_of(found, uuids) for found in assignments)
 
     def _free(
         self, provider: str, pending: Mapping[str, Mapping[str, int]]
@@ -188,18 +193,6 @@ class MatchedTrees(MatchedHosts):
             if name in self.amounts:
                 left[name] = min(left[name], self.amounts[name])
         return left
-
-    def _assignments(
-        self, shape: TreeShape, free: Sequence[Amounts], places: Sequence[Hashable]
-    ) -> Sequence[Assignment]:
-        """The assignments of a tree, one of each kind."""
-        search = TreeSearch(self.query, shape, free, places)
-        assignments = []
-        # After SearchTooLong: the assignments so far have the fewest providers.
-        with suppress(SearchTooLong):
-            for assignment in islice(search.assignments(), MAX_CANDIDATES_PER_HOST):
-                assignments.append(assignment)
-        return assignments
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         row = self.answer.trees.row_of.get(provider)
@@ -253,6 +246,61 @@ def match(
     return MatchedTrees(
         amounts, *hosts, *traits, query, answer, columns, capacity=capacity
     )
+
+
+def _positions(
+    choice: DeviceChoice, uuids: Sequence[str]
+) -> Mapping[str, Mapping[int, int]]:
+    """A choice of devices with the positions of providers in a tree."""
+    positions = {}
+    for kind, ranks in choice.items():
+        positions[kind] = {
+            i: ranks[uuid] for i, uuid in enumerate(uuids) if uuid in ranks
+        }
+    return positions
+
+
+def _assignments(
+    tree: TreeSearch, choices: Iterable[Mapping[str, Mapping[int, int]]]
+) -> Iterator[Assignment]:
+    """The assignments of a tree, one of each kind, at most
+    :data:`MAX_CANDIDATES_PER_HOST`.
+
+    First comes an assignment for each choice of devices, then an assignment regardless
+    of the choices, then the further assignments in turn. Filters so see candidates near
+    all NUMA cells that the guest fits before the many candidates near the first cells.
+    """
+    searches = chain((replace(tree, choice=choice) for choice in choices), [tree])
+    seen = set()
+    for assignment in _in_turn(map(_found, searches)):
+        providers = [
+            (name, *of_group) for name, of_group in assignment.providers.items()
+        ]
+        if frozenset(providers) not in seen:
+            seen.add(frozenset(providers))
+            yield assignment
+        if len(seen) == MAX_CANDIDATES_PER_HOST:
+            break
+
+
+def _found(search: TreeSearch) -> Iterator[Assignment]:
+    # After SearchTooLong: the assignments so far have the fewest providers.
+    with suppress(SearchTooLong):
+        yield from search.assignments()
+
+
+def _in_turn(iterators: Iterable[Iterator[Assignment]]) -> Iterator[Assignment]:
+    """The first assignment of each iterator, then the second of each, and so on."""
+    waiting = iterators
+    while True:
+        continued = []
+        for iterator in waiting:
+            for assignment in islice(iterator, 1):
+                yield assignment
+                continued.append(iterator)
+        if not continued:
+            return
+        waiting = continued
 
 
 def _candidate_of(assignment: Assignment, uuids: Sequence[str]) -> Candidate:
@@ -336,13 +384,13 @@ class LocalCandidates(Candidates):
     def beside(
         self,
         get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
-        places: Callable[[str], Mapping[str, Hashable]],
+        devices: Callable[[str], HostDevices],
         changed: Collection[str],
     ) -> 'LocalCandidates':
         if not any(match.is_nested for match in self._matches):
             return self
         candidates = copy(self)
-        candidates._around = Surroundings(get_pending(), places)
+        candidates._around = Surroundings(get_pending(), devices)
         candidates._worked_out = {}
         candidates._narrowed = dict(self._narrowed)
         for host in changed:
@@ -375,9 +423,10 @@ class LocalCandidates(Candidates):
         matches = [match for match in self._matches if match.has(provider)]
         if not matches:
             raise KeyError(provider)
-        candidates: list[Candidate] = []
-        for match in matches:
-            candidates += match.candidates(provider, self._around)
+        of_matches = [match.candidates(provider, self._around) for match in matches]
+        candidates = of_matches[0]
+        if len(of_matches) > 1:
+            candidates = LazySequence(chain.from_iterable(of_matches))
         self._worked_out[provider] = candidates
         return candidates
 

@@ -126,12 +126,15 @@ class TreeSearch:
     :ivar free: the unused capacity of each provider.
     :ivar places: for each provider, a value that tells apart otherwise equal providers,
         such as a NUMA cell; empty if all providers are in the same place.
+    :ivar choice: for each kind of groups, the allowed providers with their ranks; a
+        provider of a lower rank is tried first. Other kinds may have any provider.
     """
 
     query: TreeQuery
     shape: TreeShape
     free: Sequence[Amounts]
     places: Sequence[Hashable] = ()
+    choice: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     _parts: list[_Part] = field(init=False, repr=False)
     _demands: list[_ClassDemand] = field(init=False, repr=False)
     _constraints: list[list[_Constraint]] = field(init=False, repr=False)
@@ -141,8 +144,11 @@ class TreeSearch:
 
     def __post_init__(self) -> None:
         parts = []
+        options: dict[Hashable, tuple[int, ...]] = {}
         for part in parts_of(self.query):
-            parts.append(replace(part, options=self._options_of(part)))
+            if part.form not in options:
+                options[part.form] = self._options_of(part)
+            parts.append(replace(part, options=options[part.form]))
         # The part with the fewest options first. Equal parts stand side by side, so
         # that _is_allowed can keep their providers in order.
         forms: dict[Hashable, int] = {}
@@ -203,18 +209,22 @@ class TreeSearch:
 
     def _options_of(self, part: _Part) -> tuple[int, ...]:
         """The providers that can serve a part, the least sufficient first."""
+        ranks = self.choice.get(part.kind)
         options = []
         for provider, traits in enumerate(self.shape.traits):
+            if ranks is not None and provider not in ranks:
+                continue
             free = self.free[provider]
             has_amounts = all(free.get(name, 0) >= n for name, n in part.amounts)
             if has_amounts and part.traits.accepts(traits):
                 options.append(provider)
 
-        def tightness(provider: int) -> tuple[int, int]:
+        def order(provider: int) -> tuple[int, int, int]:
             free = self.free[provider]
-            return sum(free[name] for name, _ in part.amounts), provider
+            rank = ranks[provider] if ranks is not None else 0
+            return rank, sum(free[name] for name, _ in part.amounts), provider
 
-        return tuple(sorted(options, key=tightness))
+        return tuple(sorted(options, key=order))
 
     def _all_demands(self) -> list[_ClassDemand]:
         """The demand of all parts for each resource class."""

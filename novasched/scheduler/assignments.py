@@ -3,7 +3,7 @@
 instances are placed one after the other."""
 
 import logging
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NoValidHost, StaleData
-from novasched.scheduler.fitting import device_places, far_devices
+from novasched.scheduler.fitting import far_devices, host_devices
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
+from novasched.scheduler.model.pci import HostDevices
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims, changed_hosts
 from novasched.scheduler.pipeline import Pipeline
@@ -260,8 +261,9 @@ class SchedulingState:
         if self.candidates is None or not self.request.claims:
             return self
 
-        candidates = self.candidates.beside(self._unclaimed, self._places_of, changed)
         hosts = self.hosts
+        devices = partial(self._devices_of, hosts, {})
+        candidates = self.candidates.beside(self._unclaimed, devices, changed)
         if changed:
             exhausted = frozenset(candidates.exhausted(changed))
             if exhausted:
@@ -286,9 +288,18 @@ class SchedulingState:
             asked_at = self.candidates.asked_at
         return self.pending_claims.unclaimed(asked_at)
 
-    def _places_of(self, uuid: str) -> Mapping[str, Hashable]:
-        """The properties of the PCI devices of a host, by provider UUID."""
-        return device_places(self.snapshot.hosts[uuid])
+    def _devices_of(
+        self, hosts: Sequence[Host], by_uuid: dict[str, Host], uuid: str
+    ) -> HostDevices:
+        """The PCI devices of a host.
+
+        :param hosts: the hosts, less the pending claims.
+        :param by_uuid: gets the hosts by UUID at the first call.
+        """
+        if not by_uuid:
+            by_uuid.update(zip(map(uuid_of, hosts), hosts, strict=True))
+        host = by_uuid.get(uuid) or self.snapshot.hosts[uuid]
+        return host_devices(host, self.request, self.pending_claims.settings)
 
     def with_pending_members(self, request: Request) -> Request:
         """Add the members with pending claims to the group of the request.

@@ -4,7 +4,7 @@
 The devices depend on the host cells: PCI NUMA policies want devices near the cells.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,10 +18,22 @@ from novasched.scheduler.model.numa import (
     HostTopology,
     TopologyLimits,
 )
-from novasched.scheduler.model.pci import Pool
+from novasched.scheduler.model.pci import DeviceChoice, HostDevices, Pool
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit, misfit
-from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach, providers_of
+from novasched.scheduler.numa.fit import (
+    PciCheck,
+    consume_cells,
+    fit,
+    fitting_cells,
+    misfit,
+)
+from novasched.scheduler.pci.pools import (
+    Mappings,
+    consume,
+    device_choices,
+    out_of_reach,
+    providers_of,
+)
 
 LIMITS = 'numa_topology'
 """The key of :class:`TopologyLimits` in the limits of a selection."""
@@ -103,12 +115,6 @@ def _fit_arguments(
     if guest is None:
         return 'the guest has no NUMA topology'
 
-    devices_by_cell: dict[int, int] = {}
-    for pool in host.pci_stats:
-        if pool.numa_node is not None:
-            count = devices_by_cell.get(pool.numa_node, 0)
-            devices_by_cell[pool.numa_node] = count + pool.count
-
     pci_check = None
     if request.pci_requests:
         pci_check = _pci_check(host, topology, request, mappings)
@@ -117,7 +123,7 @@ def _fit_arguments(
         guest,
         limits,
         pci_check,
-        devices_by_cell,
+        _devices_by_cell(host),
         settings.packing_host_numa_cells_allocation_strategy,
     )
 
@@ -169,6 +175,51 @@ def claimed_fit(
     if isinstance(place, Fit):
         return place
     return None
+
+
+def host_devices(host: Host, request: Request, settings: Settings) -> HostDevices:
+    """Return the PCI devices of a host, as far as they restrict the candidates of a
+    request."""
+    places = device_places(host)
+    if not request.pci_requests:
+        return HostDevices(places)
+    cells: Hashable = None
+    if request.numa_topology:
+        ratios = host.cpu_allocation_ratio, host.ram_allocation_ratio
+        cells = host.numa_topology, *ratios
+    return HostDevices(places, cells, partial(choices_on_host, host, request, settings))
+
+
+def choices_on_host(
+    host: Host, request: Request, settings: Settings
+) -> Iterable[DeviceChoice]:
+    """Return the devices that the guest may get near each choice of host cells that the
+    guest fits. Without a choice, the guest does not fit the host with any devices."""
+    guest = request.numa_topology
+    if guest is None:
+        return device_choices(host.pci_stats, request.pci_requests)
+    topology = host.numa_topology
+    if topology is None:
+        return ()
+    cell_sets = fitting_cells(
+        topology,
+        guest,
+        limits_of(host, request),
+        _devices_by_cell(host),
+        settings.packing_host_numa_cells_allocation_strategy,
+    )
+    sockets = _sockets(topology)
+    return device_choices(host.pci_stats, request.pci_requests, cell_sets, sockets)
+
+
+def _devices_by_cell(host: Host) -> Mapping[int, int]:
+    """Return the number of free PCI devices by host cell."""
+    devices_by_cell: dict[int, int] = {}
+    for pool in host.pci_stats:
+        if pool.numa_node is not None:
+            count = devices_by_cell.get(pool.numa_node, 0)
+            devices_by_cell[pool.numa_node] = count + pool.count
+    return devices_by_cell
 
 
 def device_places(host: Host) -> Mapping[str, Hashable]:

@@ -4,11 +4,15 @@
 from dataclasses import dataclass, field
 
 from novasched.conf.settings import Settings
+from novasched.placement.local_candidates import LocalCandidates, match
+from novasched.placement.query import build
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.model.basis import FRESH
 from tests.lab.builders import a_request
 from tests.lab.counting_placement import CountingPlacement
+from tests.lab.provider_trees import ASKED_AT, an_answer
 
 
 def a_driver(
@@ -44,6 +48,19 @@ def a_driver(
             notifier=notifier,
         )
     )
+
+
+class PlacementOfTrees(MemoryPlacement):
+    """A Placement whose candidates are worked out from the trees of hosts."""
+
+    def __init__(self, providers):
+        super().__init__({provider.name: provider.free for provider in providers})
+        self._answer = an_answer(providers)
+
+    def candidates(self, request, basis=FRESH):
+        local = build(request, Settings()).local
+        matched = match(self._answer, local.trees, self._answer.capacity_left)
+        return LocalCandidates([matched], ASKED_AT)
 
 
 def _instantiated(plugins, settings):

@@ -53,21 +53,26 @@ def some_devices(count, numa_node, **tags):
     return json.dumps(an_object('PciDevicePoolList', objects=pools))
 
 
-def reported_devices(cell_of):
+PRODUCT = '10fb'
+
+
+def reported_devices(cell_of, product_of=None):
     """The text of ``pci_stats`` of a host whose devices are reported in Placement.
 
     :param cell_of: the host cell of each device, by UUID of its resource provider.
+    :param product_of: the product id of each device; by default the same for all.
     """
     pools = []
     for provider, cell in cell_of.items():
-        pools.append(_a_pool(1, cell, rp_uuid=provider))
+        product = product_of[provider] if product_of else PRODUCT
+        pools.append(_a_pool(1, cell, product, rp_uuid=provider))
     return json.dumps(an_object('PciDevicePoolList', objects=pools))
 
 
-def _a_pool(count, numa_node, **tags):
+def _a_pool(count, numa_node, product=PRODUCT, **tags):
     return an_object(
         'PciDevicePool',
-        product_id='10fb',
+        product_id=product,
         vendor_id='8086',
         numa_node=numa_node,
         count=count,

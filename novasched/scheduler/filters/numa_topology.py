@@ -5,7 +5,12 @@ from typing import Any
 import numpy as np
 
 from novasched.scheduler.filters.shared import CandidateFilter, Key, Plainly, attributes
-from novasched.scheduler.fitting import LIMITS, limits_of, misfit_on_host
+from novasched.scheduler.fitting import (
+    LIMITS,
+    choices_on_host,
+    limits_of,
+    misfit_on_host,
+)
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
@@ -55,6 +60,11 @@ class NUMATopologyFilter(CandidateFilter):
         ram_ratios = np.array([host.ram_allocation_ratio for host in hosts])
         topologies = [host.numa_topology for host in hosts]
         return fits_plainly(topologies, guest, cpu_ratios, ram_ratios)
+
+    def may_fit(self, host: Host, request: Request) -> bool:
+        if not _has_cells(request):
+            return True
+        return any(True for _ in choices_on_host(host, request, self.settings))
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None

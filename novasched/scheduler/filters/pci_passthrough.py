@@ -2,7 +2,7 @@
 from novasched.scheduler.filters.shared import CandidateFilter, Key
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pci.pools import Mappings, consume
+from novasched.scheduler.pci.pools import Mappings, consume, device_choices
 
 
 class PciPassthroughFilter(CandidateFilter):
@@ -19,6 +19,10 @@ class PciPassthroughFilter(CandidateFilter):
 
     def key_beside_devices(self, request: Request) -> Key:
         return ()
+
+    def may_fit(self, host: Host, request: Request) -> bool:
+        choices = device_choices(host.pci_stats, request.pci_requests)
+        return any(True for _ in choices)
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None

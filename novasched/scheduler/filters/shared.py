@@ -7,7 +7,8 @@ The base classes: a :class:`KeyedFilter` judges one host for all equivalent host
 all hosts in one call.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -18,7 +19,7 @@ from novasched.conf.redaction import MAX_SEARCHED_CHARACTERS, cut
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.fitting import device_layout, mappings_of
-from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.candidate import Candidate, Candidates, LazySequence
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings, providers_of
@@ -109,6 +110,11 @@ class CandidateFilter(KeyedFilter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         return self.reject_candidate(host, request, None)
+
+    def may_fit(self, host: Host, request: Request) -> bool:
+        """False if a request for devices fits the host with no devices at all. Then the
+        first candidate stands for all candidates."""
+        return True
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None
@@ -228,7 +234,8 @@ def _judge_candidates(
     request: Request,
     candidates: Candidates,
 ) -> Verdicts:
-    """Judge the candidates of hosts.
+    """Judge the candidates of hosts, up to the first fitting candidate of each host.
+    The other candidates are judged at the first look, which few hosts get.
 
     Candidates with corresponding devices on hosts with equal devices and equal keys
     share a verdict: a cloud has few kinds of hosts.
@@ -239,46 +246,57 @@ def _judge_candidates(
     if columns:
         host_keys = equivalence_classes(columns)
     layout_numbers: dict[Hashable, int] = {}
+    may_fit_of: dict[Hashable, bool] = {}
     verdict_of: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
     remaining: dict[str, Sequence[Candidate]] = {}
 
     for host, host_key in zip(hosts, host_keys, strict=True):
         layout, numbers = device_layout(host)
-        layout_number = layout_numbers.setdefault(layout, len(layout_numbers))
-        verdicts = []
+        kind = host_key, layout_numbers.setdefault(layout, len(layout_numbers))
+        judge_one = partial(
+            _reason_against, plugin, host, request, kind, numbers, verdict_of
+        )
         offered = candidates.get(host.uuid, ())
-        for candidate in offered:
-            mappings = mappings_of(request, candidate)
-            devices = []
-            for pci_request in request.pci_requests:
-                providers = providers_of(pci_request, mappings)
-                # A provider without free devices has no number.
-                devices.append(tuple(map(numbers.get, providers, providers)))
-            candidate_key = (host_key, layout_number, *devices)
-            if candidate_key not in verdict_of:
-                verdict_of[candidate_key] = plugin.reject_candidate(
-                    host, request, mappings
-                )
-            verdicts.append(verdict_of[candidate_key])
-
-        if not verdicts:
+        if not offered:
             reasons.append(NOTHING_OFFERED)
-        elif None not in verdicts:
-            reasons.append(verdicts[0])
-        else:
+            continue
+        if kind not in may_fit_of:
+            may_fit_of[kind] = plugin.may_fit(host, request)
+        fitting = LazySequence(
+            candidate for candidate in offered if judge_one(candidate) is None
+        )
+        if may_fit_of[kind] and fitting:
             reasons.append(None)
-            if any(verdicts):
-                remaining[host.uuid] = _fitting(offered, verdicts)
+            remaining[host.uuid] = fitting
+        else:
+            reasons.append(judge_one(offered[0]))
 
     return Verdicts(reasons, candidates.narrowed(remaining))
 
 
-def _fitting(
-    candidates: Sequence[Candidate], verdicts: Sequence[str | None]
-) -> list[Candidate]:
-    fitting = []
-    for candidate, reason in zip(candidates, verdicts, strict=True):
-        if reason is None:
-            fitting.append(candidate)
-    return fitting
+def _reason_against(
+    plugin: CandidateFilter,
+    host: Host,
+    request: Request,
+    kind: Hashable,
+    numbers: Mapping[str, int],
+    verdict_of: dict[Hashable, str | None],
+    candidate: Candidate,
+) -> str | None:
+    """The reason of a filter against a candidate of a host.
+
+    :param kind: equal for hosts with equal devices and equal keys.
+    :param numbers: the number of each provider of devices of the host.
+    :param verdict_of: the reasons so far; gets the reason.
+    """
+    mappings = mappings_of(request, candidate)
+    devices = []
+    for pci_request in request.pci_requests:
+        providers = providers_of(pci_request, mappings)
+        # A provider without free devices has no number.
+        devices.append(tuple(map(numbers.get, providers, providers)))
+    candidate_key = (kind, *devices)
+    if candidate_key not in verdict_of:
+        verdict_of[candidate_key] = plugin.reject_candidate(host, request, mappings)
+    return verdict_of[candidate_key]

@@ -8,21 +8,68 @@ from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
-    Hashable,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
 from copy import copy
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any
+from itertools import compress, islice
+from typing import Any, TypeVar, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.pci import HostDevices
+
+Item = TypeVar('Item', covariant=True)
+
+
+class LazySequence(Sequence[Item]):
+    """A sequence whose items are made at the first look. To look at the first items
+    does not make the items behind them."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items = iter(items)
+        self._made: list[Item] = []
+
+    def __iter__(self) -> Iterator[Item]:
+        index = 0
+        while self._has(index):
+            yield self._made[index]
+            index += 1
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice) or index < 0:
+            return self._all()[index]
+        self._has(index)
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __bool__(self) -> bool:
+        return self._has(0)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == [*other]
+
+    def _all(self) -> list[Item]:
+        self._made.extend(self._items)
+        return self._made
+
+    def _has(self, index: int) -> bool:
+        """True if there is an item at an index; makes the item."""
+        for item in islice(self._items, max(0, index + 1 - len(self._made))):
+            self._made.append(item)
+        return index < len(self._made)
 
 
 class ProviderAllocation(msgspec.Struct):
@@ -149,15 +196,14 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
     def beside(
         self,
         get_pending: Callable[[], Mapping[str, Mapping[str, int]]],
-        places: Callable[[str], Mapping[str, Hashable]],
+        devices: Callable[[str], HostDevices],
         changed: Collection[str],
     ) -> 'Candidates':
         """The offer beside pending claims. The candidates of Placement's answer to the
         request stay: :func:`choose` compares the candidates with pending claims.
 
         :param get_pending: returns amounts by provider UUID and resource class.
-        :param places: returns the properties of the PCI devices of a host, by provider
-            UUID. Devices with different properties are not interchangeable.
+        :param devices: returns the PCI devices of a host, by UUID of the compute node.
         :param changed: hosts whose claims have changed since filters narrowed the
             offer.
         """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PCI devices: requests of instances and pools of hosts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 PHYSICAL = 'type-PF'
@@ -70,3 +70,29 @@ _PROPERTIES = frozenset(('product_id', 'vendor_id', 'numa_node', 'count'))
 
 Pools = tuple[Pool, ...]
 """The free devices of a host, in the order in which nova-compute takes from them."""
+
+DeviceChoice = Mapping[str, Mapping[str, int]]
+"""By id of a PCI request, the resource providers whose devices the request may get,
+each with a rank: devices of a lower rank are nearer to the guest."""
+
+
+def no_choices() -> Iterable[DeviceChoice]:
+    """The choices of devices of a host, if unknown."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevices:
+    """The PCI devices of a host in Placement, as far as they restrict the candidates.
+
+    :ivar places: the properties of the devices, by resource provider. Devices with
+        different properties are not interchangeable.
+    :ivar cells: equal for hosts with equal NUMA cells.
+    :ivar choices: returns, for each choice of NUMA cells that the guest fits, the
+        devices that the guest may get there; the choices of hosts with equal places and
+        cells are equal.
+    """
+
+    places: Mapping[str, Hashable] = field(default_factory=dict)
+    cells: Hashable = None
+    choices: Callable[[], Iterable[DeviceChoice]] = no_choices

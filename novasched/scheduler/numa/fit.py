@@ -7,8 +7,16 @@ the guest cells (:mod:`novasched.scheduler.numa.search`). The first assignment i
 order of preference wins.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
+from itertools import combinations
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -119,6 +127,34 @@ def misfit(
     if choice.search.succeeds(choice.all_cells):
         return None
     return _no_choice(choice, pci_check)
+
+
+def fitting_cells(
+    host: HostTopology,
+    guest: GuestTopology,
+    limits: TopologyLimits | None = None,
+    pci_cells: Mapping[int, int] = MappingProxyType({}),
+    packing: bool = False,
+) -> Iterator[Sequence[int]]:
+    """Yield each set of host cells that a guest with PCI devices fits, by the ids of
+    the cells, roughly the most preferred first. The devices are not checked.
+
+    The arguments are the arguments of :func:`fit`.
+    """
+    if _refusal(host, guest):
+        return
+    cells = _in_preferred_order(host.cells, guest, pci_cells, True, packing)
+    masks = _masks(cells, guest, limits)
+    if isinstance(masks, str):
+        return
+
+    networks = _network_masks(cells, limits).values()
+    fitting = [i for i in range(len(cells)) if union(masks) >> i & 1]
+    for indexes in combinations(fitting, len(guest.cells)):
+        chosen = sum(1 << i for i in indexes)
+        is_near = all(chosen & mask for mask in networks)
+        if is_near and bottleneck(masks, chosen) is None:
+            yield _ids(cells, chosen)
 
 
 def _cell_choice(

@@ -16,6 +16,7 @@ from novasched.scheduler.model.pci import (
     PHYSICAL,
     VDPA,
     VIRTUAL,
+    DeviceChoice,
     PciRequest,
     Pool,
     Pools,
@@ -306,6 +307,98 @@ def out_of_reach(
     if count < bound_count:
         return f'{count} of {bound_count} PCI devices are within reach'
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _DevicesOfRequest:
+    """The devices of a host for a request, before the NUMA policy is considered.
+
+    :ivar of_kind: the pools with the properties of the request.
+    :ivar usable: the pools among these that the other steps leave.
+    :ivar may_be_fewer: an earlier request may take some of the devices.
+    """
+
+    request: PciRequest
+    of_kind: Pools
+    usable: Pools
+    may_be_fewer: bool
+
+    def near(self, source: DeviceSource) -> Mapping[str, int] | None:
+        """Return the ranks of the providers whose devices the request may get beside
+        host cells; None if there are too few devices."""
+        # Of a smaller number of near devices, the policy may also allow far devices.
+        step = _reachable if self.may_be_fewer else _near
+        allowed = {*map(id, step(self.of_kind, self.request, source))}
+        ranks = {}
+        count = 0
+        for pool in self.usable:
+            if id(pool) not in allowed:
+                continue
+            count += pool.count
+            provider = pool.tags.get('rp_uuid')
+            if provider is not None:
+                ranks[provider] = _rank(pool, source)
+        if count < self.request.count:
+            return None
+        return ranks
+
+
+def device_choices(
+    pools: Pools,
+    requests: Iterable[PciRequest],
+    cell_sets: Iterable[Collection[int]] = ((),),
+    sockets: Mapping[int, int | None] = UNKNOWN_SOCKETS,
+) -> Iterator[DeviceChoice]:
+    """Yield the devices that a guest may get, for each set of host cells where the
+    devices suffice. A choice among these devices may be impossible all the same.
+
+    :param cell_sets: sets of host cells for the guest; see :func:`consume`.
+    :param sockets: see :func:`consume`.
+    """
+    devices = [*_devices_of_requests(pools, requests)]
+    seen = []
+    for cells in cell_sets:
+        source = DeviceSource(frozenset(cells), sockets)
+        choice = {}
+        for of_request in devices:
+            ranks = of_request.near(source)
+            if ranks is None:
+                break
+            request = of_request.request
+            if request.request_id and not request.is_for_port:
+                choice[request.request_id] = ranks
+        else:
+            if choice not in seen:
+                seen.append(choice)
+                yield choice
+
+
+def _devices_of_requests(
+    pools: Pools, requests: Iterable[PciRequest]
+) -> Iterator[_DevicesOfRequest]:
+    anywhere = DeviceSource()
+    # A pool by its object, and the relatives of a pool by the address of their parent.
+    earlier: set[int | str] = set()
+    for request in requests:
+        of_kind = _with_properties(pools, request, anywhere)
+        keys: set[int | str] = {*map(id, of_kind)}
+        keys.update(filter(None, [pool.tags.get('address') for pool in of_kind]))
+        usable = of_kind
+        for step, _ in _STEPS:
+            if step is not _near:
+                usable = step(usable, request, anywhere)
+        yield _DevicesOfRequest(request, of_kind, usable, not keys.isdisjoint(earlier))
+        earlier |= keys
+
+
+def _rank(pool: Pool, source: DeviceSource) -> int:
+    """Return 0 for devices on the cells of the guest, 1 for devices on an unknown cell,
+    2 for devices on other cells."""
+    if pool.numa_node is None:
+        return 1
+    if pool.numa_node in source.cells:
+        return 0
+    return 2
 
 
 def _devices_on(pools: Iterable[Pool], max_cells: int) -> int:

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from novasched.placement.base_answer import BaseAnswer
-from novasched.placement.local_candidates import LocalCandidates, match, no_places
+from novasched.placement.local_candidates import LocalCandidates, match, no_devices
+from novasched.scheduler.model.pci import HostDevices
 from tests.lab.provider_trees import (
     ASKED_AT,
     Provider,
@@ -92,13 +93,13 @@ def test_beside_pending_claims():
     """Pending claims take devices, until no candidate of a host is left."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
 
-    beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_places, ['b'])
+    beside = candidates.beside(lambda: {'b-0': {'VGPU': 1}}, no_devices, ['b'])
     assert providers_of(beside['b']) == [['b', 'b-1']]
     assert providers_of(candidates['b']) == [['b', 'b-0']]
     assert not beside.exhausted(['a', 'b'])
 
     pending = {'b-0': {'VGPU': 1}, 'b-1': {'VGPU': 1}}
-    beside = candidates.beside(lambda: pending, no_places, ['b'])
+    beside = candidates.beside(lambda: pending, no_devices, ['b'])
     assert not beside['b']
     assert [*beside.exhausted(['a', 'b'])] == ['b']
 
@@ -108,7 +109,7 @@ def test_narrowed():
     change."""
     candidates = candidates_for(a_query(GPU), TWO_HOSTS)
     narrowed = candidates.narrowed({'a': [], 'b': []})
-    beside = narrowed.beside(dict, no_places, ['b'])
+    beside = narrowed.beside(dict, no_devices, ['b'])
     assert not beside['a']
     assert beside['b']
 
@@ -119,7 +120,7 @@ def test_one_candidate_for_each_split_over_numa_cells():
     candidates = candidates_for(a_query(GPU, GPU, isolate=True), TWO_HOSTS)
     assert len(candidates['a']) == 1
 
-    beside = candidates.beside(dict, lambda host: cells, ())
+    beside = candidates.beside(dict, lambda host: HostDevices(cells), ())
     splits = set()
     for candidate in beside['a']:
         devices = candidate.allocations.keys() & cells.keys()

@@ -17,6 +17,7 @@ from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.daemon import new_uuids
+from tests.lab.device_hosts import FIRST_CELLS_FULL, a_device_guest
 from tests.lab.memory_schedulers import a_driver
 from tests.lab.provider_trees import Provider, an_answer
 from tests.lab.topologies import a_cell, a_guest, a_pinned
@@ -152,6 +153,25 @@ def test_all_that_fit_near_the_guest():
     assert placed == dict.fromkeys(NEAR_HOSTS, 4)
     for host in simulator.simulated_hosts.hosts.values():
         assert not any(pool.count for pool in host.pci_stats)
+
+
+@pytest.mark.parametrize('name', FIRST_CELLS_FULL)
+def test_a_host_whose_first_cells_are_full(name):
+    """Guests near the free cells of a host are counted."""
+    case = FIRST_CELLS_FULL[name]
+    simulator = simulator_of(
+        [case.host.host()],
+        case.host.providers(),
+        NUMATopologyFilter,
+        PciPassthroughFilter,
+    )
+    placed = 0
+    while True:
+        request = a_device_guest(case.cells, case.aliases)
+        if simulator.decide(request).decision.refusal is not None:
+            break
+        placed += 1
+    assert placed == case.guests
 
 
 @pytest.mark.parametrize('number', [1, 3, 4])
