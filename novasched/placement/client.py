@@ -236,16 +236,21 @@ class PlacementClient:
         if Placement is to be asked the queries themselves.
 
         Placement lists all permutations of devices, which takes minutes for a few
-        devices of each host.
+        devices of each host. In place of its own query, a request with many groups then
+        has a base query with its own amounts.
         """
         local = [built.local for built in queries if built.local is not None]
         if len(local) < len(queries) or any(built.is_for_placement for built in local):
+            return None
+        if basis.own_query and all(built.has_few_permutations for built in local):
             return None
 
         matches = []
         asked_at = math.inf
         for local_query in local:
             base = query.Query(local_query.base)
+            if basis.own_query:
+                base = query.Query(local_query.own_base)
             get = functools.partial(self._get_base, base, request.trace_id)
             try:
                 answer = self._share(self._bases, base, basis, get)
@@ -255,7 +260,7 @@ class PlacementClient:
                 return None
             if not self._are_known(answer.unknown_traits(local_query.trees)):
                 return None
-            self._remembered.keep(local_query.base, answer)
+            self._remembered.keep(base.string, answer)
             matches.append(matched)
             asked_at = min(asked_at, answer.asked_at)
         return LocalCandidates(matches, asked_at)

@@ -42,6 +42,9 @@ class LocalQuery:
 
     :ivar base: the query string for all hosts of the aggregates, with amounts of 1 and
         without traits.
+    :ivar own_base: the query string with amounts and traits of the request and a single
+        group with a suffix. Placement leaves out the hosts that do not serve this part
+        of the query.
     :ivar trees: the request groups, to be served by the tree of each host.
     :ivar further_classes: the resource classes that the base query does not ask for.
     :ivar is_for_one_host: True if the base query is about the tree of one host
@@ -50,6 +53,7 @@ class LocalQuery:
 
     base: str
     trees: TreeQuery
+    own_base: str = ''
     further_classes: frozenset[str] = frozenset()
     is_for_one_host: bool = False
 
@@ -57,6 +61,11 @@ class LocalQuery:
     def is_nested(self) -> bool:
         """True if several providers may serve the query."""
         return bool(self.further_classes) or len(self.trees.groups) > 1
+
+    @property
+    def has_few_permutations(self) -> bool:
+        """True if Placement answers the query itself in good time."""
+        return not self.is_nested or len(self.trees.groups) <= MAX_PERMUTED_GROUPS
 
     @property
     def is_for_placement(self) -> bool:
@@ -68,7 +77,7 @@ class LocalQuery:
         """
         if not self.is_nested:
             return True
-        if len(self.trees.groups) > MAX_PERMUTED_GROUPS:
+        if not self.has_few_permutations:
             return False
         for group in self.trees.groups:
             for name, amount in group.amounts:
@@ -180,6 +189,7 @@ def _local(
     local = LocalQuery(
         urlencode(sorted(_group_parameters('', base))),
         trees,
+        _own_base(request, unsuffixed, numbered),
         frozenset(classes - base_classes),
         is_for_one_host=bool(unsuffixed.in_tree),
     )
@@ -187,6 +197,25 @@ def _local(
         # Without permutations, Placement itself answers in good time.
         return None
     return local
+
+
+def _own_base(
+    request: Request, unsuffixed: RequestGroup, numbered: Mapping[str, RequestGroup]
+) -> str:
+    """The query string with the unsuffixed group and a single other group: the group
+    with the largest amount, since units and steps of inventories matter to it most."""
+    parameters = [*_group_parameters('', unsuffixed)]
+    root_traits = _traits(request.root_required, request.root_forbidden)
+    if root_traits:
+        parameters.append(('root_required', root_traits))
+    largest = max(
+        numbered,
+        key=lambda suffix: max(_amounts(numbered[suffix]).values(), default=0),
+        default=None,
+    )
+    if largest is not None and _amounts(numbered[largest]):
+        parameters += _group_parameters(largest, numbered[largest])
+    return urlencode(sorted(parameters))
 
 
 def _pci_request_of(suffix: str, request: Request) -> str:

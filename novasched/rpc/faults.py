@@ -93,6 +93,7 @@ FAULTS: Mapping[type[Exception], Fault] = {
     ),
     # Without a bug, the driver handles this error.
     errors.StaleData: _BUG,
+    errors.IncompleteData: _BUG,
     NovaschedError: _BUG,
     Exception: _BUG,
     # The sender is no service of nova, so no exception of nova is needed.

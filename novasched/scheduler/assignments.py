@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.decision_lock import Turn
-from novasched.scheduler.errors import NoValidHost, StaleData
+from novasched.scheduler.errors import IncompleteData, NoValidHost, StaleData
 from novasched.scheduler.fitting import far_devices, host_devices
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates, choose
@@ -25,7 +25,7 @@ from novasched.scheduler.model.pci import HostDevices
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims, changed_hosts
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.ports import Peers
+from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST, Peers
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
@@ -489,14 +489,22 @@ class SchedulingState:
         request = request.with_placed_instance(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))
 
-    def check_claim_refusal(self) -> None:
-        """Check, after a refused claim, that Placement offered the candidate to this
-        try.
+    def check_claim_refusal(self, refused: int) -> None:
+        """Check, after a refused claim, that further claims are worthwhile.
 
+        :param refused: the number of claims for the instance that were refused.
         :raises StaleData: the candidate was remembered, and may have been taken since.
+        :raises IncompleteData: several candidates from a new answer about all hosts
+            were refused. ``max_unit`` and ``step_size`` of inventories, which such an
+            answer does not tell, may exclude all hosts.
         """
-        if self.candidates is not None and self.candidates.is_remembered:
+        candidates = self.candidates
+        if candidates is None or candidates.asked_at is None:
+            return
+        if candidates.is_remembered:
             raise StaleData('a claim was refused')
+        if refused >= MAX_CLAIMS_PER_HOST and not self.basis.own_query:
+            raise IncompleteData('claims were refused')
 
     def not_enough(self) -> NoValidHost:
         """The refusal of a request if no host remains for an instance."""

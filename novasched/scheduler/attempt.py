@@ -11,6 +11,8 @@ failed                                                        the error
 refused                 no other request released a claim     the refusal
 refused                 another request has released a claim  a try on fresh data
 stale                                                         a try on fresh data
+incomplete                                                    a try on the answer to the
+                                                              query of the request
 unavailable             the request may wait                  a try on fresh data; an
                                                               earlier answer of
                                                               Placement still may serve
@@ -30,13 +32,15 @@ class End(Enum):
 
     PLACED: every instance has a host. REFUSED: no host fits, by fresh data. STALE: the
     data of the try is out of date, or no host fits and the data may be out of date.
-    UNAVAILABLE: a service that the request needs does not answer. FAILED: any other
-    error.
+    INCOMPLETE: no host fits by a new answer of Placement about all hosts, which may
+    lack hosts. UNAVAILABLE: a service that the request needs does not answer. FAILED:
+    any other error.
     """
 
     PLACED = 'placed'
     REFUSED = 'refused'
     STALE = 'stale'
+    INCOMPLETE = 'incomplete'
     UNAVAILABLE = 'unavailable'
     FAILED = 'failed'
 
@@ -74,6 +78,8 @@ def next_basis(
     fresh = replace(basis, began=now, read_since=now, minimum_version=None)
     if outcome.end is End.STALE or (outcome.end is End.REFUSED and was_released):
         return replace(fresh, from_memory=False)
+    if outcome.end is End.INCOMPLETE:
+        return replace(fresh, from_memory=False, own_query=True)
     if outcome.end is End.UNAVAILABLE and may_wait:
         return fresh
     return None

@@ -22,6 +22,7 @@ from novasched.scheduler.assignments import (
 )
 from novasched.scheduler.attempt import End, Outcome
 from novasched.scheduler.decision import (
+    ALL_HOSTS,
     ALL_TOGETHER,
     ALTERNATES,
     CLAIM,
@@ -41,6 +42,7 @@ from novasched.scheduler.decision import (
 from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import (
     NO_CANDIDATES,
+    IncompleteData,
     NoValidHost,
     StaleData,
     Unavailable,
@@ -132,6 +134,11 @@ class Cycle:
         except NoValidHost as refusal:
             error = refusal
             end = End.STALE if self._may_be_stale(candidates) else End.REFUSED
+            if end is End.REFUSED and self._may_be_incomplete():
+                end = End.INCOMPLETE
+        except IncompleteData as incomplete:
+            error = incomplete
+            end = End.INCOMPLETE
         except StaleData as stale:
             error = stale
             end = End.STALE
@@ -323,7 +330,7 @@ class Cycle:
                     self._end_step(CLAIM, refused=ALL_TOGETHER if not claims else None)
                     choices.close()
                     if claims is None:
-                        state.check_claim_refusal()
+                        state.check_claim_refusal(1)
                     return self._place_in_turn(begun, random, undo)
             undo.push(choices.pop_all())
 
@@ -367,7 +374,7 @@ class Cycle:
                     return self._place_in_turn(before, random, undo)
                 attempt.refused += (choice.host.key,)
                 self._end_step(CLAIM, refused=choice.host.host)
-                state.check_claim_refusal()
+                state.check_claim_refusal(len(attempt.refused))
             else:
                 LOG.debug('Unable to successfully claim against any host.')
                 raise state.not_enough()
@@ -581,6 +588,14 @@ class Cycle:
         """True if the try rests on an earlier answer of Placement, or on a reading of
         the databases from before the try: then a refusal proves nothing."""
         return is_remembered(candidates) or self.basis.read_since < self.basis.began
+
+    def _may_be_incomplete(self) -> bool:
+        """True if the try rests on an answer of Placement about all hosts: then a
+        refusal proves nothing. ``[placement] max_allocation_candidates`` cuts such an
+        answer without a sign, and ``min_unit`` of an inventory hides a host from a
+        query for 1 of a resource class."""
+        is_worked_out = self.counts is not None and self.counts.source == ALL_HOSTS
+        return is_worked_out and not self.basis.own_query
 
 
 def is_remembered(candidates: Candidates | None) -> bool:

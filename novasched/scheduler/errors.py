@@ -33,6 +33,12 @@ class StaleData(NovaschedError):
     with fresh data; no caller gets this error."""
 
 
+class IncompleteData(StaleData):
+    """For the driver: Placement's answer about all hosts does not tell why claims are
+    refused. The request is decided again by the answer to its own query; no caller gets
+    this error."""
+
+
 class BadRequest(NovaschedError):
     """For the caller: the message is no valid request."""
 

@@ -4,10 +4,12 @@ to base queries, and Placement checks the claims."""
 
 import contextlib
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 import pytest
 
+from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, Group, Refused, a_call, new_uuids
 from tests.lab.processes import wait_until
@@ -88,11 +90,18 @@ def all_devices(hosts):
 
 
 def check_queries(between):
-    """Check that Placement was asked for no permutations of devices."""
+    """Check that Placement was asked for no permutations of more than two devices."""
     queries = [line for line in between.asked if '/allocation_candidates?' in line]
     assert queries
     for query in queries:
-        assert 'VGPU' not in query
+        assert query.count('VGPU') <= 2
+
+
+def check_queries_about_hosts(between):
+    """Check that Placement was asked about hosts, and not for devices."""
+    check_queries(between)
+    for query in between.asked:
+        assert '/allocation_candidates?' not in query or 'VGPU' not in query
 
 
 @pytest.mark.parametrize('number', [1, 2, 4, 8])
@@ -109,6 +118,7 @@ def test_every_device_is_found(cloud, client, between, hosts, number, policy):
     assert chosen == dict.fromkeys(hosts, DEVICES // number)
     devices = devices_of(cloud, *instances)
     assert devices == dict.fromkeys(all_devices(hosts), 1)
+    check_queries_about_hosts(between)
     client.refusal(flavor=flavor)
     assert client.chosen(flavor=PLAIN)
     check_queries(between)
@@ -165,6 +175,7 @@ def test_a_named_host(cloud, client, between, hosts):
         chosen = client.chosen(uuid, flavor=with_devices(4), force_hosts=['gpu-1'])
         assert chosen == ['gpu-1']
     assert devices_of(cloud, *instances) == dict.fromkeys(hosts['gpu-1'], 1)
+    check_queries_about_hosts(between)
     client.refusal(flavor=with_devices(1), force_hosts=['gpu-1'])
     check_queries(between)
 
@@ -179,7 +190,7 @@ def test_a_forbidden_trait_of_no_host(cloud, client, between, hosts):
     between.asked.clear()
 
     assert client.chosen(flavor=other)
-    check_queries(between)
+    check_queries_about_hosts(between)
 
 
 def test_alternates(cloud, client, hosts):
@@ -190,6 +201,53 @@ def test_alternates(cloud, client, hosts):
     assert len(alternates) == 2
     for selection in (best, *alternates):
         assert selection['allocation_request'].count('VGPU') == 4
+
+
+UNITS = {
+    'hidden from the query about all hosts': ({'min_unit': 2}, True),
+    'refused at the claim': ({'max_unit': 1}, False),
+}
+
+
+@pytest.mark.parametrize('number', [1, 4])
+@pytest.mark.parametrize('name', UNITS)
+def test_units_of_inventories(cloud, client, between, hosts, name, number):
+    """Placement's answer about all hosts does not tell the units of inventories. Few
+    claims are refused before Placement is asked the query of the request."""
+    units, is_allowed = UNITS[name]
+    flavor = replace(with_devices(number), vcpus=2)
+    names = [*hosts]
+    for index in range(5):
+        host = cloud.add_host(f'more-{index}', ram_mb=131072)
+        add_devices(cloud, host)
+        names.append(host.name)
+    for host in names:
+        set_units(cloud, host, units)
+    if is_allowed:
+        assert set(client.chosen(flavor=flavor)) <= set(names)
+        return
+
+    last = cloud.add_host('last', ram_mb=65536)
+    add_devices(cloud, last)
+    between.asked.clear()
+    [[best, *alternates]] = client.select_destinations(
+        new_uuids(), flavor, return_alternates=True
+    )
+    assert best['service_host'] == last.name
+    assert alternates == []
+    assert between.count('PUT /allocations') <= MAX_CLAIMS_PER_HOST + 1
+
+    set_units(cloud, last.name, units)
+    between.asked.clear()
+    client.refusal(flavor=flavor)
+    assert between.count('PUT /allocations') <= MAX_CLAIMS_PER_HOST
+
+
+def set_units(cloud, name, units):
+    """Change the units of the VCPU inventory of a host."""
+    inventories = cloud.computes[name].inventories()
+    inventories['VCPU'] |= units
+    cloud.placement.put(cloud.computes[name].uuid, inventories=inventories)
 
 
 def test_why_a_request_is_refused(cloud, client, tool, between, daemon, hosts):

@@ -29,7 +29,7 @@ def running(cloud):
         yield daemon
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def devices_client(nova, cloud):
     """A client that makes a request group for each PCI device."""
     config = cloud.config('devices', {'filter_scheduler': {'pci_in_placement': True}})

@@ -104,7 +104,7 @@ REFUSALS = (
     (
         {},
         every('PUT', '/allocations', answer(409, CONFLICT)),
-        '0 of 3 hosts: 1 disabled, 1 lack MEMORY_MB, 1 claimed by others',
+        '0 of 3 hosts: 1 disabled, 1 lack MEMORY_MB, 1 refused by Placement',
     ),
     (
         {},

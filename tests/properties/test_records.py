@@ -233,7 +233,7 @@ WORDS = {
     'I/O': 'busy with I/O',
     'zone': 'in another zone',
     'odd': 'rejected by EvenOnly',
-    'taken': 'claimed by others',
+    'taken': 'refused by Placement',
 }
 
 

@@ -67,7 +67,7 @@ def _phrase_of_filter(name: str) -> str:
 
 NOT_OFFERED = 'not offered by Placement'
 LEFT_OUT = 'in other cells'
-REFUSED = 'claimed by others'
+REFUSED = 'refused by Placement'
 UNFIT = 'taken by others meanwhile'
 UNTRIED = 'not tried'
 FIT = 'fit'

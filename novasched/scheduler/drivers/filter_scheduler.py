@@ -182,9 +182,12 @@ class FilterScheduler:
             outcome = self._cycle(basis, seed).decide(request)
             if outcome.end in (End.PLACED, End.REFUSED):
                 return outcome.decision
-            if outcome.end is not End.STALE and outcome.error is not None:
+            following = next_basis(basis, outcome, basis.began)
+            if following is None:
+                assert outcome.error is not None
                 raise outcome.error
             request = outcome.decision.request
+            basis = following
 
     def stop(self, seconds: float) -> None:
         self._patience.stop(seconds)
@@ -224,7 +227,7 @@ class FilterScheduler:
 
             was_released = False
             may_wait = False
-            if outcome.end is End.STALE:
+            if outcome.end in (End.STALE, End.INCOMPLETE):
                 LOG.debug(
                     'Instances %s are decided anew: %s',
                     request.instance_uuids,

@@ -18,6 +18,8 @@ class Basis:
     :ivar read_since: a reading of the databases that began at this moment, or later,
         serves, too. Several requests at the same time so share one reading.
     :ivar from_memory: an earlier answer of Placement serves, too.
+    :ivar own_query: candidates from an answer about all hosts have led to no host, and
+        Placement is asked the query of the request.
     :ivar is_alone: no other request is being decided at the same time.
     :ivar deadline: when the request stops to wait for an unavailable Placement.
     :ivar first_claim: when the try began to claim; infinite before.
@@ -28,6 +30,7 @@ class Basis:
     began: float = math.inf
     read_since: float = math.inf
     from_memory: bool = False
+    own_query: bool = False
     is_alone: bool = False
     deadline: float = math.inf
     first_claim: float = math.inf

@@ -20,7 +20,7 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.observe.records.render import raw_weight
 from novasched.scheduler.assignments import OfferedHosts
-from novasched.scheduler.attempt import End
+from novasched.scheduler.attempt import End, Outcome, next_basis
 from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import (
     Decision,
@@ -58,6 +58,16 @@ class Shadow:
         """
         now = self.clock()
         basis = Basis(began=now, read_since=now)
+        outcome = self._outcome(request, basis)
+        while following := next_basis(basis, outcome, now):
+            basis = following
+            outcome = self._outcome(request, basis)
+        if outcome.end is not End.REFUSED and outcome.error is not None:
+            raise outcome.error
+        return outcome.decision
+
+    def _outcome(self, request: Request, basis: Basis) -> Outcome:
+        """The outcome of one try."""
         driver = self.driver
         pipeline = driver.pipeline.for_request()
         pipeline.explained_hosts = sys.maxsize
@@ -73,10 +83,7 @@ class Shadow:
             pending,
             OfferedHosts(),
         )
-        outcome = Cycle(parts, basis, self.seed).decide(request)
-        if outcome.end is not End.REFUSED and outcome.error is not None:
-            raise outcome.error
-        return outcome.decision
+        return Cycle(parts, basis, self.seed).decide(request)
 
 
 NO_HOST = '(none)'

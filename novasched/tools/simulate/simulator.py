@@ -523,7 +523,8 @@ class Simulator:
 
         :raises NovaschedError: Placement or a database does not answer.
         """
-        basis = Basis(began=self._moment, read_since=self._moment)
+        # Candidates in memory are complete: a refusal stands.
+        basis = Basis(began=self._moment, read_since=self._moment, own_query=True)
         seed = self._random.getrandbits(32)
         decision = self._driver.decide(request, seed, basis)
         if decision.refusal is not None:

@@ -3,14 +3,16 @@
 
 import json
 import logging
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
+from novasched.placement.query import MAX_PERMUTED_GROUPS
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
-from novasched.scheduler.model.basis import Basis
+from novasched.scheduler.model.basis import FRESH, Basis
 from tests.lab.builders import a_flavor, a_request, a_uuid
 from tests.lab.processes import wait_until
 from tests.lab.stub_adapter import StubAdapter, a_response, an_answer, an_error
@@ -210,6 +212,57 @@ def test_delete_allocations(client_of):
     body = json.loads(http_of(client).options[-1]['data'])
     assert (body['allocations'], body['consumer_generation']) == ({}, 1)
     assert client.pending_deletions == 0
+
+
+def with_devices(*amounts):
+    """A request with a group for each amount of VGPU."""
+    extra_specs = {'group_policy': 'none'}
+    for number, amount in enumerate(amounts, 1):
+        extra_specs[f'resources{number}:VGPU'] = str(amount)
+    return a_request(flavor=a_flavor(extra_specs, vcpus=4))
+
+
+@pytest.mark.parametrize(
+    ('amounts', 'all_hosts', 'own'),
+    [
+        ([1], {'resources': 'DISK_GB:1,MEMORY_MB:1,VCPU:1'}, {'resources1': 'VGPU:1'}),
+        (
+            [1, 1, 2],
+            {'resources': 'DISK_GB:1,MEMORY_MB:1,VCPU:1'},
+            {
+                'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:4',
+                'resources3': 'VGPU:2',
+            },
+        ),
+    ],
+)
+def test_the_query_of_the_request_after_the_answer_about_all_hosts(
+    client_of, amounts, all_hosts, own
+):
+    """Placement is asked about all hosts, and then with the amounts of the request. A
+    query with many groups has the largest group alone: permutations of all groups would
+    take minutes."""
+    gpus = {'provider_summaries': {}, 'allocation_requests': []}
+    client = client_of(
+        {
+            'GET /resource_providers': [a_response(200, {'resource_providers': []})],
+            CANDIDATES: [a_response(200, gpus)],
+        }
+    )
+    request = with_devices(*amounts)
+    assert not client.candidates(request)
+    assert not client.candidates(request, replace(FRESH, own_query=True))
+
+    first, second = [
+        {name: values[0] for name, values in parse_qs(path.partition('?')[2]).items()}
+        for path in http_of(client).requests
+        if path.startswith(CANDIDATES)
+    ]
+    assert {name: first[name] for name in first if 'resources' in name} == all_hosts
+    assert second.items() >= own.items()
+    is_permuted = len(amounts) + 1 <= MAX_PERMUTED_GROUPS
+    assert ('limit' in second) == is_permuted
+    assert sum('resources' in name for name in second) == 2
 
 
 def test_remembered_candidates(client_of):

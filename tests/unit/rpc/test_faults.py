@@ -142,6 +142,11 @@ CASES = [
         'ERROR Exception during message handling',
     ),
     (
+        errors.IncompleteData('x'),
+        no_valid_host(INTERNAL),
+        'ERROR Exception during message handling',
+    ),
+    (
         NovaschedError('x'),
         no_valid_host(INTERNAL),
         'ERROR Exception during message handling',
@@ -161,6 +166,7 @@ CASES = [
 TRACEBACK = (
     errors.BadPlugin,
     errors.StaleData,
+    errors.IncompleteData,
     KeyError,
     oslo_messaging.MessagingTimeout,
 )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The basis of the next try, by what came of the last one."""
 
+from dataclasses import replace
+
 import pytest
 
 from novasched.scheduler.attempt import End, Outcome, next_basis
@@ -33,6 +35,7 @@ FRESH_FROM_MEMORY = Basis(
         (End.REFUSED, False, False, None),
         (End.REFUSED, True, False, FRESH),
         (End.STALE, False, False, FRESH),
+        (End.INCOMPLETE, False, False, replace(FRESH, own_query=True)),
         (End.UNAVAILABLE, False, False, None),
         (End.UNAVAILABLE, False, True, FRESH_FROM_MEMORY),
     ],

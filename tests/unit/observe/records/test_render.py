@@ -546,7 +546,7 @@ def test_claims_that_are_refused(explain):
     decision = RecordedScheduler([A, B, off], placement).ask(a_request())
     assert record_of(decision).attempts[0].refused == ('a', 'b')
     first, *others = explain(decision).splitlines()
-    assert first == '0 of 3 hosts: 2 claimed by others, 1 disabled'
+    assert first == '0 of 3 hosts: 2 refused by Placement, 1 disabled'
     assert 'claims     refused on a, b' in others
     why = explain(decision, '--host', 'b').splitlines()[1:]
     assert why == ['b: Placement refused the claim', 'b: fit, number 2 of 2 by weight']
@@ -556,7 +556,7 @@ def test_claims_that_are_refused(explain):
     first, *_ = explain(
         RecordedScheduler([A, B], one_left).ask(a_request(count=2))
     ).splitlines()
-    assert first == '0 of 2 hosts for server 2 of 2: 2 claimed by others'
+    assert first == '0 of 2 hosts for server 2 of 2: 2 refused by Placement'
 
 
 def test_what_is_in_flight_is_told():

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions by candidates from a new answer about all hosts: they can place a request,
+and never refuse a request. The answer may lack hosts, and its hosts may refuse every
+claim."""
+
+import pytest
+
+from novasched.placement.local_candidates import LocalCandidates, match
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_host, a_uuid, numbered_hosts
+from tests.lab.counting_placement import CountingPlacement, slots_on
+from tests.lab.memory_schedulers import a_driver, ask
+from tests.lab.provider_trees import ASKED_AT, Provider, a_query, an_answer
+
+SMALL = numbered_hosts(40)
+"""Hosts whose claims are all refused."""
+BEST = a_host('best', ram=1024)
+SECOND = a_host('second', ram=512)
+SERVING = (BEST, SECOND)
+SLOTS = slots_on(SERVING, 10)
+
+
+class IncompletePlacement(CountingPlacement):
+    """Offers hosts of an answer about all hosts, and afterwards the hosts with slots.
+
+    :ivar claims: the number of claims.
+    :ivar own_queries: how often Placement was asked the query of the request.
+    """
+
+    def __init__(self, slots, worked_out):
+        super().__init__(slots)
+        self.worked_out = worked_out
+        self.claims = 0
+        self.own_queries = 0
+
+    def candidates(self, request, basis=FRESH):
+        if basis.own_query:
+            self.own_queries += 1
+            return super().candidates(request, basis)
+        answer = an_answer(
+            [Provider(host.uuid, {'VCPU': 16}) for host in self.worked_out]
+        )
+        matched = match(answer, a_query(), answer.capacity_left)
+        return LocalCandidates([matched], ASKED_AT)
+
+    def claim(self, request, candidate, basis=FRESH):
+        self.claims += 1
+        return super().claim(request, candidate, basis)
+
+
+class NotBest(Filter):
+    def reject(self, host, request):
+        if host.host == 'best':
+            return 'is the best'
+        return None
+
+
+def decide(worked_out, slots, *filters, **fields):
+    """The hosts of each instance with the alternates, and the Placement."""
+    placement = IncompletePlacement(slots, worked_out)
+    driver = a_driver(
+        [*SMALL, *SERVING], *filters, placement=placement, weighers=[RAMWeigher]
+    )
+    try:
+        return ask(driver, **fields), placement
+    except NoValidHost:
+        return None, placement
+
+
+@pytest.mark.parametrize(
+    ('worked_out', 'slots', 'filters', 'hosts', 'own_queries'),
+    [
+        pytest.param(SERVING, SLOTS, [], [['best']], 0, id='complete'),
+        pytest.param([], SLOTS, [], [['best']], 1, id='without a host'),
+        pytest.param([BEST], SLOTS, [NotBest], [['second']], 1, id='all rejected'),
+        pytest.param([BEST], {}, [NotBest], None, 1, id='no host anywhere'),
+        pytest.param([], {}, [], None, 1, id='nothing offered anywhere'),
+    ],
+)
+def test_placement_is_asked_before_a_refusal(
+    worked_out, slots, filters, hosts, own_queries
+):
+    """Placement is asked the query of the request once, and only before a refusal."""
+    found, placement = decide(worked_out, slots, *filters)
+    assert found == hosts
+    assert placement.own_queries == own_queries
+
+
+def test_placement_is_asked_after_several_refused_claims():
+    """Refused claims that the answer does not explain end the try, and host and
+    alternates come from the answer to the query of the request."""
+    found, placement = decide(SMALL, SLOTS, return_alternates=True)
+    assert found == [['best', 'second']]
+    assert placement.own_queries == 1
+    assert placement.claims == MAX_CLAIMS_PER_HOST + 1
+
+
+def test_several_instances_are_placed_by_the_second_answer():
+    uuids = (a_uuid('one'), a_uuid('two'))
+    found, placement = decide(SMALL, SLOTS, count=2, instance_uuids=uuids)
+    assert found == [['best'], ['best']]
+    assert placement.own_queries == 1
