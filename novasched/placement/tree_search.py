@@ -178,14 +178,30 @@ class TreeSearch:
         come first; then, roughly, with the least sufficient providers. With equal
         groups, a kind may come again.
 
+        If the search for the fewest providers is given up, an assignment comes all the
+        same from a tree that :meth:`fits`.
+
         :raises SearchTooLong: the search was given up.
         """
         if not self._is_possible():
             return
-        for number in range(self._least_providers(), len(self._parts) + 1):
-            self._begin()
-            for _ in self._assign(number, number):
-                yield self._assignment()
+        is_found = False
+        try:
+            for number in range(self._least_providers(), len(self._parts) + 1):
+                self._begin()
+                for _ in self._assign(number, number):
+                    is_found = True
+                    yield self._assignment()
+            return
+        except SearchTooLong:
+            if is_found:
+                raise
+
+        # The search of fits(): any number of providers, and no places.
+        self.places = ()
+        self._begin()
+        for _ in self._assign(len(self._parts)):
+            yield self._assignment()
 
     def _is_possible(self) -> bool:
         """True unless the root, a part alone, or a sum of amounts excludes the tree."""

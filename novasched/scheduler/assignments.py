@@ -461,6 +461,13 @@ class SchedulingState:
         candidate = choose(self.candidates, host.uuid, self._unclaimed, far, refused)
         return candidate and candidate.detach()
 
+    def has_candidate(self, host: Host) -> bool:
+        """True unless the request claims a candidate and the host has none: the search
+        in the tree of the host was given up."""
+        if self.candidates is None or not self.request.claims:
+            return True
+        return bool(self.candidates[host.uuid])
+
     def assign(
         self,
         request: Request,
@@ -534,7 +541,8 @@ class SchedulingState:
             for other in spare:
                 if len(row) > number:
                     break
-                if other.uuid not in chosen and other.cell_uuid == host.cell_uuid:
+                is_spare = other.uuid not in chosen and self.has_candidate(other)
+                if is_spare and other.cell_uuid == host.cell_uuid:
                     candidate = self.candidate(other)
                     limited = limits(other, self.request)
                     row.append(Selection.of(other, candidate, zone, limited))

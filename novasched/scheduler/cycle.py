@@ -412,7 +412,13 @@ class Cycle:
         ranking = pipeline.weigh(ranking, request, index, random)
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
         self._end_step(WEIGHERS, attempt)
-        return replace(state, hosts=ranking.hosts), attempt
+        hosts = ranking.hosts
+        for number, host in enumerate(hosts):
+            if state.has_candidate(host):
+                if number:
+                    hosts = hosts[number:]
+                return replace(state, hosts=hosts), attempt
+        raise state.not_enough()
 
     def _choose(
         self, state: SchedulingState, request: Request, undo: ExitStack

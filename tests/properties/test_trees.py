@@ -10,9 +10,11 @@ of the unsuffixed group is the pair of '' and class.
 import itertools
 from collections import Counter
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from novasched.placement import tree_search
 from novasched.placement.tree_search import TreeSearch
 from novasched.placement.trees import Group, TraitRule, TreeQuery, TreeShape
 from tests.lab.provider_trees import equal_groups
@@ -399,6 +401,22 @@ def test_every_kind_of_assignment(query, tree):
         choices[with_leaves_numbered(assignment, leaves)] += 1
     assert kinds == expected
     assert set(choices.values()) <= {1}
+
+
+@settings(max_examples=250)
+@given(queries(), trees(), st.integers(1, 30))
+def test_a_tree_that_fits_has_an_assignment(query, tree, max_steps):
+    """With any limit of steps, a search that tells that a tree fits finds an
+    assignment, also where the providers are in different places."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree_search, 'MAX_STEPS', max_steps)
+        try:
+            fits = TreeSearch(query, *tree).fits()
+        except tree_search.SearchTooLong:
+            fits = False
+        if fits:
+            places = range(len(tree[1]))
+            assert next(TreeSearch(query, *tree, places).assignments(), None)
 
 
 @settings(max_examples=250)

@@ -295,7 +295,7 @@ def choose(
 ) -> Candidate | None:
     """Choose the best candidate of a host among the candidates with enough capacity
     beside pending claims. Without such a candidate choose the best of all: Placement
-    decides.
+    decides. None for a host without candidates.
 
     After refused candidates, choose a candidate of different providers with enough
     capacity. None without such a candidate: Placement would refuse a claim on the same
@@ -308,6 +308,8 @@ def choose(
     :param refused: candidates of the host with claims that Placement has refused.
     """
     candidates = offer[host]
+    if not candidates:
+        return None
     if len(candidates) == 1 and not refused:
         return candidates[0]
 

@@ -139,6 +139,19 @@ def test_after_a_refused_claim():
     assert candidates.without('b', [refused, last]) is candidates
 
 
+MANY_GROUPS = a_query(*(('VGPU', amount) for amount in range(52, 61)))
+LARGE_DEVICES = [('VGPU', amount) for amount in range(89, 101)]
+"""Groups that no device serves two of, on devices of slightly different sizes."""
+
+
+def test_a_search_that_is_given_up_has_a_candidate():
+    """The search for the fewest devices takes too long: the sums suggest fewer devices
+    than groups."""
+    candidates = candidates_for(MANY_GROUPS, a_host('a', *LARGE_DEVICES))
+    assert [*candidates] == ['a']
+    assert len(candidates['a'][0].allocations) == 10
+
+
 def test_the_fuller_device_first():
     devices = [('VGPU', 4), ('VGPU', 2), ('VGPU', 3)]
     candidates = candidates_for(a_query(('VGPU', 2)), a_host('a', *devices))

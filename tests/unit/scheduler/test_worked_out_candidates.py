@@ -99,6 +99,32 @@ def test_placement_is_asked_after_several_refused_claims():
     assert placement.claims == MAX_CLAIMS_PER_HOST + 1
 
 
+class WithoutCandidates(LocalCandidates):
+    """Finds no candidate on a host, as after a search that was given up."""
+
+    def __getitem__(self, provider):
+        if provider == BEST.uuid:
+            return ()
+        return super().__getitem__(provider)
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'expected'), [(SERVING, [['second']]), ([BEST], None)]
+)
+def test_a_host_without_candidates_is_passed_over(hosts, expected):
+    """Neither the host nor an alternate is a host without candidates."""
+    placement = CountingPlacement(SLOTS)
+    answer = an_answer([Provider(host.uuid, {'VCPU': 16}) for host in hosts])
+    matched = match(answer, a_query(), answer.capacity_left)
+    placement.candidates = lambda *_: WithoutCandidates([matched], ASKED_AT)
+    driver = a_driver(SERVING, placement=placement, weighers=[RAMWeigher])
+    try:
+        chosen = ask(driver, return_alternates=True)
+    except NoValidHost:
+        chosen = None
+    assert chosen == expected
+
+
 def test_several_instances_are_placed_by_the_second_answer():
     uuids = (a_uuid('one'), a_uuid('two'))
     found, placement = decide(SMALL, SLOTS, count=2, instance_uuids=uuids)
