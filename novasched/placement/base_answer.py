@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -40,6 +41,13 @@ Column = NDArray[np.int64]
 _decode_answer = msgspec.json.Decoder(
     AllocationCandidates[AllocationRequest, HostSummary]
 ).decode
+
+
+class ShapesOfHosts(NamedTuple):
+    """The different shapes of trees, and by host the index of the shape."""
+
+    shapes: Sequence[TreeShape]
+    shape_of: NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,28 @@ class Trees:
     @cached_property
     def known_traits(self) -> frozenset[str]:
         return frozenset[str]().union(*self.traits)
+
+    @cached_property
+    def _with_traits(self) -> dict[frozenset[str], ShapesOfHosts]:
+        """The answers of :meth:`shapes_with`, by traits."""
+        return {}
+
+    def shapes_with(self, traits: frozenset[str]) -> ShapesOfHosts:
+        """The shapes with only some traits. Hosts may have traits of their own, which
+        no query names: with all traits, each host would have a shape of its own."""
+        known = self._with_traits.get(traits)
+        if known is not None:
+            return known
+
+        numbers: dict[TreeShape, int] = {}
+        number_of_shape = []
+        for shape in self.shapes:
+            reduced = shape.with_traits(traits)
+            number_of_shape.append(numbers.setdefault(reduced, len(numbers)))
+        shape_of = np.array(number_of_shape, np.intp)[self.shape_of]
+        if len(self._with_traits) >= MAX_QUERIES:
+            self._with_traits.clear()
+        return self._with_traits.setdefault(traits, ShapesOfHosts([*numbers], shape_of))
 
     def shape(self, host: int) -> TreeShape:
         """The shape of the tree of a host."""
@@ -286,8 +316,9 @@ def _fits_nested(
 ) -> NDArray[np.bool_]:
     """For each of some hosts, True if the tree of the host serves a query."""
     fitting = np.zeros(len(hosts), bool)
-    shape_of = trees.shape_of[hosts]
-    for number, shape in enumerate(trees.shapes):
+    shapes = trees.shapes_with(query.named_traits)
+    shape_of = shapes.shape_of[hosts]
+    for number, shape in enumerate(shapes.shapes):
         positions = np.flatnonzero(shape_of == number)
         if len(positions):
             first_rows = trees.first_rows[hosts[positions]]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from novasched.placement.base_answer import (
     BaseAnswer,
     Column,
+    ShapesOfHosts,
     Trees,
     fits,
     fits_beside,
@@ -147,6 +148,7 @@ class MatchedTrees(MatchedHosts):
 
     :ivar query: the query.
     :ivar answer: the answer; its capacity has no pending claims.
+    :ivar shapes: the shapes of trees with the traits that the query names.
     :ivar columns: the unused capacity of each row, for the classes of the query.
     :ivar assignments: assignments of trees with a shape, free amounts and places: many
         hosts are equal.
@@ -154,6 +156,7 @@ class MatchedTrees(MatchedHosts):
 
     query: TreeQuery
     answer: BaseAnswer
+    shapes: ShapesOfHosts
     columns: Mapping[str, Column]
     assignments: dict[Hashable, Sequence[Assignment]] = field(default_factory=dict)
 
@@ -172,10 +175,13 @@ class MatchedTrees(MatchedHosts):
         free = [self._free(uuid, around.pending) for uuid in uuids]
 
         amounts = tuple(tuple(of_provider.values()) for of_provider in free)
-        key = int(trees.shape_of[number]), amounts, places, devices.cells
+        shape_number = int(self.shapes.shape_of[number])
+        key = shape_number, amounts, places, devices.cells
         assignments = self.assignments.get(key)
         if assignments is None:
-            tree = TreeSearch(self.query, trees.shape(number), free, places)
+            tree = TreeSearch(
+                self.query, self.shapes.shapes[shape_number], free, places
+            )
             choices = (_positions(choice, uuids) for choice in devices.choices())
             assignments = LazySequence(_assignments(tree, choices))
             self.assignments[key] = assignments
@@ -244,7 +250,14 @@ def match(
         if name in answer.capacity_left:
             columns[name] = answer.capacity_left[name]
     return MatchedTrees(
-        amounts, *hosts, *traits, query, answer, columns, capacity=capacity
+        amounts,
+        *hosts,
+        *traits,
+        query,
+        answer,
+        trees.shapes_with(query.named_traits),
+        columns,
+        capacity=capacity,
     )
 
 

@@ -87,6 +87,15 @@ class TreeQuery:
         return tuple(groups), self.isolate, tuple(subtrees), self.root
 
     @property
+    def named_traits(self) -> frozenset[str]:
+        """The traits that the query names. Trees that differ only in other traits are
+        equal for the query."""
+        named: set[str] = set()
+        for rule in (self.root, *(group.traits for group in self.groups)):
+            named.update(rule.forbidden, *rule.required)
+        return frozenset(named)
+
+    @property
     def forbidden_traits(self) -> frozenset[str]:
         """The traits that any group, or the root, forbids."""
         forbidden = self.root.forbidden
@@ -106,6 +115,10 @@ class TreeShape:
 
     parents: tuple[int, ...]
     traits: tuple[frozenset[str], ...]
+
+    def with_traits(self, traits: frozenset[str]) -> 'TreeShape':
+        """The shape with only some traits."""
+        return TreeShape(self.parents, tuple(own & traits for own in self.traits))
 
     @cached_property
     def interchangeable(self) -> Sequence[Sequence[int]]:

@@ -2,11 +2,14 @@
 """Candidates that are worked out from the provider trees of an answer."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.local_candidates import LocalCandidates, match, no_devices
+from novasched.placement.tree_search import TreeSearch
+from novasched.placement.trees import Group, TreeQuery
 from novasched.scheduler.model.pci import HostDevices
 from tests.lab.provider_trees import (
     ASKED_AT,
@@ -156,6 +159,34 @@ def test_the_fuller_device_first():
     devices = [('VGPU', 4), ('VGPU', 2), ('VGPU', 3)]
     candidates = candidates_for(a_query(('VGPU', 2)), a_host('a', *devices))
     assert providers_of(candidates['a'])[0] == ['a', 'a-1']
+
+
+@pytest.mark.parametrize(
+    ('required', 'searches'), [([], 1), (['CUSTOM_OF_3'], 2), (['CUSTOM_ALL'], 1)]
+)
+def test_hosts_that_differ_in_other_traits_share_a_search(
+    monkeypatch, required, searches
+):
+    """Traits that a query does not name tell no hosts apart."""
+    providers = []
+    for number in range(20):
+        traits = ('CUSTOM_ALL', f'CUSTOM_OF_{number}')
+        for provider in a_host(f'h{number}', GPU, GPU):
+            providers.append(replace(provider, traits=traits))
+    counted = []
+
+    def search(*arguments):
+        counted.append(arguments)
+        return TreeSearch(*arguments)
+
+    monkeypatch.setattr('novasched.placement.base_answer.TreeSearch', search)
+    monkeypatch.setattr('novasched.placement.local_candidates.TreeSearch', search)
+    groups = (Group('', (('VCPU', 1),)), Group('_0', (GPU,), a_rule(*required)))
+    candidates = candidates_for(TreeQuery(groups), providers)
+    assert len(counted) <= searches
+    offered = [candidates[host][0] for host in candidates]
+    assert len(offered) == (1 if required == ['CUSTOM_OF_3'] else 20)
+    assert len(counted) <= searches + 1
 
 
 def test_sharing_providers():
