@@ -265,11 +265,12 @@ def _positions(
     choice: DeviceChoice, uuids: Sequence[str]
 ) -> Mapping[str, Mapping[int, int]]:
     """A choice of devices with the positions of providers in a tree."""
-    positions = {}
+    positions: dict[str, dict[int, int]] = {}
     for kind, ranks in choice.items():
-        positions[kind] = {
-            i: ranks[uuid] for i, uuid in enumerate(uuids) if uuid in ranks
-        }
+        positions[kind] = {}
+        for position, uuid in enumerate(uuids):
+            if uuid in ranks:
+                positions[kind][position] = ranks[uuid]
     return positions
 
 
@@ -286,11 +287,10 @@ def _assignments(
     searches = chain((replace(tree, choice=choice) for choice in choices), [tree])
     seen = set()
     for assignment in _in_turn(map(_found, searches)):
-        providers = [
-            (name, *of_group) for name, of_group in assignment.providers.items()
-        ]
-        if frozenset(providers) not in seen:
-            seen.add(frozenset(providers))
+        groups = assignment.providers
+        providers = frozenset((suffix, *groups[suffix]) for suffix in groups)
+        if providers not in seen:
+            seen.add(providers)
             yield assignment
         if len(seen) == MAX_CANDIDATES_PER_HOST:
             break

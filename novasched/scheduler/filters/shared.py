@@ -9,6 +9,7 @@ all hosts in one call.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import filterfalse
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -254,7 +255,7 @@ def _judge_candidates(
     for host, host_key in zip(hosts, host_keys, strict=True):
         layout, numbers = device_layout(host)
         kind = host_key, layout_numbers.setdefault(layout, len(layout_numbers))
-        judge_one = partial(
+        reason_against = partial(
             _reason_against, plugin, host, request, kind, numbers, verdict_of
         )
         offered = candidates.get(host.uuid, ())
@@ -263,14 +264,12 @@ def _judge_candidates(
             continue
         if kind not in may_fit_of:
             may_fit_of[kind] = plugin.may_fit(host, request)
-        fitting = LazySequence(
-            candidate for candidate in offered if judge_one(candidate) is None
-        )
+        fitting = LazySequence(filterfalse(reason_against, offered))
         if may_fit_of[kind] and fitting:
             reasons.append(None)
             remaining[host.uuid] = fitting
         else:
-            reasons.append(judge_one(offered[0]))
+            reasons.append(reason_against(offered[0]))
 
     return Verdicts(reasons, candidates.narrowed(remaining))
 
