@@ -461,12 +461,20 @@ class SchedulingState:
         candidate = choose(self.candidates, host.uuid, self._unclaimed, far, refused)
         return candidate and candidate.detach()
 
+    def with_candidates_alone(self) -> 'SchedulingState':
+        """The state without hosts on which no candidate was found: the search in the
+        tree of a host may be given up.
+
+        :raises NoValidHost: no host remains.
+        """
+        hosts = [*filter(self.has_candidate, self.hosts)]
+        if not hosts:
+            raise self.not_enough()
+        return replace(self, hosts=hosts)
+
     def has_candidate(self, host: Host) -> bool:
-        """True unless the request claims a candidate and the host has none: the search
-        in the tree of the host was given up."""
-        if self.candidates is None or not self.request.claims:
-            return True
-        return bool(self.candidates[host.uuid])
+        """True if a candidate was found on a host, or if Placement was not asked."""
+        return self.candidates is None or bool(self.candidates[host.uuid])
 
     def assign(
         self,

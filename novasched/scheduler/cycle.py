@@ -393,7 +393,7 @@ class Cycle:
         """The state with the hosts for the current instance, best first, less the
         pending claims.
 
-        :raises NoValidHost: no host passes the filters.
+        :raises NoValidHost: no host passes the filters, or none has a candidate.
         """
         pipeline = self.deps.pipeline
         state = state.now()
@@ -412,13 +412,10 @@ class Cycle:
         ranking = pipeline.weigh(ranking, request, index, random)
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
         self._end_step(WEIGHERS, attempt)
-        hosts = ranking.hosts
-        for number, host in enumerate(hosts):
-            if state.has_candidate(host):
-                if number:
-                    hosts = hosts[number:]
-                return replace(state, hosts=hosts), attempt
-        raise state.not_enough()
+        state = replace(state, hosts=ranking.hosts)
+        if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
+            state = state.with_candidates_alone()
+        return state, attempt
 
     def _choose(
         self, state: SchedulingState, request: Request, undo: ExitStack

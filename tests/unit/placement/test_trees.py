@@ -307,5 +307,7 @@ def test_too_many_steps(monkeypatch):
     monkeypatch.setattr(tree_search, 'MAX_STEPS', 1000)
     with pytest.raises(SearchTooLong):
         TreeSearch(query, *tree, range(9)).fits()
-    with pytest.raises(SearchTooLong):
-        list(TreeSearch(query, *tree, range(9)).assignments())
+
+    # Without the places, all devices are interchangeable, and few steps suffice.
+    assert not TreeSearch(query, *tree).fits()
+    assert list(TreeSearch(query, *tree, range(9)).assignments()) == []
