@@ -115,6 +115,17 @@ class Trees:
         """The shape of the tree of a host."""
         return self.shapes[int(self.shape_of[host])]
 
+    def have_rows_of(self, others: 'Trees') -> bool:
+        """True if other trees have the same hosts and providers in the same rows."""
+        return self.uuids == others.uuids and np.array_equal(
+            self.first_rows, others.first_rows
+        )
+
+    def hosts_of_rows(self, rows: Sequence[int]) -> frozenset[str]:
+        """The UUIDs of the hosts whose trees have some rows."""
+        numbers = np.searchsorted(self.first_rows, rows, side='right') - 1
+        return frozenset(self.host_uuids[number] for number in set(numbers.tolist()))
+
     def rows(self, host: int) -> range:
         """The rows of the tree of a host."""
         first = int(self.first_rows[host])

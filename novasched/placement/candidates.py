@@ -9,16 +9,21 @@ from collections.abc import (
 )
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from novasched.placement.wire import (
     ProviderSummaries,
     ProviderSummary,
+    ProviderSummaryRoot,
     ProviderSummaryTraits,
 )
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 
 _decode_summaries = msgspec.json.Decoder(ProviderSummaries).decode
 _decode_summary = msgspec.json.Decoder(ProviderSummary).decode
+_decode_root = msgspec.json.Decoder(ProviderSummaryRoot).decode
 _decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
 
 
@@ -37,6 +42,9 @@ class AskedCandidates(CandidateIndex):
         self._texts = texts
         self._summaries: dict[str, msgspec.Raw] | None = None
         self._capacity_left: dict[str, Mapping[str, int]] = {}
+        # By resource class and host, the capacity of the providers.
+        self._devices: dict[str, Mapping[str, Sequence[int]]] = {}
+        self._device_changes = UNVERSIONED.with_step(())
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         if provider in self._capacity_left:
@@ -56,10 +64,50 @@ class AskedCandidates(CandidateIndex):
         except (KeyError, ValueError, RecursionError):
             return ()
 
+    def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
+        devices = self._devices.get(name)
+        if devices is None:
+            devices = self._devices_of_hosts(name)
+            self._devices[name] = devices
+        amounts = [devices.get(host, ()) for host in hosts]
+        left = np.zeros((len(hosts), max(map(len, amounts), default=0)))
+        for row, of_host in enumerate(amounts):
+            left[row, : len(of_host)] = of_host
+        return left
+
+    @property
+    def device_changes(self) -> ChangeLog:
+        return self._device_changes
+
+    def _devices_of_hosts(self, name: str) -> Mapping[str, Sequence[int]]:
+        """By host, the unused capacity of a resource class on the providers of its
+        tree, the largest capacity first."""
+        quoted = f'"{name}"'.encode()
+        devices: dict[str, list[int]] = {}
+        for provider, summary in self._split_summaries().items():
+            # Few providers have the class. The others are not decoded.
+            if quoted not in bytes(summary):
+                continue
+            left = self.capacity_left(provider).get(name, 0)
+            if left <= 0:
+                continue
+            try:
+                root = _decode_root(summary).root_provider_uuid
+            except (ValueError, RecursionError):
+                continue
+            devices.setdefault(root, []).append(left)
+        for of_host in devices.values():
+            of_host.sort(reverse=True)
+        return devices
+
     def _summary(self, provider: str) -> msgspec.Raw:
+        return self._split_summaries()[provider]
+
+    def _split_summaries(self) -> Mapping[str, msgspec.Raw]:
+        """The undecoded summaries of all providers."""
         if self._summaries is None:
             # Splitting the texts is cheap; few summaries are ever decoded.
             self._summaries = {}
             for text in self._texts:
                 self._summaries.update(_decode_summaries(text).provider_summaries)
-        return self._summaries[provider]
+        return self._summaries

@@ -32,6 +32,7 @@ from novasched.placement.base_answer import (
 from novasched.placement.tree_search import Assignment, SearchTooLong, TreeSearch
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.model.candidate import Candidate, Candidates, LazySequence
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.pci import DeviceChoice, HostDevices
 
 MAX_CANDIDATES_PER_HOST = 128
@@ -66,10 +67,12 @@ class TreeCapacity:
 
     :ivar left: by resource class, the unused capacity of each row of the answer, less
         pending claims. Claims of later requests are subtracted, too.
+    :ivar changes: the version of ``left``, and the hosts that have changed.
     """
 
     trees: Trees
     left: Mapping[str, Column]
+    changes: ChangeLog
 
     def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
         """See :meth:`novasched.scheduler.model.candidate.Candidates.devices_left`."""
@@ -225,11 +228,13 @@ def match(
     query: TreeQuery,
     left: Mapping[str, Column],
     allowed: NDArray[np.bool_] | None = None,
+    changes: ChangeLog | None = None,
 ) -> MatchedHosts:
     """Find the hosts of an answer for a query.
 
     :param left: by resource class, the unused capacity of each row of the answer.
     :param allowed: by host, False if the host is excluded.
+    :param changes: the version of ``left``; None if no earlier version is known.
     :raises SearchTooLong: a tree has too many possibilities.
     """
     trees = answer.trees
@@ -242,7 +247,7 @@ def match(
         amounts[name] = demand[name]
     hosts = trees.host_uuids, trees.host_of, fitting
     traits = trees.kinds[trees.first_rows], trees.traits
-    capacity = TreeCapacity(trees, left)
+    capacity = TreeCapacity(trees, left, changes or UNVERSIONED.with_step(()))
     if is_flat(query, answer.root_classes):
         return MatchedHosts(amounts, *hosts, *traits, capacity=capacity)
     columns = {}
@@ -379,6 +384,13 @@ class LocalCandidates(Candidates):
         if capacity is None:
             return super().devices_left(hosts, name)
         return capacity.devices_left(hosts, name)
+
+    @property
+    def device_changes(self) -> ChangeLog:
+        capacity = self._matches[0].capacity
+        if capacity is None:
+            return super().device_changes
+        return capacity.changes
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         if len(self._matches) > 1:

@@ -32,6 +32,7 @@ from novasched.placement.query import Query
 from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.trees import TreeQuery
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
 LOG = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class RememberedAnswer:
         # The capacity of the answer, less claims up to a change number.
         self._left: Mapping[str, Column] = answer.capacity_left
         self._change: int | None = None
+        self._changes = UNVERSIONED.with_step(())
         self._refused = np.zeros(len(answer.trees.host_uuids), bool)
 
     @property
@@ -83,20 +85,45 @@ class RememberedAnswer:
         """The number of hosts."""
         return len(self._refused)
 
+    def follow(self, earlier: 'RememberedAnswer') -> None:
+        """Note the hosts whose unused capacity differs from an earlier answer, less the
+        claims subtracted there. The caller holds the lock of
+        :class:`RememberedAnswers`."""
+        trees = self.answer.trees
+        if not trees.have_rows_of(earlier.answer.trees):
+            return
+
+        unused = np.zeros(len(trees.uuids), np.int64)
+        is_changed = np.zeros(len(trees.uuids), bool)
+        for name in self._left.keys() | earlier._left.keys():
+            column = self._left.get(name, unused)
+            is_changed |= column != earlier._left.get(name, unused)
+        rows = np.flatnonzero(is_changed).tolist()
+        self._changes = earlier._changes.with_step(trees.hosts_of_rows(rows))
+
     def subtract(self, taken: Taken) -> None:
         """Subtract the amounts of claims that Placement had not counted. The caller
         holds the lock of :class:`RememberedAnswers`."""
+        is_first = self._change is None
         self._change, is_all, amounts = taken(self.asked_at, self._change)
         if is_all:
             left = {}
             for name, column in self.answer.capacity_left.items():
                 left[name] = column.copy()
             self._left = left
+        if is_all and not is_first:
+            # The hosts of claims that no longer count are unknown.
+            self._changes = UNVERSIONED.with_step(())
 
-        row_of = self.answer.trees.row_of
-        for uuid in amounts.keys() & row_of.keys():
+        trees = self.answer.trees
+        rows = []
+        for uuid in amounts.keys() & trees.row_of.keys():
+            row = trees.row_of[uuid]
+            rows.append(row)
             for name in amounts[uuid].keys() & self._left.keys():
-                self._left[name][row_of[uuid]] -= amounts[uuid][name]
+                self._left[name][row] -= amounts[uuid][name]
+        if rows:
+            self._changes = self._changes.with_step(trees.hosts_of_rows(rows))
 
     def refuse(self, providers: Sequence[str]) -> None:
         """Exclude the hosts of a refused claim."""
@@ -112,7 +139,8 @@ class RememberedAnswer:
         """
         if self.answer.unknown_traits(query):
             return None
-        return match(self.answer, query, self._left, ~self._refused)
+        allowed = ~self._refused
+        return match(self.answer, query, self._left, allowed, self._changes)
 
 
 @dataclass(eq=False, slots=True)
@@ -373,6 +401,8 @@ class RememberedAnswers:
             if not is_usable or seconds > self._queries.max_age_of(answer):
                 answer = None
                 query.unusable_until = now + UNFIT_S
+            if answer is not None and query.answer is not None:
+                answer.follow(query.answer)
             if is_answered:
                 # Without a response, the earlier answer serves until it is too old.
                 query.answer = answer

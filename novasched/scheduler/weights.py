@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.decision import Contribution, HostWeight
 from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled, Scope
@@ -60,12 +61,17 @@ class Column:
     :ivar reasons: the reason of a filter against a host, by row.
     :ivar request: the request for which the answers are valid; None if the answers are
         valid for later requests, too.
+    :ivar offer_version: the version of Placement's offer for which the answers are
+        valid; 0 for an offer without a version.
+    :ivar offer_keys: the parts of the offer that an answer depends on, by row.
     """
 
     values: NDArray[Any]
     fresh: NDArray[np.bool_]
     reasons: dict[int, str] = field(default_factory=dict)
     request: object = None
+    offer_version: int = 0
+    offer_keys: dict[int, Hashable] = field(default_factory=dict)
 
     def extend(self, number: int) -> None:
         """Append rows without an answer."""
@@ -186,6 +192,46 @@ class HostTable:
         if column.fresh.all():
             return column, rows[:0]
         return column, rows[~column.fresh[rows]]
+
+    def compare_offer(
+        self,
+        column: Column,
+        rows: Rows,
+        changes: ChangeLog,
+        read_keys: Callable[[Sequence[Host]], Sequence[Hashable]],
+    ) -> Rows:
+        """The rows without a valid answer, once answers that another offer of Placement
+        has made invalid are no longer fresh.
+
+        :param changes: the version of the offer, and the hosts changed since earlier
+            versions.
+        :param read_keys: returns the parts of the offer that the answers about some
+            hosts depend on.
+        """
+        may_differ = np.zeros(len(self.hosts), bool)
+        changed = changes.since(column.offer_version)
+        if changed is None:
+            may_differ[:] = True
+        else:
+            for uuid in changed & self._row_of.keys():
+                may_differ[self._row_of[uuid]] = True
+        column.offer_version = changes.version
+
+        is_asked_for = np.zeros(len(self.hosts), bool)
+        is_asked_for[rows] = True
+        # This request does not compare the offer of the remaining hosts, and later
+        # requests would not find the changes again.
+        column.fresh[may_differ & ~is_asked_for] = False
+
+        may_differ |= ~column.fresh
+        compared = np.flatnonzero(may_differ & is_asked_for).tolist()
+        if compared:
+            keys = read_keys([self.hosts[row] for row in compared])
+            for row, key in zip(compared, keys, strict=True):
+                if row not in column.offer_keys or column.offer_keys[row] != key:
+                    column.offer_keys[row] = key
+                    column.fresh[row] = False
+        return rows[~column.fresh[rows]]
 
     def keep_reasons(
         self, column: Column, rows: Sequence[int], reasons: Sequence[str | None]
@@ -440,7 +486,21 @@ def _raw_weights(
         return np.array(plugin.weigh_all(hosts, request), np.float64)
 
     key = plugin.request_key(request)
-    column, stale = table.column((type(plugin), key), rows, float, key is not None)
+    lasting = key is not None
+    if isinstance(plugin, CandidatesWeigher):
+        lasting = lasting and _compares_offers(plugin)
+    column, stale = table.column((type(plugin), key), rows, float, lasting)
+    if lasting and isinstance(plugin, CandidatesWeigher):
+        changes = UNVERSIONED
+        if candidates is not None:
+            changes = plugin.offer_changes(candidates)
+        stale = table.compare_offer(
+            column,
+            rows,
+            changes,
+            lambda hosts: plugin.offer_keys(hosts, request, candidates),
+        )
+
     if len(stale):
         changed = [table.hosts[row] for row in stale.tolist()]
         if isinstance(plugin, CandidatesWeigher):
@@ -451,6 +511,11 @@ def _raw_weights(
         column.fresh[stale] = True
     values: Numbers = column.values[rows]
     return values
+
+
+def _compares_offers(plugin: CandidatesWeigher) -> bool:
+    """True if a weigher tells the parts of an offer that weights depend on."""
+    return type(plugin).offer_keys is not CandidatesWeigher.offer_keys
 
 
 def normalised(

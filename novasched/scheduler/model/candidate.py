@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.pci import HostDevices
 
 Item = TypeVar('Item', covariant=True)
@@ -168,8 +169,9 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         return {}
 
     def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
-        """The unused capacity of a resource class on each provider of some hosts, less
-        pending claims, with a row for each host.
+        """The unused capacity of a resource class on each provider of some hosts, with
+        a row for each host, the largest capacity first. A remembered offer subtracts
+        pending claims.
 
         Hosts with fewer providers of the class have zeros, and so have all hosts if the
         offer does not know the providers.
@@ -177,6 +179,12 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         :param hosts: UUIDs of compute nodes.
         """
         return np.zeros((len(hosts), 0))
+
+    @property
+    def device_changes(self) -> ChangeLog:
+        """The version of the capacity in :meth:`devices_left`, and the UUIDs of the
+        hosts whose capacity may have changed since earlier offers."""
+        return UNVERSIONED
 
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         """Provider UUIDs in Placement's order, and by row True if the offer has

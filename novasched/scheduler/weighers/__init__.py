@@ -5,10 +5,11 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from novasched.scheduler import plugin
 from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Plugin, Scope, host_alone
@@ -94,7 +95,23 @@ class Weigher(Plugin):
 
 
 class CandidatesWeigher(Weigher):
-    """Weighs hosts by the answer of Placement, such as the traits of providers."""
+    """Weighs hosts by the answer of Placement, such as the traits of providers.
+
+    Requests get answers of different age and kind. Without :meth:`offer_keys`, weights
+    are not kept for later requests, even with a ``request_key``.
+    """
+
+    def offer_keys(
+        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    ) -> Sequence[Hashable]:
+        """For each host, the parts of Placement's offer that its weight depends on. The
+        kept weight of a host is valid for requests with an equal key."""
+        raise NotImplementedError
+
+    def offer_changes(self, candidates: Candidates) -> ChangeLog:
+        """The hosts whose :meth:`offer_keys` may have changed since earlier offers. By
+        default the keys of all hosts are compared for each instance."""
+        return UNVERSIONED
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None

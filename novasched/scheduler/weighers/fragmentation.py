@@ -15,6 +15,7 @@ import os_resource_classes as classes
 
 from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.changes import ChangeLog
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import (
@@ -73,6 +74,23 @@ class FragmentationWeigher(CandidatesWeigher):
 
     def request_key(self, request: Request) -> Hashable:
         return demand_of_request(request), request.usual_guests
+
+    def offer_keys(
+        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    ) -> Sequence[Hashable]:
+        keys: list[tuple[Hashable, ...]] = [()] * len(hosts)
+        for kind in usual_demands(request.usual_guests).kinds_of_parts:
+            if kind == CELLS:
+                continue
+            devices = _free_devices(hosts, kind, candidates)
+            # Without the zeros of hosts with fewer devices.
+            numbers = np.count_nonzero(devices > 0.0, axis=1).tolist()
+            for i, amounts in enumerate(devices.tolist()):
+                keys[i] = (*keys[i], kind, *amounts[: numbers[i]])
+        return keys
+
+    def offer_changes(self, candidates: Candidates) -> ChangeLog:
+        return candidates.device_changes
 
     def weigh_offered(
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
@@ -223,15 +241,21 @@ def free_capacity(
             names.update(name for name, _ in part.amounts)
 
     parts: dict[Hashable, Mapping[Hashable, Numbers]] = {}
-    uuids = [host.uuid for host in hosts]
     for kind, names in names_of_parts.items():
         if kind == CELLS:
             parts[kind] = _free_on_cells(hosts, names)
-        elif candidates is None:
-            parts[kind] = {kind: np.zeros((len(hosts), 0))}
         else:
-            parts[kind] = {kind: candidates.devices_left(uuids, str(kind))}
+            parts[kind] = {kind: _free_devices(hosts, kind, candidates)}
     return FreeCapacity(len(hosts), amounts, parts)
+
+
+def _free_devices(
+    hosts: Sequence[Host], kind: Hashable, candidates: Candidates | None
+) -> Numbers:
+    """The free amounts of the devices of a kind on each host."""
+    if candidates is None:
+        return np.zeros((len(hosts), 0))
+    return candidates.devices_left([host.uuid for host in hosts], str(kind))
 
 
 def _free_amounts(hosts: Sequence[Host], name: Hashable) -> Numbers:

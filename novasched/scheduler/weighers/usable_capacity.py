@@ -15,7 +15,7 @@ part; a host with fewer parts has zeros.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -255,13 +255,18 @@ class UsualDemands:
                 reach[name] = worth_of_unit
         return cls(demands, weights, reach)
 
+    @property
+    def kinds_of_parts(self) -> Collection[Hashable]:
+        """The kinds of the parts that the demands need."""
+        return {part.kind: None for part in self._kinds_of_part}.keys()
+
     def part_of(self, demand: Demand) -> Demand:
         """The part of a demand that matters to the usual guests."""
         amounts = []
         for name, amount in demand.amounts:
             if name in self._kinds:
                 amounts.append((name, amount))
-        kinds = {part.kind for part in self._kinds_of_part}
+        kinds = self.kinds_of_parts
         parts = tuple(part for part in demand.parts if part.kind in kinds)
         return Demand(tuple(amounts), parts)
 
