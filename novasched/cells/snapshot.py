@@ -176,7 +176,7 @@ class HostReader:
             self.settings.usual_flavors,
             self.settings.cell_timeout,
             self._pool,
-            lambda: self.host_snapshot.hosts.values(),
+            lambda: self.cells_snapshot.cells,
         )
         return UsualGuestsReader(source)
 

@@ -3,23 +3,25 @@
 
 Each database of a cell counts its instances by flavor, and sends the most frequent
 flavors only. The readings are seldom, and only the first request waits for a reading.
+The capacity of a cell that does not answer counts as in the last reading.
 """
 
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
+from novasched.cells.host_cache import HostView
 from novasched.cells.instances import find_flavor, flavors_of
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.host import Host, capacity_of
+from novasched.scheduler.model.host import capacity_of
 from novasched.scheduler.model.usual_guests import (
     NO_USUAL_GUESTS,
     UsualGuest,
@@ -53,14 +55,15 @@ class UsualGuestsSource:
         equally. Empty to learn the flavors from the instances.
     :ivar timeout: seconds to wait for the cells.
     :ivar pool: the threads for the reading and for the queries to the cells.
-    :ivar hosts: returns the hosts of all cells, for the capacity of the cloud.
+    :ivar cell_views: returns the hosts of each cell that answers by the UUID of the
+        cell, for the capacity of the cloud.
     """
 
     cells: Cells
     flavors: Collection[str]
     timeout: float
     pool: futures.Executor
-    hosts: Callable[[], Iterable[Host]]
+    cell_views: Callable[[], Mapping[str, HostView]]
 
     def guests(self) -> tuple[UsualGuest, ...]:
         """The guests that the option lists, or else that the instances show.
@@ -125,18 +128,22 @@ class UsualGuestsReader:
         self._reading: futures.Future[None] | None = None
         self._began = 0.0
         self._last: UsualGuests | None = None
+        # The last capacity of each cell, by UUID of the cell.
+        self._capacities: Mapping[str, Mapping[Hashable, float]] = {}
 
     def latest(self) -> UsualGuests:
         """The usual guests of the last reading.
 
         The first call waits for a reading. A later call begins a reading in the
-        background if the last reading is outdated.
+        background if the last reading is outdated, or lacks a cell that answers.
         """
         with self._lock:
             now = self._clock()
             reading = self._reading
             is_outdated = now - self._began > MAX_AGE_S
-            if reading is None or (reading.done() and is_outdated):
+            new_cells = self._source.cell_views().keys() - self._capacities.keys()
+            is_due = is_outdated or bool(new_cells)
+            if reading is None or (reading.done() and is_due):
                 self._began = now
                 reading = self._source.pool.submit(self._refresh)
                 self._reading = reading
@@ -152,14 +159,37 @@ class UsualGuestsReader:
 
     def _refresh(self) -> None:
         """Read the usual guests. The last guests stay while a database fails."""
+        self._capacities = self._latest_capacities()
         try:
             guests = self._source.guests()
         except DatabaseUnavailable as error:
             LOG.warning('Usual guests cannot be read, and stay as they were: %s', error)
             return
+        capacity = _sum(self._capacities.values())
         # Equal guests stay the same object, so that weights stay valid.
-        if self._last is None or guests != self._last.guests:
-            self._last = UsualGuests(guests, capacity_of(self._source.hosts()))
+        last = self._last
+        if last is None or (guests, capacity) != (last.guests, last.capacity):
+            self._last = UsualGuests(guests, capacity)
+
+    def _latest_capacities(self) -> Mapping[str, Mapping[Hashable, float]]:
+        """The capacity of each enabled cell; of a cell that does not answer, the last
+        capacity."""
+        capacities = {}
+        enabled = {cell.uuid for cell in self._source.cells.enabled()}
+        for uuid in self._capacities.keys() & enabled:
+            capacities[uuid] = self._capacities[uuid]
+        for uuid, view in self._source.cell_views().items():
+            capacities[uuid] = capacity_of(view.hosts.values())
+        return capacities
+
+
+def _sum(capacities: Iterable[Mapping[Hashable, float]]) -> Mapping[Hashable, float]:
+    """The sum of capacities by the name of the resource."""
+    total: defaultdict[Hashable, float] = defaultdict(float)
+    for capacity in capacities:
+        for name, amount in capacity.items():
+            total[name] += amount
+    return dict(total)
 
 
 def _count_kinds(cell: Cell) -> Mapping[Kind, int]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
+from novasched.cells.host_cache import HostView
 from novasched.cells.usual_guests import (
     MAX_AGE_S,
     MAX_USUAL_GUESTS,
@@ -15,10 +16,14 @@ from novasched.cells.usual_guests import (
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.usual_guests import UsualGuest
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_host
+from tests.lab.builders import a_host, a_uuid
 
 PINNED = {'hw:cpu_policy': 'dedicated'}
 SMALL = {'vcpus': 1, 'memory_mb': 512, 'root_gb': 5, 'ephemeral_gb': 0}
+
+
+HOST = a_host(ram=2048, vcpus=4, disk_gb=1, cpu_allocation_ratio=2.0)
+CELL = HostView({HOST.uuid: HOST})
 
 
 class Clock:
@@ -32,19 +37,20 @@ class Clock:
 
 @pytest.fixture
 def make_reader(two_cells):
-    """A function that makes a reader, whose clock is the attribute ``clock`` of the
-    reader."""
+    """A function that makes a reader. The attributes ``clock`` and ``views`` of the
+    reader are its clock and the cells that answer."""
     two_cells.cells.refresh()
     with ThreadPoolExecutor(4) as pool:
 
         def make(*flavors):
             clock = Clock()
-            hosts = [a_host(ram=2048, vcpus=4, disk_gb=1, cpu_allocation_ratio=2.0)]
+            views = {a_uuid('cell1'): CELL}
             source = UsualGuestsSource(
-                two_cells.cells, flavors, 10.0, pool, lambda: hosts
+                two_cells.cells, flavors, 10.0, pool, lambda: views
             )
             reader = UsualGuestsReader(source, clock)
             reader.clock = clock
+            reader.views = views
             return reader
 
         yield make
@@ -152,6 +158,43 @@ def test_guests_are_read_seldom(two_cells, make_reader):
     reader.clock.now += MAX_AGE_S + 1.0
     reader.latest()
     assert reader.end_reading() is later
+
+
+def memory_mb(reader):
+    """The memory of the cloud after the end of a reading, if a reading has begun."""
+    reader.latest()
+    return reader.end_reading().capacity['MEMORY_MB']
+
+
+def test_capacity_follows_the_cells(two_cells, make_reader):
+    """A cell that did not answer counts as soon as it answers, and a cell that answers
+    no more counts as before. Further hosts count at the next reading, also for listed
+    flavors. A disabled cell does not count."""
+    two_cells.add(
+        two_cells.api, tables.flavors, id=3, name='m1', flavorid='f3', **SMALL
+    )
+    reader = make_reader('m1')
+    assert memory_mb(reader) == 2048.0
+
+    large = a_host('large', ram=4096)
+    reader.views[a_uuid('cell2')] = HostView({large.uuid: large})
+    assert memory_mb(reader) == 6144.0
+    usual = reader.latest()
+
+    del reader.views[a_uuid('cell2')]
+    reader.clock.now += MAX_AGE_S + 1.0
+    assert memory_mb(reader) == 6144.0
+    assert reader.latest() is usual
+
+    reader.views[a_uuid('cell1')] = HostView({HOST.uuid: HOST, large.uuid: large})
+    assert memory_mb(reader) == 6144.0
+    reader.clock.now += MAX_AGE_S + 1.0
+    assert memory_mb(reader) == 10240.0
+
+    two_cells.sql('api', "UPDATE cell_mappings SET disabled = 1 WHERE name = 'cell2'")
+    two_cells.cells.refresh()
+    reader.clock.now += MAX_AGE_S + 1.0
+    assert memory_mb(reader) == 6144.0
 
 
 def test_guests_stay_during_an_outage(two_cells, make_reader):
