@@ -15,6 +15,7 @@ from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import free_port, wait_until
 from tests.lab.proxy import Proxy, Tunnel, answer, every
+from tests.lab.reports import a_numa_cell, a_numa_topology
 
 SMALL = Flavor(ram_mb=512)
 LARGE = Flavor(ram_mb=6000)
@@ -269,6 +270,78 @@ def test_what_each_host_lacks(cloud, client, tool):
     _, explanation = tool('explain', daemon.config, forced)
     headline = '0 of 12 hosts: 11 not the requested host, 1 lack MEMORY_MB'
     assert explanation['headline'] == headline
+
+
+PINNED = {'hw:cpu_policy': 'dedicated'}
+NO_FALLBACK = {'workarounds': {'disable_fallback_pcpu_query': True}}
+SHARED = [*range(4)]
+DEDICATED = [*range(4, 16)]
+LINKS = {'CUSTOM_LINK': {'total': 16, 'min_unit': 4, 'step_size': 4, 'max_unit': 8}}
+IN_USE = 'in use or reserved'
+AMOUNTS = {
+    'VCPU:5': 'more than a server may have (4)',
+    'VCPU:17': 'more than there is',
+    'VCPU:4': IN_USE,
+    'PCPU:13': 'more than there is',
+    'PCPU:12': IN_USE,
+    'CUSTOM_LINK:2': 'at least 4 at once',
+    'CUSTOM_LINK:6': 'only in units of 4',
+    'CUSTOM_LINK:12': 'more than a server may have (8)',
+    'CUSTOM_LINK:20': 'more than there is',
+    'CUSTOM_LINK:8': IN_USE,
+}
+"""Amounts of the flavor, and the cause why the host cannot give the amount."""
+
+
+def test_amounts_beside_the_inventory(cloud, client, tool):
+    """The causes agree with the inventories of the real Placement: a host with 4 shared
+    CPUs, overcommitted fourfold, 12 dedicated CPUs and links in units of four. While
+    the host has room, it gets the servers whose amounts are later in use."""
+    cloud.reset()
+    topology = a_numa_topology(a_numa_cell(0, 8, cpuset=SHARED, pcpuset=DEDICATED))
+    columns = {'vcpus': 16, 'numa_topology': topology}
+    host = cloud.add_host('host-1', vcpus=4, pcpus=12, columns=columns)
+    cloud.placement.call('PUT', '/resource_classes/CUSTOM_LINK')
+    cloud.placement.put(host.uuid, inventories={**host.inventories(), **LINKS})
+
+    reasons = {}
+
+    def refuse(flavor, reason):
+        [server] = new_uuids()
+        client.refusal(server, flavor=flavor)
+        reasons[server] = reason
+
+    with Daemon(cloud, NO_FALLBACK) as daemon:
+        in_use = []
+        for amount, cause in AMOUNTS.items():
+            name, _, number = amount.partition(':')
+            flavor = Flavor(vcpus=1, extra_specs={f'resources:{name}': number})
+            if name == 'PCPU':
+                flavor = Flavor(int(number), extra_specs=PINNED)
+            reason = f'{number} {name}, {cause}'
+            if cause == IN_USE:
+                assert client.chosen(*new_uuids(), flavor=flavor) == ['host-1']
+                in_use.append((flavor, reason))
+            else:
+                refuse(flavor, reason)
+        for consumer in new_uuids(2):
+            amounts = {'VCPU': 4, 'CUSTOM_LINK': 4}
+            cloud.placement.allocate(consumer, host.uuid, amounts)
+        for flavor, reason in in_use:
+            refuse(flavor, reason)
+
+        for server in reasons:
+            # Each diagnosis waits: all diagnoses share a part of Placement's time.
+            def is_explained(server=server):
+                return explained(tool, daemon.config, server)
+
+            wait_until(is_explained, SOON, 'diagnosis')
+        assert daemon.stop() == 0
+
+    for server, reason in reasons.items():
+        _, explanation = tool('explain', daemon.config, server, '--host', 'host-1')
+        [why] = explanation['host']['why']
+        assert why.partition(': ')[2].partition(': ')[2] == reason
 
 
 def test_a_file_that_cannot_be_written(cloud, client, capsys):

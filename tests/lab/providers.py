@@ -18,6 +18,8 @@ class Provider:
 
     :ivar left: free amounts by resource class.
     :ivar root: the UUID of the root provider; empty for a root provider.
+    :ivar inventories: the body of GET /resource_providers/{uuid}/inventories, by
+        resource class.
     """
 
     uuid: str
@@ -25,6 +27,7 @@ class Provider:
     traits: frozenset[str] = frozenset()
     aggregates: frozenset[str] = frozenset()
     root: str = ''
+    inventories: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def tree(self):
@@ -82,9 +85,12 @@ class ProvidersInMemory:
         if kind == '/resource_providers':
             return _response(200, {'resource_providers': self._matching(pairs)})
 
-        # /resource_providers/{uuid}/aggregates
-        uuid = kind.removeprefix('/resource_providers/').removesuffix('/aggregates')
-        return _response(200, {'aggregates': sorted(self.providers[uuid].aggregates)})
+        # /resource_providers/{uuid}/aggregates and /inventories
+        _, _, uuid, part = kind.split('/')
+        provider = self.providers[uuid]
+        if part == 'inventories':
+            return _response(200, {'inventories': provider.inventories})
+        return _response(200, {'aggregates': sorted(provider.aggregates)})
 
     def _matching(self, pairs):
         """The providers that match all parameters."""

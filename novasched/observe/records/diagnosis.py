@@ -18,7 +18,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import os_traits
@@ -46,7 +46,9 @@ from novasched.placement import query
 from novasched.placement.base_answer import fits
 from novasched.placement.query import Constraint
 from novasched.placement.tree_search import SearchTooLong
+from novasched.placement.wire import Inventory
 from novasched.scheduler.decision import Decision
+from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.host import Aggregate, Host
@@ -63,12 +65,17 @@ class Lack:
     :ivar words: the lack in words that follow a number of hosts.
     :ivar reason: the lack of this host.
     :ivar name: the constraint, in the words of the user or operator who set it.
+    :ivar resource_class: the class of a resource that is lacking; empty for another
+        constraint, and if the cause is known or other providers share the resource.
+    :ivar amount: the amount of the resource.
     """
 
     rank: int
     words: str
     reason: str
     name: str = ''
+    resource_class: str = ''
+    amount: int = 0
 
 
 ELSEWHERE = Lack(-1, render.LEFT_OUT, 'the request is for another cell')
@@ -147,6 +154,7 @@ class Diagnoser:
                 else:
                     whole = SINCE
                 self._compare_whole_queries(queries, lacking, questions, whole)
+            _add_causes_by_inventories(lacking, questions)
         except RefusedQuery as error:
             diagnosis = Diagnosis(
                 queries=questions.queries.sent, constraints=number, refusal=str(error)
@@ -346,6 +354,27 @@ def _lacks_of_trees(
     return lacks
 
 
+def _add_causes_by_inventories(lacking: Lacking, questions: Questions) -> None:
+    """Add to lacks of a resource that nova's databases do not count why the inventory
+    of the host cannot give the amount; for few hosts, a query to Placement each."""
+    for uuid, lacks in lacking.items():
+        for position, lack in enumerate(lacks):
+            if not lack.resource_class:
+                continue
+            try:
+                inventories = questions.inventories(uuid)
+            except PlacementUnavailable:
+                # The diagnosis is complete without these causes.
+                return
+            if inventories is None:
+                return
+            # Without an inventory the resource may be that of a nested provider.
+            inventory = inventories.get(lack.resource_class)
+            if inventory is not None:
+                reason = f'{lack.reason}, {_cause(inventory, lack.amount)}'
+                lacks[position] = replace(lack, reason=reason)
+
+
 def _hosts_without(
     constraint: Constraint,
     hosts: Mapping[str, Host],
@@ -478,6 +507,8 @@ class _ConstraintTexts:
         lack = self._lacks.get(reason)
         if lack is None:
             lack = Lack(rank, self._words, reason, self._name)
+            if self._amount and self._is_own and reason == self._name:
+                lack = replace(lack, resource_class=self._value, amount=self._amount)
             self._lacks[reason] = lack
         return lack
 
@@ -489,31 +520,52 @@ class _ConstraintTexts:
 
         if not self._amount or not self._is_own:
             return self._name
-        capacity = _capacity(host, self._value)
-        if capacity is None:
+        inventory = _inventory(host, self._value)
+        if inventory is None:
             return self._name
-        if capacity >= self._amount:
-            return f'{self._name}, in use or reserved'
-        return f'{self._name}, more than there is'
+        return f'{self._name}, {_cause(inventory, self._amount)}'
 
 
-def _capacity(host: Host, resource_class: str) -> float | None:
-    """The amount of a resource class that an empty host could give one instance; None
-    if nova's databases do not tell.
+def _cause(inventory: Inventory, amount: int) -> str:
+    """The cause why the inventory of a host cannot give an amount to an instance."""
+    if amount > (inventory.total - inventory.reserved) * inventory.allocation_ratio:
+        return 'more than there is'
+    if amount > inventory.max_unit:
+        return f'more than a server may have ({inventory.max_unit})'
+    if amount < inventory.min_unit:
+        return f'at least {inventory.min_unit} at once'
+    if amount % inventory.step_size:
+        return f'only in units of {inventory.step_size}'
+    return 'in use or reserved'
 
-    Overcommitment is for several instances: one instance never gets more than the
-    total, so a ratio above 1 does not count.
+
+def _inventory(host: Host, resource_class: str) -> Inventory | None:
+    """The inventory that nova-compute reports for a host, without the reserved amount;
+    None if nova's databases do not tell.
+
+    Dedicated CPUs are PCPU, all others VCPU. Overcommitment is for several instances:
+    nova-compute sets ``max_unit`` to the total.
     """
-    capacities = {
-        'VCPU': (host.vcpus_total, host.cpu_allocation_ratio),
-        'PCPU': (host.vcpus_total, 1.0),
-        'MEMORY_MB': (host.total_usable_ram_mb, host.ram_allocation_ratio),
-        'DISK_GB': (host.total_usable_disk_gb, host.disk_allocation_ratio),
-    }
-    if resource_class not in capacities:
+    topology = host.numa_topology
+    dedicated = 0
+    if topology is not None:
+        dedicated, _ = topology.dedicated_cpus
+
+    if resource_class == 'VCPU':
+        total = host.vcpus_total - dedicated
+        ratio = host.cpu_allocation_ratio
+    elif resource_class == 'PCPU' and topology is not None:
+        total = dedicated
+        ratio = 1.0
+    elif resource_class == 'MEMORY_MB':
+        total = host.total_usable_ram_mb
+        ratio = host.ram_allocation_ratio
+    elif resource_class == 'DISK_GB':
+        total = host.total_usable_disk_gb
+        ratio = host.disk_allocation_ratio
+    else:
         return None
-    total, ratio = capacities[resource_class]
-    return total * min(1.0, ratio)
+    return Inventory(total, max_unit=total, allocation_ratio=ratio)
 
 
 def _aggregates(

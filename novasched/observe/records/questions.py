@@ -2,7 +2,7 @@
 """Queries to Placement about single constraints, for a diagnosis."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,7 +22,9 @@ from novasched.placement.query import Constraint
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequest,
+    Inventory,
     ProviderAggregates,
+    ProviderInventories,
     ProviderSummaryRoot,
     ResourceProviders,
 )
@@ -32,6 +34,9 @@ from novasched.scheduler.model.request import Request
 
 DIAGNOSIS_TIMEOUT_S = 30.0
 """Timeout of a query to Placement, in seconds."""
+
+MAX_INVENTORIES = 8
+"""Maximum number of hosts whose inventories are read in a diagnosis."""
 
 MAX_ANSWERS = 16
 """Number of answers that are kept for later diagnoses."""
@@ -141,6 +146,7 @@ class Questions:
         self.request = request
         self.basis = basis
         self.named: set[str] = set()
+        self._inventories: dict[str, Mapping[str, Inventory]] = {}
         self._answers = answers
         # An answer to another request serves if it is newer than this request.
         self._since = min(basis.began, time.monotonic())
@@ -197,6 +203,24 @@ class Questions:
                 if met is not None:
                     shares[provider] = met.roots
         return shares
+
+    def inventories(self, host: str) -> Mapping[str, Inventory] | None:
+        """The inventories of a compute node by resource class; None if the limit of
+        queries or :data:`MAX_INVENTORIES` is reached.
+
+        :param host: the UUID of the compute node.
+        """
+        if host in self._inventories:
+            return self._inventories[host]
+        is_last = self.queries.sent >= self.queries.limit
+        if is_last or len(self._inventories) >= MAX_INVENTORIES:
+            return None
+
+        path = f'/resource_providers/{host}/inventories'
+        answer = self.queries.get(path, ProviderInventories)
+        if answer is None:
+            return None
+        return self._inventories.setdefault(host, answer.inventories)
 
     def base_answer(self, query_string: str) -> BaseAnswer | None:
         """The answer to a base query; None if the limit of queries is reached.

@@ -7,12 +7,14 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.observe.records import render
 from novasched.observe.records.diagnosis import Diagnoser
+from novasched.observe.records.questions import MAX_INVENTORIES
 from novasched.observe.records.record import Diagnosis, Rejections
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
+from novasched.scheduler.model.numa import HostCell, HostTopology
 from novasched.scheduler.model.request import Destination
 from novasched.tools import explain
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid, named_hosts
@@ -205,6 +207,94 @@ def test_what_a_host_lacks(name):
     assert counts['lack DISK_GB'] == 1
     assert f'{counts[words]} {words}' in render.headline(record)
     assert render.headline(record).startswith('0 of 3 hosts: ')
+
+
+DEDICATED = frozenset(range(4, 16))
+PARTED = a_host(
+    'parted',
+    vcpus=16,
+    ram=2048,
+    cpu_allocation_ratio=4.0,
+    ram_allocation_ratio=1.5,
+    numa=lambda: HostTopology((HostCell(0, frozenset(range(4)), 2048, DEDICATED),)),
+)
+"""A host with 4 shared and 12 dedicated CPUs. With overcommit, 16 vCPUs fit on the
+shared CPUs."""
+NICS = {
+    'CUSTOM_NIC': {'total': 16, 'min_unit': 4, 'step_size': 2, 'max_unit': 8},
+    'CUSTOM_SPARE': {'total': 4, 'reserved': 2},
+}
+AMOUNTS = [
+    ('VCPU', 4, 'in use or reserved'),
+    ('VCPU', 5, 'more than a server may have (4)'),
+    ('VCPU', 17, 'more than there is'),
+    ('PCPU', 12, 'in use or reserved'),
+    ('PCPU', 13, 'more than there is'),
+    ('MEMORY_MB', 2049, 'more than a server may have (2048)'),
+    ('MEMORY_MB', 3073, 'more than there is'),
+    ('DISK_GB', 101, 'more than there is'),
+    ('CUSTOM_NIC', 2, 'at least 4 at once'),
+    ('CUSTOM_NIC', 5, 'only in units of 2'),
+    ('CUSTOM_NIC', 6, 'in use or reserved'),
+    ('CUSTOM_NIC', 10, 'more than a server may have (8)'),
+    ('CUSTOM_NIC', 18, 'more than there is'),
+    ('CUSTOM_SPARE', 3, 'more than there is'),
+    ('CUSTOM_OTHER', 3, None),
+]
+
+
+@pytest.mark.parametrize(('name', 'amount', 'cause'), AMOUNTS)
+def test_an_amount_is_compared_with_the_inventory(name, amount, cause):
+    """The cause of a lacking amount is told by the inventory that nova-compute reports:
+    the VCPU of a host are its shared CPUs. The inventories of classes that nova does
+    not count are read from Placement."""
+    left = {'VCPU': 1, 'PCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1, name: 0}
+    parted = replace(provider('parted', **left), inventories=NICS)
+    placement = ProvidersInMemory([parted])
+    request = a_request(extra_specs={f'resources:{name}': str(amount)})
+
+    _, rejections = diagnose(placement, request, hosts=[PARTED])
+
+    reason = f'Placement: lack {name}: {amount} {name}'
+    if cause is not None:
+        reason += f', {cause}'
+    assert rejections.against('parted') == [reason]
+
+
+def test_few_inventories_are_read():
+    """Inventories are read for a few hosts, within the limit of queries. The amount
+    has no cause on the remaining hosts."""
+    hosts = named_hosts('abcdefghijkl')
+    request = a_request(extra_specs={'resources:CUSTOM_NIC': '5'})
+    for limit, number in ((20, MAX_INVENTORIES), (8, 3), (5, 0)):
+        providers = []
+        for host in hosts:
+            nics = replace(provider(host.host), inventories=NICS)
+            providers.append(nics)
+        placement = ProvidersInMemory(providers)
+        settings = Settings(decisions_questions=limit)
+        record, _ = diagnose(placement, request, hosts=hosts, settings=settings)
+        [stage] = record.diagnosis.lacking
+        causes = {reason.reason: reason.hosts for reason in stage.rejections}
+        assert causes.get('5 CUSTOM_NIC, only in units of 2', 0) == number
+        assert causes.get('5 CUSTOM_NIC') == 12 - number
+        assert len(placement.asked) <= limit
+
+
+def test_a_provider_that_is_gone_ends_no_diagnosis():
+    """The causes of amounts are missing if Placement no longer has the provider of a
+    host. The remaining diagnosis stays."""
+
+    class Gone(ProvidersInMemory):
+        def request(self, path, method, **options):
+            response = super().request(path, method, **options)
+            if path.endswith('/inventories'):
+                response.status_code = 404
+            return response
+
+    request = a_request(extra_specs={'resources:CUSTOM_NIC': '5'})
+    _, rejections = diagnose(Gone(providers_of(HOSTS)), request)
+    assert rejections.against('a') == ['Placement: lack CUSTOM_NIC: 5 CUSTOM_NIC']
 
 
 @pytest.mark.parametrize(('disabled', 'why'), [
