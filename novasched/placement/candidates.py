@@ -7,6 +7,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -44,7 +45,6 @@ class AskedCandidates(CandidateIndex):
         self._capacity_left: dict[str, Mapping[str, int]] = {}
         # By resource class and host, the capacity of the providers.
         self._devices: dict[str, Mapping[str, Sequence[int]]] = {}
-        self._device_changes = UNVERSIONED.with_step(())
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         if provider in self._capacity_left:
@@ -75,9 +75,9 @@ class AskedCandidates(CandidateIndex):
             left[row, : len(of_host)] = of_host
         return left
 
-    @property
+    @cached_property
     def device_changes(self) -> ChangeLog:
-        return self._device_changes
+        return UNVERSIONED.with_step(())
 
     def _devices_of_hosts(self, name: str) -> Mapping[str, Sequence[int]]:
         """By host, the unused capacity of a resource class on the providers of its

@@ -355,6 +355,7 @@ class LocalCandidates(Candidates):
         self.is_remembered = age is not None
         self.count = sum(int(np.count_nonzero(match.fits)) for match in matches)
         self._matches = matches
+        self._changes = UNVERSIONED.with_step(())
         self._around = NO_SURROUNDINGS
         self._narrowed: Mapping[str, Sequence[Candidate]] = {}
         self._worked_out: dict[str, Sequence[Candidate]] = {}
@@ -392,6 +393,10 @@ class LocalCandidates(Candidates):
             return super().device_changes
         return capacity.changes
 
+    @property
+    def candidate_changes(self) -> ChangeLog:
+        return self._changes
+
     def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
         if len(self._matches) > 1:
             # The answers may have different hosts, and so no rows in common.
@@ -404,6 +409,7 @@ class LocalCandidates(Candidates):
             return self
         candidates = copy(self)
         candidates._narrowed = {**self._narrowed, **left}
+        candidates._changes = self._changes.with_step(())
         return candidates
 
     def beside(
@@ -420,6 +426,7 @@ class LocalCandidates(Candidates):
         candidates._narrowed = dict(self._narrowed)
         for host in changed:
             candidates._narrowed.pop(host, None)
+        candidates._changes = self._changes.with_step(changed)
         return candidates
 
     def without(self, host: str, refused: Sequence[Candidate]) -> 'LocalCandidates':
@@ -435,6 +442,7 @@ class LocalCandidates(Candidates):
         candidates._worked_out = {}
         candidates._narrowed = dict(self._narrowed)
         candidates._narrowed.pop(host, None)
+        candidates._changes = self._changes.with_step((host,))
         if candidates[host]:
             return candidates
         return self

@@ -23,7 +23,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.shared import BatchFilter, judge
+from novasched.scheduler.filters.shared import BatchFilter, CandidateFilter, judge
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -402,9 +402,17 @@ def judge_changed(
         rejected = [i for i, reason in enumerate(reasons) if reason is not None]
         return rejected, [reasons[i] or '' for i in rejected], candidates
 
+    offer = None
+    if isinstance(plugin, CandidateFilter) and request.pci_requests:
+        offer = candidates
     key = plugin.request_key(request)
+    lasting = key is not None and offer is None
     rows = table.rows(hosts)
-    column, stale = table.column((type(plugin), key), rows, bool, key is not None)
+    column, stale = table.column((type(plugin), key), rows, bool, lasting)
+    if offer is not None:
+        # The verdicts are about the candidates that the filter has left. An offer with
+        # other candidates of a host, such as that of an earlier try, is judged again.
+        stale = table.forget_changed(column, rows, offer.candidate_changes)
     if len(stale):
         changed = stale.tolist()
         changed_hosts = [table.hosts[row] for row in changed]
@@ -413,6 +421,8 @@ def judge_changed(
         if column.reasons or reasons.count(None) < len(reasons):
             table.keep_reasons(column, changed, reasons)
         column.fresh[stale] = True
+    if offer is not None and candidates is not None:
+        column.offer_version = candidates.candidate_changes.version
 
     indexes = np.flatnonzero(column.values[rows])
     reasons_against = [column.reasons[row] for row in rows[indexes].tolist()]

@@ -193,6 +193,28 @@ class HostTable:
             return column, rows[:0]
         return column, rows[~column.fresh[rows]]
 
+    def forget_changed(self, column: Column, rows: Rows, changes: ChangeLog) -> Rows:
+        """The rows without a valid answer, once answers about hosts with changed
+        candidates are no longer fresh.
+
+        :param changes: the version of the candidates, and the hosts changed since
+            earlier versions.
+        """
+        column.fresh[self._changed_rows(column, changes)] = False
+        return rows[~column.fresh[rows]]
+
+    def _changed_rows(self, column: Column, changes: ChangeLog) -> NDArray[np.bool_]:
+        """By row, True if the offer about the host may have changed since the offer of
+        a column; all rows if the changes are unknown."""
+        is_changed = np.zeros(len(self.hosts), bool)
+        changed = changes.since(column.offer_version)
+        if changed is None:
+            is_changed[:] = True
+        else:
+            for uuid in changed & self._row_of.keys():
+                is_changed[self._row_of[uuid]] = True
+        return is_changed
+
     def compare_offer(
         self,
         column: Column,
@@ -208,13 +230,7 @@ class HostTable:
         :param read_keys: returns the parts of the offer that the answers about some
             hosts depend on.
         """
-        may_differ = np.zeros(len(self.hosts), bool)
-        changed = changes.since(column.offer_version)
-        if changed is None:
-            may_differ[:] = True
-        else:
-            for uuid in changed & self._row_of.keys():
-                may_differ[self._row_of[uuid]] = True
+        may_differ = self._changed_rows(column, changes)
         column.offer_version = changes.version
 
         is_asked_for = np.zeros(len(self.hosts), bool)

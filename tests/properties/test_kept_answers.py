@@ -20,6 +20,7 @@ from novasched.placement.candidates import AskedCandidates
 from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.remembered import RememberedAnswer
 from novasched.plugins import loading
+from novasched.scheduler.filters.shared import CandidateFilter
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import Aggregate, capacity_of
 from novasched.scheduler.model.usual_guests import (
@@ -29,8 +30,15 @@ from novasched.scheduler.model.usual_guests import (
 )
 from novasched.scheduler.pipeline import Pipeline
 from tests.lab import provider_trees
-from tests.lab.builders import a_candidate, a_flavor, a_request
-from tests.properties.test_pipeline import KEYS, REQUESTS, VALUES, hosts_of
+from tests.lab.builders import a_candidate, a_flavor, a_mapped_candidate, a_request
+from tests.properties.test_pipeline import (
+    DEVICE,
+    GUESTS,
+    KEYS,
+    REQUESTS,
+    VALUES,
+    hosts_of,
+)
 
 FILTERS = sorted(entry_points(group='novasched.filters').names)
 WEIGHERS = sorted(entry_points(group='novasched.weighers').names)
@@ -288,3 +296,41 @@ def test_a_kept_answer_equals_an_answer_from_nothing(
         asked = (cloud, request, 0, candidates)
         anew = answers(a_pipeline(settings), *asked)
         assert answers(kept.for_request(), *asked) == anew
+
+
+def candidate_filters():
+    """The names of the filters that judge candidates."""
+    plugins = loading.filters(Settings(enabled_filters=tuple(FILTERS)))
+    return [plugin.name for plugin in plugins if isinstance(plugin, CandidateFilter)]
+
+
+@pytest.mark.parametrize('name', candidate_filters())
+@hypothesis_settings(max_examples=50)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 8))
+def test_kept_verdicts_are_for_the_candidates_of_the_offer(name, seed, steps):
+    """From instance to instance, a filter leaves the candidates that a new filter
+    leaves: after its own offer, after an earlier offer, and for a changed host."""
+    random = Random(seed)
+    settings = Settings(**{**OPTIONS, 'enabled_filters': (name,)})
+    hosts = hosts_of(random, HOSTS)
+    candidates = []
+    for host in hosts:
+        for card in random.sample('ABC', 2):
+            candidates.append(a_mapped_candidate(host.uuid, 'gpu', [card]))
+    request = a_request(
+        count=9, pci_requests=(DEVICE,), numa_topology=random.choice([None, *GUESTS])
+    )
+    states = [(hosts, CandidateIndex(candidates))]
+    kept = a_pipeline(settings).for_request()
+    for index in range(steps):
+        hosts, offer = random.choice(states)
+        anew = a_pipeline(settings).filter(hosts, request, index, offer)
+        ranking = kept.filter(hosts, request, index, offer)
+        assert list(map(id, ranking.hosts)) == list(map(id, anew.hosts))
+        assert dict(ranking.candidates) == dict(anew.candidates)
+
+        hosts = [*hosts]
+        if random.random() < 0.5:
+            position = random.randrange(HOSTS)
+            hosts[position] = replace(hosts[position], pci=lambda: ())
+        states.append((hosts, ranking.candidates))

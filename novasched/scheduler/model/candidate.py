@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress, islice
 from typing import Any, TypeVar, overload
 
@@ -196,6 +197,13 @@ class Candidates(Mapping[str, Sequence[Candidate]]):
         uuids = [*self]
         return uuids, np.ones(len(uuids), bool)
 
+    @property
+    def candidate_changes(self) -> ChangeLog:
+        """The version of the candidates, and the UUIDs of the hosts with candidates
+        that filters have not judged since earlier versions. The version before filters
+        dropped candidates is an earlier version, which knows no later version."""
+        return UNVERSIONED
+
     @abstractmethod
     def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'Candidates':
         """The offer with only the candidates ``left`` on the providers in ``left``.
@@ -246,11 +254,17 @@ class CandidateIndex(dict[str, Sequence[Candidate]], Candidates):
                 by_provider.setdefault(provider, []).append(candidate)
         self.update(by_provider)
 
+    @cached_property
+    def candidate_changes(self) -> ChangeLog:
+        return UNVERSIONED.with_step(())
+
     def narrowed(self, left: Mapping[str, Sequence[Candidate]]) -> 'CandidateIndex':
         if not left:
             return self
+        changes = self.candidate_changes.with_step(())
         index = copy(self)
         index.update(left)
+        index.candidate_changes = changes
         return index
 
 

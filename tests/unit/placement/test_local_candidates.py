@@ -61,6 +61,22 @@ def test_hosts(query, hosts):
         assert not candidates.exhausted([host])
 
 
+def test_hosts_with_unjudged_candidates_are_known():
+    """An offer knows the hosts whose candidates are others than before. An offer that
+    filters have narrowed has the same candidates left, and an earlier offer knows
+    nothing of later offers."""
+    offer = candidates_for(a_query(GPU), TWO_HOSTS)
+    narrowed = offer.narrowed({'a': offer['a'][:1]})
+    beside = narrowed.beside(dict, no_devices, ['a'])
+    without = beside.without('b', beside['b'][:1])
+
+    changes = without.candidate_changes
+    assert narrowed.candidate_changes.since(offer.candidate_changes.version) == set()
+    assert changes.since(beside.candidate_changes.version) == {'b'}
+    assert changes.since(narrowed.candidate_changes.version) == {'a', 'b'}
+    assert offer.candidate_changes.since(changes.version) is None
+
+
 @pytest.mark.parametrize('query', [a_query(), a_query(GPU)])
 def test_devices_left(query):
     """Each provider of a class has a column, the largest amounts first."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 from itertools import permutations
+from operator import attrgetter
 from random import Random
 
 import numpy as np
@@ -10,13 +11,23 @@ from novasched.conf.settings import Settings
 from novasched.scheduler import weights
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter, Scope, host_alone
+from novasched.scheduler.filters.shared import CandidateFilter
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.numa import TopologyLimits
+from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_flavor, a_group, a_host, a_request, numbered_hosts
+from tests.lab.builders import (
+    a_flavor,
+    a_group,
+    a_host,
+    a_mapped_candidate,
+    a_request,
+    numbered_hosts,
+)
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.memory_schedulers import a_driver, ask
 
@@ -205,6 +216,59 @@ def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
         judged_hosts.append(''.join(plugin.asked))
 
     assert judged_hosts == asked
+
+
+class NotCardB(CandidateFilter):
+    """Drops candidates with the card b, and records the candidates that it judges."""
+
+    asked = []
+
+    def key_beside_devices(self, request):
+        return (attrgetter('host'),)
+
+    def request_key(self, request):
+        return ()
+
+    def reject_candidate(self, host, request, mappings):
+        [card] = mappings['gpu-0']
+        self.asked.append(f'{host.host}{card}')
+        return 'has b' if card == 'b' else None
+
+
+def cards_of(candidates, host):
+    """The cards of the candidates of a host."""
+    cards = []
+    for candidate in candidates[host.uuid]:
+        cards += candidate.providers_by_group()['gpu-0']
+    return cards
+
+
+def test_candidates_of_another_offer_are_judged_again(unchecked_scopes):
+    """The next instance keeps the verdicts for the candidates that the filter has left.
+    An earlier offer is judged again, and so is the offer of the next request."""
+    candidates = []
+    for host in (A, C):
+        for card in 'ab':
+            candidates.append(a_mapped_candidate(host.uuid, 'gpu', [card]))
+    first = CandidateIndex(candidates)
+    request = a_request(pci_requests=(PciRequest(1, (), 'gpu', 'gpu'),))
+    line = pipeline(NotCardB)
+
+    offers = [first]
+    for number, index, is_judged in [
+        (0, 0, True),
+        (1, 1, False),
+        (2, 2, False),
+        (0, 2, True),
+        (4, 0, True),
+    ]:
+        NotCardB.asked.clear()
+        ranking = line.filter([A, C], request, index, offers[number])
+        offers.append(ranking.candidates)
+        assert ranking.hosts == [A, C]
+        for host in (A, C):
+            assert cards_of(ranking.candidates, host) == ['a']
+        assert bool(NotCardB.asked) == is_judged
 
 
 def test_a_reason_without_words():
