@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from novasched.scheduler.decision import Contribution, HostWeight
 from novasched.scheduler.model.candidate import Candidates
-from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
+from novasched.scheduler.model.changes import ChangeLog
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled, Scope
@@ -507,13 +507,10 @@ def _raw_weights(
         lasting = lasting and _compares_offers(plugin)
     column, stale = table.column((type(plugin), key), rows, float, lasting)
     if lasting and isinstance(plugin, CandidatesWeigher):
-        changes = UNVERSIONED
-        if candidates is not None:
-            changes = plugin.offer_changes(candidates)
         stale = table.compare_offer(
             column,
             rows,
-            changes,
+            plugin.offer_changes(request, candidates),
             lambda hosts: plugin.offer_keys(hosts, request, candidates),
         )
 

@@ -108,9 +108,12 @@ class CandidatesWeigher(Weigher):
         kept weight of a host is valid for requests with an equal key."""
         raise NotImplementedError
 
-    def offer_changes(self, candidates: Candidates) -> ChangeLog:
-        """The hosts whose :meth:`offer_keys` may have changed since earlier offers. By
-        default the keys of all hosts are compared for each instance."""
+    def offer_changes(
+        self, request: Request, candidates: Candidates | None
+    ) -> ChangeLog:
+        """The hosts whose :meth:`offer_keys` may have changed since earlier offers, for
+        requests with an equal ``request_key``. By default the keys of all hosts are
+        compared for each instance."""
         return UNVERSIONED
 
     def weigh_offered(

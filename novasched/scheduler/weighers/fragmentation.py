@@ -15,7 +15,7 @@ import os_resource_classes as classes
 
 from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
-from novasched.scheduler.model.changes import ChangeLog
+from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import (
@@ -51,6 +51,8 @@ NOT_DEVICES = frozenset(
 """Resource classes that count by the sizes of the flavor and by NUMA cells."""
 HOSTS_AT_ONCE = 2048
 """Hosts that are weighed at once. Larger arrays do not fit in the processor's cache."""
+WITHOUT_DEVICES = UNVERSIONED.with_step(())
+"""The version of all offers for requests whose weights do not depend on devices."""
 MAX_READINGS = 4
 """Readings of usual guests whose demands are kept. Requests that began before a reading
 use the reading before."""
@@ -79,9 +81,7 @@ class FragmentationWeigher(CandidatesWeigher):
         self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
     ) -> Sequence[Hashable]:
         keys: list[tuple[Hashable, ...]] = [()] * len(hosts)
-        for kind in usual_demands(request.usual_guests).kinds_of_parts:
-            if kind == CELLS:
-                continue
+        for kind in _kinds_of_devices(request):
             devices = _free_devices(hosts, kind, candidates)
             # Without the zeros of hosts with fewer devices.
             numbers = np.count_nonzero(devices > 0.0, axis=1).tolist()
@@ -89,7 +89,11 @@ class FragmentationWeigher(CandidatesWeigher):
                 keys[i] = (*keys[i], kind, *amounts[: numbers[i]])
         return keys
 
-    def offer_changes(self, candidates: Candidates) -> ChangeLog:
+    def offer_changes(
+        self, request: Request, candidates: Candidates | None
+    ) -> ChangeLog:
+        if candidates is None or not _kinds_of_devices(request):
+            return WITHOUT_DEVICES
         return candidates.device_changes
 
     def weigh_offered(
@@ -104,6 +108,12 @@ class FragmentationWeigher(CandidatesWeigher):
             # Not the negative: 0 must not become -0.
             weights += (0.0 - usual.loss(free, demand)).tolist()
         return weights
+
+
+def _kinds_of_devices(request: Request) -> Sequence[Hashable]:
+    """The resource classes of devices that usual guests need."""
+    kinds = usual_demands(request.usual_guests).kinds_of_parts
+    return [kind for kind in kinds if kind != CELLS]
 
 
 def demand_of_request(request: Request) -> Demand:
