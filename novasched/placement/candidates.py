@@ -7,6 +7,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from functools import cached_property
 
 import msgspec
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.placement.wire import (
+    HostSummaries,
+    HostSummary,
     ProviderSummaries,
     ProviderSummary,
-    ProviderSummaryRoot,
     ProviderSummaryTraits,
 )
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex
@@ -24,7 +26,7 @@ from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 
 _decode_summaries = msgspec.json.Decoder(ProviderSummaries).decode
 _decode_summary = msgspec.json.Decoder(ProviderSummary).decode
-_decode_root = msgspec.json.Decoder(ProviderSummaryRoot).decode
+_decode_host_summaries = msgspec.json.Decoder(HostSummaries).decode
 _decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
 
 
@@ -82,32 +84,25 @@ class AskedCandidates(CandidateIndex):
     def _devices_of_hosts(self, name: str) -> Mapping[str, Sequence[int]]:
         """By host, the unused capacity of a resource class on the providers of its
         tree, the largest capacity first."""
-        quoted = f'"{name}"'.encode()
+        summaries: dict[str, HostSummary] = {}
+        for text in self._texts:
+            with suppress(ValueError, RecursionError):
+                summaries.update(_decode_host_summaries(text).provider_summaries)
+
         devices: dict[str, list[int]] = {}
-        for provider, summary in self._split_summaries().items():
-            # Few providers have the class. The others are not decoded.
-            if quoted not in bytes(summary):
-                continue
-            left = self.capacity_left(provider).get(name, 0)
-            if left <= 0:
-                continue
-            try:
-                root = _decode_root(summary).root_provider_uuid
-            except (ValueError, RecursionError):
-                continue
-            devices.setdefault(root, []).append(left)
+        for summary in summaries.values():
+            resource = summary.resources.get(name)
+            if resource is not None and resource.capacity_left > 0:
+                of_host = devices.setdefault(summary.root_provider_uuid, [])
+                of_host.append(resource.capacity_left)
         for of_host in devices.values():
             of_host.sort(reverse=True)
         return devices
 
     def _summary(self, provider: str) -> msgspec.Raw:
-        return self._split_summaries()[provider]
-
-    def _split_summaries(self) -> Mapping[str, msgspec.Raw]:
-        """The undecoded summaries of all providers."""
         if self._summaries is None:
             # Splitting the texts is cheap; few summaries are ever decoded.
             self._summaries = {}
             for text in self._texts:
                 self._summaries.update(_decode_summaries(text).provider_summaries)
-        return self._summaries
+        return self._summaries[provider]

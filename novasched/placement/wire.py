@@ -83,6 +83,12 @@ class AllocationRequests(msgspec.Struct):
     allocation_requests: list[Candidate]
 
 
+class HostSummaries(msgspec.Struct):
+    """The response without allocation requests, and with decoded summaries."""
+
+    provider_summaries: dict[str, HostSummary]
+
+
 class ProviderSummaries(msgspec.Struct):
     """The response without allocation requests, and with undecoded summaries."""
 
