@@ -244,3 +244,17 @@ def test_weights_by_unknown_parts_of_the_offer_are_not_kept():
         weights = weigh(enabled, HOSTS, request, table=table, candidates=candidates)
         raw.append(weights.shares[0].raw.tolist())
     assert raw == [[0, 0, 0, 0], [1, 0, 0, 0]]
+
+
+def test_changes_of_hosts_that_a_request_does_not_ask_for_are_found_later():
+    """A host whose devices change while requests ask for other hosts is weighed again
+    at the next request for the host."""
+    table = HostTable()
+    weigher = Recording()
+    memory = Memory()
+    raw_weights(weigher, table, memory.offer())
+    memory.claim('two-0', VGPU=1000)
+    raw_weights(weigher, table, memory.offer(), HOSTS[1:])
+    assert weigher.weighed == []
+    raw_weights(weigher, table, memory.offer())
+    assert weigher.weighed == ['two']
