@@ -119,3 +119,24 @@ class Neutron:
             raise NetworkUnavailable(
                 f'Neutron sent an invalid answer: {error}'
             ) from None
+
+
+class UnusableNeutron:
+    """Stands for Neutron if ``[neutron]`` cannot be used. Implements
+    :class:`novasched.scheduler.prefilters.Network`; each method raises
+    :exc:`NetworkUnavailable`.
+
+    :param why: the defect of the section, for the operator.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
+        raise NetworkUnavailable(self.why)
+
+    def network_aggregates(self, uuid: str) -> frozenset[str]:
+        raise NetworkUnavailable(self.why)
+
+    def subnet_aggregates(self, uuid: str) -> frozenset[str]:
+        raise NetworkUnavailable(self.why)

@@ -14,8 +14,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from novasched.conf import loading, logs
-from novasched.conf.errors import ConfigError, NovaschedError
-from novasched.conf.redaction import hide
+from novasched.conf.errors import NovaschedError
 from novasched.service import daemon, runtime
 
 LOG = logging.getLogger('nova.scheduler')
@@ -34,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     has_log_file = False
     try:
         conf = loading.load(argv, DAEMON_NAME, runtime.version())
-        _set_up_logging(conf)
-        logs.hide_secrets()
+        logs.set_up(conf)
         has_log_file = bool(conf.log_file or conf.log_dir)
         return daemon.run(conf)
     except (NovaschedError, cfg.Error, RecursionError) as error:
@@ -46,35 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         LOG.critical('%s', refusal)
     print(f'{DAEMON_NAME}: {refusal}', file=sys.stderr)
     return 1
-
-
-def _set_up_logging(conf: cfg.ConfigOpts) -> None:
-    """Set up logging by the options of oslo.log.
-
-    :raises ConfigError: the value of an option is invalid.
-    """
-    # oslo.log checks its options only here, with a different error for each option.
-    try:
-        logging.setup(conf, loading.PROJECT)
-    except logging.LogConfigError as error:
-        name = 'log_config_append'
-        value = conf.log_config_append
-        why = hide(error.err_msg)
-    except OSError as error:
-        name = 'log_file'
-        value = error.filename
-        why = error.strerror or ''
-    except TypeError as error:
-        name = 'syslog_log_facility'
-        value = conf.syslog_log_facility
-        why = str(error)
-    except ValueError as error:
-        name = 'default_log_levels'
-        value = ','.join(conf.default_log_levels)
-        why = str(error)
-    else:
-        return
-    raise ConfigError(f'[DEFAULT] {name}', value, why)
 
 
 if __name__ == '__main__':

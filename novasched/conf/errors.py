@@ -12,9 +12,16 @@ class ConfigError(NovaschedError):
     """An invalid value of an option, which stops the start.
 
     The text names the option and the value in one line, for the operator.
+
+    :ivar option: the option with its group.
+    :ivar value: the value as shown.
+    :ivar why: the reason.
     """
 
     def __init__(self, option: str, value: object, why: str) -> None:
+        self.option = option
+        self.value = str(value)
+        self.why = why
         super().__init__(' '.join(f'{option} = {value}: {why}'.split()))
 
 

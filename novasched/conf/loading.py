@@ -27,6 +27,10 @@ Written = Mapping[str, Mapping[str, Sequence[str]]]
 """Values by group and option; the names have no hyphens."""
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
 """The begin of a reference to another option, which oslo.config substitutes."""
+_BAD_VALUE = re.compile(
+    r'Value for option (\S+) from LocationInfo.* is not valid: (.*)', re.DOTALL
+)
+"""The error of oslo.config about a value, with the place in the code of oslo.config."""
 _VARIABLE = re.compile(r'\AOS_(?=\w+\Z)\w+?__(\w+)')
 """An environment variable that oslo.config takes for an option."""
 GRACEFUL_SHUTDOWN_S = 180
@@ -172,6 +176,9 @@ def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
         error = _bad_reference(_written(conf))
     if isinstance(error, NovaschedError):
         return redact(str(error))
+    bad_value = _BAD_VALUE.fullmatch(str(error))
+    if bad_value is not None:
+        return hide(f'option {bad_value[1]}: {bad_value[2]}')
     return hide(error)
 
 

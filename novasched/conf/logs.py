@@ -8,13 +8,18 @@ contain parts of a password.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import logging
+import os
 import sys
 import threading
 import traceback
 from typing import Any
 
-from novasched.conf.errors import NovaschedError, safe_text
+from oslo_config import cfg
+from oslo_log import log as oslo_log
+
+from novasched.conf.errors import ConfigError, NovaschedError, safe_text
 from novasched.conf.redaction import hide, printable, printable_lines, redact
 
 OUR_LOGGERS = ('nova', 'novasched')
@@ -22,7 +27,65 @@ OUR_LOGGERS = ('nova', 'novasched')
 the arguments may be errors of libraries."""
 UNCHANGED_ATTRIBUTES = ('msg', 'args', 'exc_info')
 """Attributes of a log record that other handlers get unchanged."""
+PRODUCT = 'nova'
+"""Name that oslo.log gets, as in the services of nova."""
+JOURNAL_MODULE = 'systemd'
+"""Python module with the bindings of systemd, which oslo.log imports."""
 LOG = logging.getLogger('novasched')
+
+
+def set_up(conf: cfg.ConfigOpts) -> None:
+    """Set up logging by the options of oslo.log, without secrets.
+
+    :raises ConfigError: the value of an option cannot be used.
+    """
+    try:
+        oslo_log.setup(conf, PRODUCT)
+    except cfg.Error:
+        raise
+    except Exception as error:
+        refusal = _refusal(conf, error)
+        if refusal is None:
+            raise
+        raise refusal from None
+    hide_secrets()
+
+
+def _refusal(conf: cfg.ConfigOpts, error: Exception) -> ConfigError | None:
+    """Return the error about the option that oslo.log cannot use; None for a bug.
+
+    oslo.log checks its options only when logging is set up, with a different error for
+    each option.
+    """
+    # logging evaluates expressions of this file, which may raise any error.
+    if conf.log_config_append:
+        why = f'{type(error).__name__}: {hide(error)}'
+        if isinstance(error, oslo_log.LogConfigError):
+            why = hide(error.err_msg)
+        return ConfigError('[DEFAULT] log_config_append', conf.log_config_append, why)
+
+    if isinstance(error, OSError):
+        why = error.strerror or str(error)
+        if conf.log_dir and not os.path.lexists(error.filename or ''):
+            return ConfigError('[DEFAULT] log_dir', conf.log_dir, why)
+        return ConfigError('[DEFAULT] log_file', error.filename, why)
+
+    if isinstance(error, RuntimeError) and conf.use_journal:
+        why = hide(error)
+        if importlib.util.find_spec(JOURNAL_MODULE) is None:
+            why = (
+                f'the module {JOURNAL_MODULE} is missing; '
+                'pip install novasched[journal]'
+            )
+        return ConfigError('[DEFAULT] use_journal', True, why)
+
+    if isinstance(error, TypeError):
+        facility = conf.syslog_log_facility
+        return ConfigError('[DEFAULT] syslog_log_facility', facility, hide(error))
+    if isinstance(error, ValueError):
+        levels = ','.join(conf.default_log_levels)
+        return ConfigError('[DEFAULT] default_log_levels', levels, hide(error))
+    return None
 
 
 class Hiding(logging.Formatter):

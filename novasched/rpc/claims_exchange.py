@@ -91,11 +91,11 @@ class ClaimsExchange:
         failures = 0
         # All schedulers try the brokers of a cluster in the same order, since only the
         # queues on one broker get all messages in the same order.
-        brokers = itertools.cycle(_brokers(self._transport))
+        endless_brokers = itertools.cycle(brokers(self._transport))
         while not self._end.wait(reconnect_pause(self._options, failures)):
             began = time.monotonic()
             try:
-                with broker_connection(self._transport, next(brokers)) as link:
+                with broker_connection(self._transport, next(endless_brokers)) as link:
                     self.peers.expect_echo()
                     work(link)
             except Exception as error:
@@ -187,7 +187,7 @@ def _log_failure(error: Exception) -> None:
         LOG.warning('Pending claims are not shared for now: %s', name, exc_info=True)
 
 
-def _brokers(transport: Any) -> list[Any]:
+def brokers(transport: Any) -> list[Any]:
     """The brokers of ``transport_url``, in the same order for all schedulers."""
     url = oslo_messaging.TransportURL.parse(transport.conf)
     return sorted(url.hosts, key=lambda host: (host.hostname or '', host.port or 0))

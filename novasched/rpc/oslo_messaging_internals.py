@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only module that uses private names of oslo.messaging. ``PRIVATE_NAMES`` lists
-all such names.
+"""The private names of oslo.messaging that novasched uses. ``PRIVATE_NAMES`` lists all
+such names; ``existing_queues.py`` is the only other module with such names.
 
 oslo.messaging reads every message in the queue and acknowledges a message on arrival.
 novasched acknowledges a message when a thread begins to handle the message, and sends
@@ -19,6 +19,7 @@ import importlib.metadata
 import logging
 import math
 import random
+import re
 import threading
 import time
 from collections import deque
@@ -34,7 +35,8 @@ from kombu.exceptions import KombuError
 from oslo_config import cfg
 from oslo_messaging.rpc.server import RPCServer
 
-from novasched.conf.errors import ConfigError
+from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.conf.redaction import hide
 from novasched.rpc.heartbeats import PendingCall, RpcHeartbeats
 from novasched.rpc.versions import IGNORED_CASTS
 from novasched.rpc.waiting import WaitingMessages, is_ping
@@ -43,13 +45,15 @@ try:
     from oslo_messaging._drivers.amqpdriver import AMQPIncomingMessage, AMQPListener
     from oslo_messaging._drivers.base import PollStyleListenerAdapter
     from oslo_messaging._drivers.common import PURPOSE_LISTEN, Timeout
-    from oslo_messaging._drivers.impl_rabbit import Connection as RabbitConnection
+    from oslo_messaging._drivers.impl_rabbit import Connection as DriverConnection
 except ImportError:
     # check_private_names() reports the missing names to the operator.
     AMQPIncomingMessage = AMQPListener = PollStyleListenerAdapter = object
-    RabbitConnection = object
+    DriverConnection = object
     PURPOSE_LISTEN = 'listen'
     Timeout = Exception
+
+RabbitConnection: Any = DriverConnection
 
 # Operators search for what this logger writes.
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -87,11 +91,23 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
         'close',
         'connection',
         'consume',
+        'declare_consumer',
+        'declare_fanout_consumer',
+        'declare_topic_consumer',
         'stop_consuming',
         '_consumers',
         '_new_tags',
     ],
-    'oslo_messaging._drivers.impl_rabbit:Consumer': ['callback', 'cancel'],
+    'oslo_messaging._drivers.impl_rabbit:Consumer': [
+        'callback',
+        'cancel',
+        'declare',
+        'durable',
+        'exchange',
+        'exchange_name',
+        'queue_name',
+        'type',
+    ],
     'oslo_messaging._drivers.impl_rabbit:RabbitMessage': [
         'acknowledge',
         '_raw_message',
@@ -113,6 +129,7 @@ UNDECLARED_OPTIONS = (
     ('oslo_messaging._tracing.client', TRACING),
 )
 
+RABBIT = 'oslo_messaging_rabbit'
 BROKER_ERRORS = (AMQPError, KombuError, OSError)
 """Errors of a broker that does not answer, refuses the connection or breaks the
 protocol."""
@@ -216,15 +233,42 @@ def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
     :return: the connection of kombu.
     :raises Exception: an error in ``BROKER_ERRORS``.
     """
+    with rabbit_connection(transport, host) as connection:
+        yield connection.connection
+
+
+@contextlib.contextmanager
+def rabbit_connection(
+    transport: Any, host: Any, kind: Any = RabbitConnection
+) -> Iterator[Any]:
+    """Connect like :func:`broker_connection`; the connection is oslo.messaging's.
+
+    :param kind: the class of the connection.
+    :raises ConfigError: options of ``[oslo_messaging_rabbit]`` contradict each other.
+    """
     url = oslo_messaging.TransportURL.parse(transport.conf)
     url.hosts = [host]
     # With PURPOSE_SEND, oslo.messaging would start a thread for heartbeats, which reads
     # from the same socket as the caller.
-    connection = RabbitConnection(transport.conf, url, PURPOSE_LISTEN, retry=0)
     try:
-        yield connection.connection
+        connection = kind(transport.conf, url, PURPOSE_LISTEN, retry=0)
+    except RuntimeError as error:
+        raise option_error(transport.conf, error) from None
+    try:
+        yield connection
     finally:
         connection.close()
+
+
+def option_error(conf: cfg.ConfigOpts, error: Exception) -> ConfigError:
+    """Return the error about the options in ``[oslo_messaging_rabbit]`` that the driver
+    refuses. The driver names the options in its text, except for ``ssl_version``."""
+    options = conf[RABBIT]
+    for name in re.findall(r'\w+', str(error)):
+        if name in options:
+            return ConfigError(f'[{RABBIT}] {name}', options[name], hide(error))
+    version = options.ssl_version
+    return ConfigError(f'[{RABBIT}] ssl_version', version, hide(error))
 
 
 @dataclass(slots=True)
@@ -590,8 +634,16 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         return None
 
     def start(self, override_pool_size: int | None = None) -> None:
-        """Start the server with one thread more than the option says, for pings."""
-        super().start((override_pool_size or self.threads) + 1)
+        """Start the server with one thread more than the option says, for pings.
+
+        :raises NovaschedError: the broker refuses the queues of the server.
+        """
+        try:
+            super().start((override_pool_size or self.threads) + 1)
+        except oslo_messaging.MessageDeliveryFailure as error:
+            raise NovaschedError(hide(error)) from None
+        except RuntimeError as error:
+            raise option_error(self.conf, error) from None
 
     # oslo.messaging marks ``start`` as a method that has to be called in order.
     functools.update_wrapper(start, RPCServer.start)

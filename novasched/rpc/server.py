@@ -11,6 +11,7 @@ import oslo_messaging
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 from oslo_messaging import opts
+from stevedore.exception import NoMatches
 
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
@@ -35,8 +36,9 @@ LOG = logging.getLogger('nova.scheduler.manager')
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 
+TRANSPORT_OPTION = '[DEFAULT] transport_url'
 PING = 'rpc_ping_enabled'
-RABBIT = 'oslo_messaging_rabbit'
+RABBIT = internals.RABBIT
 PREFETCH = 'rabbit_qos_prefetch_count'
 MAX_WAITING_MESSAGES = 1000
 """Default of ``[oslo_messaging_rabbit] rabbit_qos_prefetch_count``, the maximum number
@@ -70,9 +72,8 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
     oslo_messaging.set_transport_defaults(EXCHANGE)
     _declare_options(conf)
-    option = '[DEFAULT] transport_url'
     transport = checked_transport(
-        option, lambda: oslo_messaging.get_rpc_transport(conf)
+        conf, TRANSPORT_OPTION, lambda: oslo_messaging.get_rpc_transport(conf)
     )
 
     # Only the driver of RabbitMQ declares the option.
@@ -83,10 +84,13 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     return transport
 
 
-def checked_transport(option: str, make: Callable[[], Any]) -> Any:
+def checked_transport(
+    conf: cfg.ConfigOpts, option: str, make: Callable[[], Any]
+) -> Any:
     """Make the transport for the URL in an option.
 
-    :raises ConfigError: the URL cannot be used. The text does not show the URL.
+    :raises ConfigError: the URL cannot be used, a library for its driver is missing, or
+        options of the driver contradict each other. The text does not show the URL.
     """
     try:
         return make()
@@ -96,7 +100,15 @@ def checked_transport(option: str, make: Callable[[], Any]) -> Any:
     except (oslo_messaging.InvalidTransportURL, ValueError):
         why = 'it cannot be read as a URL'
     except oslo_messaging.DriverLoadFailure as error:
+        # A driver that stevedore finds refuses options that contradict each other.
+        if not isinstance(error.ex, NoMatches):
+            raise internals.option_error(conf, error.ex) from None
         why = f'there is no driver {error.driver}'
+    except ImportError as error:
+        why = (
+            f'the module {error.name or error} is missing; install it into the '
+            'environment of novasched'
+        )
     raise ConfigError(option, '(not shown)', why)
 
 

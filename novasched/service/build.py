@@ -7,10 +7,11 @@ since database connections and sockets do not survive a fork.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from novasched.conf import tls
 from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
-from novasched.neutron import Neutron
+from novasched.neutron import Neutron, UnusableNeutron
 from novasched.observe.records import render
 from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.recorder import DecisionRecorder
@@ -42,15 +43,16 @@ from novasched.placement.http import connections
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.host_state import AggregateList
 from novasched.plugins.nova_compat.import_stubs import share_options
-from novasched.rpc.claims_exchange import uses_rabbitmq
+from novasched.rpc import existing_queues
+from novasched.rpc.claims_exchange import brokers, uses_rabbitmq
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
-from novasched.rpc.oslo_messaging_internals import tracing_options
+from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, tracing_options
 from novasched.rpc.peers import PeerSchedulers
-from novasched.rpc.server import make_transport
+from novasched.rpc.server import TOPIC, make_transport
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.prefilters import Sources
+from novasched.scheduler.prefilters import Network, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.service.runtime import version
@@ -137,7 +139,8 @@ def http_adapter(
             conf, group, session=session, auth=auth
         )
     except (ks_exc.ClientException, ValueError) as error:
-        raise ConfigError(f'[{group}]', 'auth_type', hide(error)) from None
+        option = f'[{group}] auth_type'
+        raise ConfigError(option, conf[group].auth_type, hide(error)) from None
 
 
 HttpAdapters = Callable[[cfg.ConfigOpts, str, ServiceSettings], adapter.Adapter]
@@ -275,6 +278,45 @@ def _recorder(
     )
 
 
+def _check_service_group(
+    conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
+) -> None:
+    service_group(conf, settings, service.host, timeutils.utcnow)
+
+
+def _check_notifier(
+    conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
+) -> None:
+    notifier = make_notifier(conf, service)
+    if notifier is not None:
+        notifier.close()
+
+
+LocalPart = Callable[[cfg.ConfigOpts, Settings, ServiceSettings], None]
+LOCAL_PARTS: Sequence[LocalPart] = (_check_service_group, _check_notifier)
+"""Checks of parts that need no server. Each function makes its part, and raises
+ConfigError if an option cannot be used. The start ends with the first error;
+``novaschedctl check`` reports all errors."""
+
+
+def check_queues(conf: cfg.ConfigOpts, host: str) -> None:
+    """Check the queues of the first broker that answers. Without a broker, do nothing.
+
+    :param host: ``[DEFAULT] host`` of this scheduler.
+    :raises ConfigError: the scheduler cannot use a queue of the broker.
+    """
+    if not uses_rabbitmq(conf):
+        return
+    transport = make_transport(conf)
+    try:
+        for broker in brokers(transport):
+            with contextlib.suppress(*BROKER_ERRORS):
+                existing_queues.check_queues(transport, broker, TOPIC, host)
+                return
+    finally:
+        transport.cleanup()
+
+
 def preflight(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 ) -> None:
@@ -282,6 +324,11 @@ def preflight(
 
     :raises NovaschedError: the text names the defect that an operator must fix.
     """
+    # Parts without a server come first: no wrong option waits for a database.
+    for check in LOCAL_PARTS:
+        check(conf, settings, service)
+    make_transport(conf).cleanup()
+
     application = compose(conf, settings, service)
     try:
         application.placement.check()
@@ -303,7 +350,7 @@ def preflight(
             why,
         )
     application.close()
-    make_transport(conf).cleanup()
+    check_queues(conf, service.host)
 
 
 def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
@@ -314,15 +361,24 @@ def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     return connect(conf[group], url, option, wait=True, patience=patience)
 
 
+def has_neutron(conf: cfg.ConfigOpts) -> bool:
+    """True if ``[neutron]`` says how to log in."""
+    return bool(conf.neutron.auth_type or conf.neutron.auth_section)
+
+
 def _neutron(
     conf: cfg.ConfigOpts,
     settings: Settings,
     service: ServiceSettings,
     placement: PlacementClient,
     make_http: HttpAdapters,
-) -> Neutron | None:
-    """Return a client of Neutron, None without credentials in ``[neutron]``."""
-    if not conf.neutron.auth_type and not conf.neutron.auth_section:
+) -> Network | None:
+    """Return a client of Neutron, None without credentials in ``[neutron]``.
+
+    As in nova, an unusable section does not end the start: requests that need Neutron
+    are refused.
+    """
+    if not has_neutron(conf):
         level = logging.INFO
         if settings.query_placement_for_routed_network_aggregates:
             level = logging.WARNING
@@ -333,6 +389,10 @@ def _neutron(
         )
         return None
 
-    http = make_http(conf, 'neutron', service)
+    try:
+        http = make_http(conf, 'neutron', service)
+    except ConfigError as error:
+        LOG.warning('Requests that need Neutron are refused: %s', error)
+        return UnusableNeutron(str(error))
     http.connect_retries = service.http_retries
     return Neutron(http, placement.aggregates)

@@ -289,7 +289,7 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
     'wrong token': ({'placement': {'token': SECRET}}, [('Placement', 'credentials')]),
     'no such auth type': (
         {'placement': {'auth_type': 'nonsense', 'password': SECRET}},
-        PLACEMENT,
+        [('Placement', '[placement] auth_type')],
     ),
     'keystone is away': ({'placement': KEYSTONE}, PLACEMENT),
     'no URL of a broker': broker_mistake(f'rabbit//nova:{SECRET}@h'),

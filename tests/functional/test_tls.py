@@ -276,13 +276,11 @@ def test_a_file_that_is_not_there(site, kind):
     groups = {
         **site.rabbit(),
         **site.http('placement', site.placement),
-        **site.http('neutron', site.routed),
     }
     url = f'{site.cloud.cell0.url}?ssl_ca={NOWHERE}'
     cases = {'ssl_ca of [database] connection': {'database': {'connection': url}}}
     for group, option in (
         ('placement', 'cafile'),
-        ('neutron', 'keyfile'),
         ('oslo_messaging_rabbit', 'ssl_cert_file'),
     ):
         with_missing_file = {**groups[group], option: NOWHERE}

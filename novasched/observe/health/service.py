@@ -10,6 +10,7 @@ answer to a client costs no I/O but the reading of the waiting reports.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -32,6 +33,7 @@ from novasched.observe.web.server import (
     Environ,
     StartResponse,
     WsgiApp,
+    bind,
     listen,
 )
 
@@ -48,6 +50,8 @@ IN_USE = (
     'process; give each novasched on a machine its own [novasched] health_bind or '
     '[DEFAULT] state_path'
 )
+MAX_SOCKET_PATH_BYTES = 107
+"""Bytes of ``sun_path`` in Linux, without the end of the text."""
 MAX_DATAGRAM_BYTES = 1 << 20
 
 
@@ -108,11 +112,10 @@ def health_service(
     with contextlib.ExitStack() as stack:
         listener = None
         if (address := service.health_bind) is not None:
-            origin = conf.get_location('health_bind', 'novasched')
             try:
                 listener = stack.enter_context(_listening(address))
             except ConfigError as error:
-                if origin is None or origin.location.is_user_controlled:
+                if is_set_by_operator(conf):
                     raise
                 LOG.warning('Health is not served: %s', error)
         if listener is None and not watchdog:
@@ -137,6 +140,50 @@ def health_service(
         )
 
 
+def is_set_by_operator(conf: cfg.ConfigOpts) -> bool:
+    """True unless ``health_bind`` has its default. If the default cannot be used,
+    health is not served."""
+    origin = conf.get_location('health_bind', 'novasched')
+    return origin is None or origin.location.is_user_controlled
+
+
+def check_address(address: Address | SocketFile) -> None:
+    """Check that a daemon can listen on an address, without listening and without a
+    change of files.
+
+    :raises ConfigError: the address cannot be used.
+    """
+    if isinstance(address, Address):
+        bind(address, OPTION).close()
+        return
+
+    folder = os.path.dirname(address.path)
+    if not os.path.isdir(folder):
+        # The daemon makes the folder, but not the folder above.
+        folder = os.path.dirname(folder)
+    try:
+        os.stat(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if len(os.fsencode(address.path)) > MAX_SOCKET_PATH_BYTES:
+            raise OSError('AF_UNIX path too long')
+        _check_socket_file(address.path)
+    except OSError as error:
+        raise ConfigError(OPTION, address, error.strerror or str(error)) from None
+
+
+def _check_socket_file(path: str) -> None:
+    """Check that a path does not exist, or is the socket file of a killed process.
+
+    :raises OSError: there is another file.
+    :raises ConfigError: another process serves the socket.
+    """
+    if not os.path.lexists(path):
+        return
+    if not _is_stale_socket(path):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
 @contextlib.contextmanager
 def _listening(address: Address | SocketFile) -> Iterator[socket.socket]:
     """A socket that listens on an address. The file of a Unix socket is removed in the
@@ -154,7 +201,8 @@ def _listening(address: Address | SocketFile) -> Iterator[socket.socket]:
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.dirname(path), FOLDER_MODE)
-            _remove_stale_socket(path)
+            if os.path.lexists(path) and _is_stale_socket(path):
+                os.unlink(path)
             # The umask decides the permissions of the file from its creation on.
             umask = os.umask(SOCKET_UMASK)
             try:
@@ -175,26 +223,23 @@ def _listening(address: Address | SocketFile) -> Iterator[socket.socket]:
                     os.unlink(path)
 
 
-def _remove_stale_socket(path: str) -> None:
-    """Remove the socket file of a killed process.
+def _is_stale_socket(path: str) -> bool:
+    """True for the socket file of a killed process; False for a file of another kind,
+    which bind() reports.
 
-    :raises OSError: the file cannot be examined or removed.
+    :raises OSError: the file cannot be examined.
     :raises ConfigError: another process serves the socket.
     """
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return  # bind() reports the file that is in the way
-    except FileNotFoundError:
-        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)
-        else:
-            raise ConfigError(OPTION, SocketFile(path), IN_USE)
+            return True
+    raise ConfigError(OPTION, SocketFile(path), IN_USE)
 
 
 class HealthApp:

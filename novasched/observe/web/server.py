@@ -362,13 +362,38 @@ def listen(address: Address, option: str) -> socket.socket:
     :param option: the option of the address, for the error text.
     :raises ConfigError: the port is in use, or no interface has the address.
     """
+    bound = bind(address, option)
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(option, address, error.strerror or str(error)) from None
+    return bound
+
+
+def bind(address: Address, option: str) -> socket.socket:
+    """A socket that is bound to a TCP address and does not listen. While the socket
+    exists, another process can still bind to the address and listen.
+
+    :raises ConfigError: see :func:`listen`.
+    """
     try:
         family, _, _, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(
-            where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=dual
-        )
+        return _bound(family, where[:2])
     except OSError as error:
         raise ConfigError(option, address, error.strerror or str(error)) from None
+
+
+def _bound(family: int, where: Any) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and socket.has_dualstack_ipv6():
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(where)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -26,7 +26,7 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.observe.health.service import HealthApp, HealthService
-from novasched.observe.web.server import HttpServer, Limits, listen, routed
+from novasched.observe.web.server import HttpServer, Limits, bind, listen, routed
 from novasched.scheduler.model.usual_guests import UsualGuests
 from novasched.scheduler.pending_claims import PendingClaims
 
@@ -139,6 +139,15 @@ def metrics_files(address: Address | None) -> Iterator[MetricsFiles | None]:
     ):
         os.environ[DIRECTORY_VARIABLE] = directory
         yield MetricsFiles(listener, directory)
+
+
+def check_metrics(address: Address) -> None:
+    """Check that a daemon can serve metrics at an address, without listening.
+
+    :raises ConfigError: a package is missing, or the address cannot be used.
+    """
+    _check_packages('metrics', METRICS_OPTION, address)
+    bind(address, METRICS_OPTION).close()
 
 
 def _check_packages(extra: str, option: str, value: object) -> None:

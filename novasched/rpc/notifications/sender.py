@@ -169,5 +169,5 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     """
     option = f'[{GROUP}] transport_url'
     return checked_transport(
-        option, lambda: oslo_messaging.get_notification_transport(conf)
+        conf, option, lambda: oslo_messaging.get_notification_transport(conf)
     )

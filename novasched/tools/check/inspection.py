@@ -17,8 +17,9 @@ from novasched.conf.redaction import Secrets
 from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.rpc.server import TRANSPORT_OPTION
 from novasched.tools import USAGE_ERROR
-from novasched.tools.check import differences, options, other_files, services
+from novasched.tools.check import differences, options, other_files, services, start
 from novasched.tools.check.aggregates import check_aggregates
 from novasched.tools.check.findings import (
     Finding,
@@ -108,7 +109,7 @@ CHECKS_OF_SERVICES = (
     ('Placement', '[placement]', services.check_placement, 1),
     ('aggregates', 'members', check_aggregates, 6),
     ('aggregates', METADATA, check_metadata, 2),
-    ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
+    ('RabbitMQ', TRANSPORT_OPTION, services.check_broker, 2),
 )
 """Area, subject, check, and its patience (:class:`.findings.Question`)."""
 
@@ -159,6 +160,10 @@ def _findings(arguments: argparse.Namespace) -> list[Finding]:
         add('values', differences.check_together(settings, written))
         add('differences', differences.check_differences(nova_conf))
         add('differences', differences.check_others_options(written, service))
+        # Before the questions, which have threads.
+        add('start', start.check_process(conf, arguments.timeout))
+        add('start', start.check_parts(nova_conf))
+        add('start', start.check_addresses(nova_conf))
         add('page', check_page(nova_conf))
         paths = arguments.placement_config
         add('placement.conf', other_files.check_placement_conf(paths, settings))

@@ -24,13 +24,13 @@ from novasched.conf.redaction import Secrets, hide
 from novasched.placement.api import MICROVERSION
 from novasched.placement.client import PlacementClient
 from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, broker_connection
-from novasched.rpc.server import TOPIC, make_transport
+from novasched.rpc.server import TOPIC, TRANSPORT_OPTION, make_transport
 from novasched.scheduler.errors import (
     DatabaseUnavailable,
     PlacementUnauthorized,
     PlacementUnavailable,
 )
-from novasched.service.build import http_adapter
+from novasched.service.build import check_queues, http_adapter
 from novasched.tools.check.findings import Finding, Level, Question, answers
 from novasched.tools.check.options import NovaConf
 
@@ -233,7 +233,6 @@ def _schema(database: Database) -> str:
     return 'schema of no version'
 
 
-TRANSPORT_OPTION = '[DEFAULT] transport_url'
 RABBIT_PORT = 5672
 
 
@@ -246,7 +245,7 @@ def check_broker(nova_conf: NovaConf) -> Findings:
         transport.cleanup()
         url = oslo_messaging.TransportURL.parse(conf)
     except ConfigError as error:
-        yield Finding(Level.ERROR, TRANSPORT_OPTION, str(error))
+        yield Finding(Level.ERROR, error.option, str(error))
         return
     except ValueError:
         yield Finding(Level.ERROR, TRANSPORT_OPTION, 'it cannot be read as a URL')
@@ -272,6 +271,12 @@ def check_broker(nova_conf: NovaConf) -> Findings:
         else:
             yield finding
 
+    if is_served:
+        try:
+            check_queues(conf, nova_conf.service.host)
+        except ConfigError as error:
+            yield Finding(Level.ERROR, error.option, str(error))
+
 
 def _ask_broker(transport: Any, host: Any, name: str) -> Findings:
     try:
@@ -281,6 +286,8 @@ def _ask_broker(transport: Any, host: Any, name: str) -> Findings:
             version = properties.get('version', '')
             server = f'{product} {version}'.strip() or 'a broker without a name'
             yield Finding(Level.OK, name, f'{server}, {_queue(link)}')
+    except ConfigError as error:
+        yield Finding(Level.ERROR, error.option, str(error))
     except BROKER_ERRORS as error:
         text = ' '.join(hide(error).split()) or type(error).__name__
         yield Finding(Level.ERROR, name, text)
@@ -300,6 +307,9 @@ def check_placement(nova_conf: NovaConf) -> Findings:
     try:
         http = http_adapter(nova_conf.conf, 'placement', nova_conf.service)
         newest = _newest(http)
+    except ConfigError as error:
+        yield Finding(Level.ERROR, error.option, str(error))
+        return
     except NovaschedError as error:
         yield Finding(Level.ERROR, '[placement]', str(error))
         return

@@ -82,6 +82,17 @@ def test_a_dollar(load, text, option):
     )
 
 
+def test_a_bad_value_of_a_library(load):
+    """The line about an option of a library has its name, and no code."""
+    conf = load('[DEFAULT]\nlog_rotation_type = nonsense')
+    with pytest.raises(cfg.Error) as caught:
+        print(conf.log_rotation_type)
+    assert loading.refusal(conf, caught.value) == (
+        'option log_rotation_type: Valid values are [interval, size, none], but found '
+        "'nonsense'"
+    )
+
+
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
 def test_a_transport_url(load, password):
     """The refusal of an unreadable URL names the option."""

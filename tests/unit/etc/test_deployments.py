@@ -166,3 +166,13 @@ def test_a_pod_of_nova_operator_stops_before_kubernetes_kills_it():
         r'^graceful_shutdown_timeout = (\d+)$', template['customServiceConfig'], re.M
     )
     assert int(seconds) < 30
+
+
+def test_openstack_ansible_gets_the_bindings_of_the_journal():
+    """The recipe for openstack-ansible installs the extra for ``use_journal = True``."""
+    recipes = (TOP / 'doc' / 'source' / 'deployments.rst').read_text()
+    section = recipes.partition('openstack-ansible\n=====')[2].partition('\n====')[0]
+    setup = configparser.ConfigParser()
+    setup.read(TOP / 'setup.cfg')
+    assert 'systemd-python' in setup['extras']['journal']
+    assert "pip install 'novasched[journal]'" in section

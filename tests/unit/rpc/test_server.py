@@ -18,7 +18,7 @@ from kombu import Connection, Exchange, Producer
 from oslo_config import cfg
 
 from novasched.conf import loading
-from novasched.conf.errors import ConfigError
+from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.rpc import oslo_messaging_internals, server, wire
 from novasched.rpc.oslo_messaging_internals import MessageCounts
 from novasched.rpc.server import SchedulerEndpoint, Serializer
@@ -294,6 +294,34 @@ def test_a_release_without_private_names(tmp_path, monkeypatch):
     assert str(caught.value).startswith(f'oslo.messaging = {version}: ')
     lacks = f' lacks {server_module}.RPCServer.a, {server_module}.B, c.C; '
     assert lacks in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('error', 'line'),
+    [
+        (oslo_messaging.MessageDeliveryFailure('PRECONDITION_FAILED'), 'PRECONDITION'),
+        (
+            RuntimeError('rabbit_quorum_queue and rabbit_ha_queues'),
+            '[oslo_messaging_rabbit] rabbit_quorum_queue = False: ',
+        ),
+        (
+            RuntimeError('Invalid SSL version : x'),
+            '[oslo_messaging_rabbit] ssl_version = ',
+        ),
+    ],
+)
+def test_a_broker_that_refuses_the_queues(tmp_path, monkeypatch, error, line):
+    """The end of a worker whose queues are refused is told in one line."""
+
+    def refuse(*arguments, **options):
+        raise error
+
+    transport = a_transport(tmp_path, 'rabbit://localhost/')
+    rpc_server = server.make_server(transport, 'host', Script())
+    monkeypatch.setattr(oslo_messaging_internals.RPCServer, 'start', refuse)
+    with pytest.raises(NovaschedError) as caught:
+        rpc_server.start()
+    assert str(caught.value).startswith(line)
 
 
 DRIVER = Script()
