@@ -203,11 +203,11 @@ def _bad_reference(written: Written) -> ConfigError:
 
 
 def _written(conf: cfg.ConfigOpts) -> Written:
-    files = [*(conf.config_file or []), *within(_folders(conf))]
+    files = [*(conf.config_file or []), *within(folders(conf))]
     return merged(map(parsed, files))
 
 
-def _folders(conf: cfg.ConfigOpts) -> list[str]:
+def folders(conf: cfg.ConfigOpts) -> list[str]:
     """Return the folders of all ``--config-dir``."""
     # conf.config_dir has only the last folder.
     return list(conf.config_dirs or conf.config_dir or [])
@@ -310,7 +310,7 @@ def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
     text_option = cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts)
     plain.register_opt(text_option, section)
     files = conf.config_file or []
-    plain([], default_config_files=files, default_config_dirs=_folders(conf))
+    plain([], default_config_files=files, default_config_dirs=folders(conf))
 
     options = plain[section] if section else plain
     written = options[option.dest]

@@ -272,6 +272,13 @@ def _is_built_in(source: EntryPoint | type[Any] | str) -> bool:
     return module.startswith('novasched.')
 
 
+def is_foreign(plugin: Filter | Weigher) -> bool:
+    """True for a plugin of another package."""
+    if isinstance(plugin, NovaFilter | NovaWeigher):
+        return True
+    return not _is_built_in(type(plugin))
+
+
 def _find(available: Mapping[str, Any], name: str, option: str) -> Any:
     """:raises ConfigError: no available plugin has the name."""
     if name not in available:

@@ -43,6 +43,7 @@ from novasched.placement.http import connections
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.host_state import AggregateList
 from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.plugins.rehearsal import rehearse_all
 from novasched.rpc import existing_queues
 from novasched.rpc.claims_exchange import brokers, uses_rabbitmq
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
@@ -328,6 +329,9 @@ def preflight(
     for check in LOCAL_PARTS:
         check(conf, settings, service)
     make_transport(conf).cleanup()
+    prepare = functools.partial(share_options, conf)
+    rehearse_all(plugins.filters(settings, prepare))
+    rehearse_all(plugins.weighers(settings, prepare))
 
     application = compose(conf, settings, service)
     try:

@@ -78,3 +78,42 @@ def test_defaults_are_those_of_nova(nova):
     unexpected = different.keys() - DIFFERENT.keys()
     assert {option: different[option] for option in unexpected} == {}
     assert DIFFERENT.keys() - different.keys() == set()
+
+
+PLUGINS = """
+import os, sys
+from oslo_config import cfg
+from novasched.conf.loading import load
+from novasched.plugins.nova_compat.import_stubs import share_options
+share_options(load(['--config-file', os.devnull], 'novasched'))
+conf = cfg.CONF
+"""
+PATHS = """
+conf.set_override('state_path', '/state')
+conf.set_override('pybasedir', '/python')
+"""
+LIBRARIES = ('oslo_', 'cache', 'profiler')
+"""Begins of the groups whose options libraries declare."""
+FOR_PLUGINS = {
+    ('DEFAULT', 'bindir'): 'the folder of a program that need not be installed',
+    ('DEFAULT', 'console_host'): 'the name of a machine',
+}
+"""Further options whose default for plugins differs from nova's, and the reason."""
+
+
+def test_plugins_read_options_of_nova(nova):
+    """Plugins without nova read each option that nova declares, with nova's default."""
+    novas = options(run([str(nova.python), '-c', NOVAS + PATHS + SHOW]))
+    for_plugins = options(run([sys.executable, '-c', PLUGINS + PATHS + SHOW]))
+    ours = options(run([sys.executable, '-c', OURS + SHOW]))
+    missing = []
+    different = {}
+    for option in novas.keys() - ours.keys():
+        if option[0].startswith(LIBRARIES):
+            continue
+        if option not in for_plugins:
+            missing.append(option)
+        elif for_plugins[option] != novas[option] and option not in FOR_PLUGINS:
+            different[option] = (for_plugins[option], novas[option])
+    assert missing == []
+    assert different == {}

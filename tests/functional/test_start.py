@@ -219,6 +219,27 @@ def test_a_queue_of_another_type_stops_the_daemon(small_cloud, overrides, queue,
     assert list(errors.values()) == [told_line]
 
 
+def test_a_plugin_without_its_option_stops_the_daemon(small_cloud):
+    """A filter that reads an option that is not declared ends the start with a line
+    about the option, and the check has the same line."""
+    overrides = {
+        'filter_scheduler': {
+            'available_filters': 'tests.unit.plugins.nova_style.UndeclaredFilter',
+            'enabled_filters': 'UndeclaredFilter',
+        }
+    }
+    daemon = Daemon(small_cloud, overrides)
+    assert daemon.run_to_end() == 1
+    assert 'Traceback' not in daemon.text()
+    [told_line] = told(daemon)
+    told_line = told_line.partition('novasched: ')[2]
+    assert told_line == (
+        '[filter_scheduler] enabled_filters = UndeclaredFilter: the plugin reads '
+        '[acme] shelf, which nova does not declare'
+    )
+    assert list(checked(daemon.config).values()) == [told_line]
+
+
 def test_a_broken_neutron_stops_nothing(small_cloud, client):
     """As nova-scheduler, the daemon starts with half a section [neutron], and logs a
     warning. Requests without ports get hosts. The check has a warning."""

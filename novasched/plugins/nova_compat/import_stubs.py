@@ -24,6 +24,7 @@ from oslo_config import cfg
 from oslo_db.sqlalchemy import enginefacade
 
 from novasched.conf import loading
+from novasched.plugins.nova_compat import nova_options
 from novasched.scheduler import weights
 from novasched.scheduler.filters.operators import satisfies
 
@@ -324,8 +325,8 @@ def share_options(conf: cfg.ConfigOpts) -> None:
     """Give oslo.config's global CONF the configuration files that ``conf`` has read.
 
     Plugins read options from the global CONF. As in a service of nova, CONF also knows
-    nova's options: all options of an installed nova, or the options that novasched
-    declares.
+    nova's options: as an installed nova declares them, or from the list of
+    :mod:`.nova_options`.
     """
     install()
     cfg.CONF.clear()
@@ -338,11 +339,12 @@ def share_options(conf: cfg.ConfigOpts) -> None:
                 importlib.import_module(module)
     else:
         loading.register(cfg.CONF)
+        nova_options.register(cfg.CONF)
     cfg.CONF(
         [],
         project=loading.PROJECT,
         default_config_files=conf.config_file or [],
-        default_config_dirs=conf.config_dir or [],
+        default_config_dirs=loading.folders(conf),
     )
     if nova_is_installed():
         _prepare_objects()

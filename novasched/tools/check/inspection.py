@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,8 +16,12 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets
 from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
+from novasched.plugins.loading import is_foreign
 from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.plugins.rehearsal import rehearse
 from novasched.rpc.server import TRANSPORT_OPTION
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.weighers import Weigher
 from novasched.tools import USAGE_ERROR
 from novasched.tools.check import differences, options, other_files, services, start
 from novasched.tools.check.aggregates import check_aggregates
@@ -39,14 +43,19 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
     settings = nova_conf.settings
     prepare = partial(share_options, nova_conf.conf)
 
-    def load(subject: str, loader: Callable[..., object], **values: Any) -> Finding:
+    def load(subject: str, loader: Callable[..., Any], **values: Any) -> Finding:
+        warning = None
         try:
-            loader(replace(settings, **values), prepare)
+            loaded = loader(replace(settings, **values), prepare)
+            if isinstance(loaded, list):
+                warning = _rehearsed(loaded)
         except NovaschedError as error:
             return Finding(Level.ERROR, subject, str(error))
         except SystemExit as error:
             text = f'it ends the process with sys.exit({error.code!r})'
             return Finding(Level.ERROR, subject, text)
+        if warning:
+            return Finding(Level.WARNING, subject, warning)
         return Finding(Level.OK, subject, 'loads')
 
     usable: list[str] = []
@@ -74,6 +83,16 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
     yield load(f'driver {settings.driver}', plugins.driver)
     if url := nova_conf.service.tracing_endpoint:
         yield load('libraries for traces', lambda *_: wiring.traces(url, '', ''))
+
+
+def _rehearsed(loaded: Sequence[Filter | Weigher]) -> str:
+    """Ask plugins of other packages about a made-up host, like the daemon. Return the
+    warnings."""
+    warnings = []
+    for plugin in loaded:
+        if is_foreign(plugin):
+            warnings.append(rehearse(plugin))
+    return '; '.join(filter(None, warnings))
 
 
 def check_page(nova_conf: NovaConf) -> Iterator[Finding]:

@@ -29,6 +29,13 @@ class SureFilter(RackFilter):
     RUN_ON_REBUILD = True
 
 
+class UndeclaredFilter(filters.BaseHostFilter):
+    """Reads an option that is not declared."""
+
+    def host_passes(self, host_state, spec_obj):
+        return CONF.acme.shelf == 'any'
+
+
 class QuietestFilter(filters.BaseHostFilter):
     """Passes the hosts with the fewest instances."""
 
