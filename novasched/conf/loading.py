@@ -18,7 +18,12 @@ from oslo_reports import opts as report_options
 from oslo_service import opts as service_options
 
 from novasched.conf.errors import ConfigError, NovaschedError
-from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
+from novasched.conf.options import (
+    DRIVER_ALIASES,
+    OPTIONS,
+    UNSUPPORTED_OPTIONS,
+    field_of,
+)
 from novasched.conf.redaction import hide, is_telling, learn, redact
 from novasched.conf.settings import ServiceSettings, Settings, parse_ratios
 
@@ -48,6 +53,11 @@ CLIENTS: Mapping[str, Mapping[str, Any]] = {
     for group, service_type in (('placement', 'placement'), ('neutron', 'network'))
 }
 """Groups with keystoneauth1 options, and the defaults of nova."""
+OLD_ADAPTER_NAMES: Mapping[str, Mapping[str, str]] = {
+    'placement': {'region-name': 'os_region_name', 'valid-interfaces': 'os_interface'},
+    'neutron': {'endpoint-override': 'url'},
+}
+"""Names of nova's releases up to Stein, by group and option of keystoneauth1."""
 RATIO_OPTIONS = {
     'image_props_weight_setting': 'filter_scheduler.image_props_weight_setting',
     'metrics_weight_setting': 'metrics.weight_setting',
@@ -67,7 +77,7 @@ LOG = logging.getLogger('nova.scheduler.utils')
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Declare every option of the daemon on ``conf``."""
-    for group, option in OPTIONS:
+    for group, option in (*OPTIONS, *UNSUPPORTED_OPTIONS):
         conf.register_opt(option, group=_section(group))
 
     logging.register_options(conf)
@@ -80,9 +90,20 @@ def register(conf: cfg.ConfigOpts) -> None:
     for group, defaults in CLIENTS.items():
         loading.register_auth_conf_options(conf, group)
         loading.register_session_conf_options(conf, group)
-        loading.register_adapter_conf_options(conf, group)
+        conf.register_opts(adapter_options(group), group)
         for name, default in defaults.items():
             conf.set_default(name, default, group=group)
+
+
+def adapter_options(group: str) -> list[cfg.Opt]:
+    """Return the options of keystoneauth1 for an endpoint, with nova's older names."""
+    deprecated = {}
+    for name, old_name in OLD_ADAPTER_NAMES[group].items():
+        deprecated[name] = [cfg.DeprecatedOpt(old_name, group)]
+    options: list[cfg.Opt] = loading.get_adapter_conf_options(
+        deprecated_opts=deprecated
+    )
+    return options
 
 
 def _section(group: str) -> str | None:
@@ -117,11 +138,12 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
             *loading.get_auth_common_conf_options(),
             *loading.get_auth_plugin_conf_options('password'),
             *loading.get_session_conf_options(),
-            *loading.get_adapter_conf_options(),
+            *adapter_options(group),
         ]
         # The lists have new objects at each call, so no other caller sees the defaults.
-        for option in client_options:
-            option.default = defaults.get(option.dest, option.default)
+        for client_option in client_options:
+            default = defaults.get(client_option.dest, client_option.default)
+            client_option.default = default
         groups.setdefault(group, []).extend(client_options)
     return list(groups.items())
 
@@ -218,13 +240,15 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
     :raises ConfigError: the value of an option is invalid.
     """
+    for group, option in UNSUPPORTED_OPTIONS:
+        _value(conf, group, option)
     values = _values(conf, Settings)
-    for name, option in RATIO_OPTIONS.items():
+    for name, shown in RATIO_OPTIONS.items():
         _, bad = parse_ratios(values[name])
         if bad:
             LOG.warning(
                 'Ignoring the invalid elements of the option %s: %s',
-                option,
+                shown,
                 ', '.join(bad),
             )
 
@@ -272,15 +296,7 @@ def _values(
             continue
 
         shown = f'[{group}] {option.name}'
-        section = _section(group)
-        try:
-            options = conf[section] if section else conf
-            value = options[option.dest]
-        except ValueError as error:
-            # oslo.config raises a subclass of ValueError for an invalid value.
-            why = str(error).rpartition('is not valid: ')[2]
-            raise ConfigError(shown, _text(conf, group, option), why) from None
-
+        value = _value(conf, group, option)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(shown, value, 'not a finite number')
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
@@ -298,6 +314,22 @@ def _values(
             value = tuple(value)
         values[name] = value
     return values
+
+
+def _value(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
+    """Return the value of an option.
+
+    :raises ConfigError: the value is invalid.
+    """
+    section = _section(group)
+    try:
+        options = conf[section] if section else conf
+        return options[option.dest]
+    except ValueError as error:
+        # oslo.config raises a subclass of ValueError for an invalid value.
+        why = str(error).rpartition('is not valid: ')[2]
+        text = _text(conf, group, option)
+        raise ConfigError(f'[{group}] {option.name}', text, why) from None
 
 
 def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:

@@ -129,6 +129,60 @@ OPTION_TYPES: Mapping[str, Callable[..., cfg.Opt]] = {
 """Type of the option by annotation of the field, or by name of the field."""
 
 
+BAREMETAL = (
+    'nova up to 17 takes baremetal_enabled_filters in place of enabled_filters, later '
+    'releases ignore the option; list the filters in enabled_filters, and remove the '
+    'option'
+)
+OTHER_TOPIC = (
+    'nova up to 15 takes requests from the queue of this name, later releases from the '
+    'queue scheduler, as novasched does; remove the option'
+)
+
+
+class OnlyValue(types.String):
+    """A type of option that accepts a single value.
+
+    :param why: the reason that a different value is refused.
+    """
+
+    def __init__(self, parse: Callable[[Any], object], value: object, why: str) -> None:
+        super().__init__(type_name='single value')
+        self.parse = parse
+        self.value = value
+        self.why = why
+
+    def __call__(self, text: Any) -> Any:
+        if self.parse(text) != self.value:
+            raise ValueError(self.why)
+        return self.value
+
+
+UNSUPPORTED_OPTIONS: list[tuple[str, cfg.Opt]] = [
+    (
+        'filter_scheduler',
+        cfg.Opt(
+            'use_baremetal_filters',
+            type=OnlyValue(types.Boolean(), False, BAREMETAL),
+            default=False,
+            deprecated_opts=[
+                cfg.DeprecatedOpt('scheduler_use_baremetal_filters', 'DEFAULT')
+            ],
+        ),
+    ),
+    (
+        'DEFAULT',
+        cfg.Opt(
+            'scheduler_topic',
+            type=OnlyValue(types.String(), 'scheduler', OTHER_TOPIC),
+            default='scheduler',
+        ),
+    ),
+]
+"""Options of older releases of nova with another effect on decisions than novasched
+has. The start ends with a value that has an effect."""
+
+
 def field_of(group: str, name: str) -> str:
     """Return the field of the settings for an option."""
     if group == 'metrics':

@@ -20,6 +20,7 @@ from oslo_db import options as db_options
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.loading import Written, merged, parsed, secret_values, within
+from novasched.conf.options import UNSUPPORTED_OPTIONS
 from novasched.conf.redaction import Secrets
 from novasched.conf.settings import ServiceSettings, Settings
 from novasched.tools import config_files
@@ -126,9 +127,12 @@ def known_options(written: Written) -> Known:
         listed += library.obj or ()
     for group in ('database', 'api_database'):
         listed.append((group, db_options.database_opts))
-    for group in ('placement', 'neutron'):
+    for group in loading.CLIENTS:
         auth_types = written.get(group, {}).get('auth_type', ())
         listed.append((group, [*_keystone_options(auth_types)]))
+        listed.append((group, loading.adapter_options(group)))
+    for group, option in UNSUPPORTED_OPTIONS:
+        listed.append((group, [option]))
 
     known: dict[str, dict[str, cfg.Opt]] = {}
     for group, options in listed:
@@ -147,7 +151,6 @@ def _keystone_options(auth_types: Sequence[str]) -> Iterator[cfg.Opt]:
             yield from keystone.get_auth_plugin_conf_options(name)
     yield from keystone.get_auth_common_conf_options()
     yield from keystone.get_session_conf_options()
-    yield from keystone.get_adapter_conf_options()
 
 
 NOVA_GROUPS = ('scheduler', 'filter_scheduler', 'metrics')
@@ -168,35 +171,56 @@ GROUP_SIMILARITY = 0.85
 """How similar (difflib) an unknown group is to a group above if it is misspelt. Lower
 values report groups of other services."""
 
+_BAREMETAL = 'without use_baremetal_filters, nova does not read the option either'
+_INSTANCES = 'instances are read when a filter needs them'
+_HOST_MANAGER = 'novasched has one host manager'
+_THREADS = 'novasched has one pool, of [DEFAULT] executor_thread_pool_size'
+_URL = 'oslo.messaging has removed the option; set [DEFAULT] transport_url'
 IGNORED: Mapping[tuple[str, str], str] = {
-    ('filter_scheduler', 'track_instance_changes'): (
-        'instances are read when a filter needs them'
-    ),
-    ('filter_scheduler', 'use_baremetal_filters'): (
-        'list the filters in enabled_filters'
-    ),
-    ('filter_scheduler', 'baremetal_enabled_filters'): (
-        'list the filters in enabled_filters'
-    ),
-    ('scheduler', 'host_manager'): 'novasched has one host manager',
-    ('DEFAULT', 'scheduler_host_manager'): 'novasched has one host manager',
-    ('DEFAULT', 'scheduler_tracks_instance_changes'): (
-        'instances are read when a filter needs them'
-    ),
-    ('DEFAULT', 'scheduler_use_baremetal_filters'): (
-        'list the filters in enabled_filters'
-    ),
-    ('DEFAULT', 'baremetal_scheduler_default_filters'): (
-        'list the filters in enabled_filters'
-    ),
+    ('filter_scheduler', 'track_instance_changes'): _INSTANCES,
+    ('filter_scheduler', 'baremetal_enabled_filters'): _BAREMETAL,
+    ('scheduler', 'host_manager'): _HOST_MANAGER,
+    ('DEFAULT', 'scheduler_host_manager'): _HOST_MANAGER,
+    ('DEFAULT', 'scheduler_tracks_instance_changes'): _INSTANCES,
+    ('DEFAULT', 'baremetal_scheduler_default_filters'): _BAREMETAL,
     ('DEFAULT', 'scheduler_json_config_location'): 'the file is not read',
     ('scheduler', 'scheduler_json_config_location'): 'the file is not read',
     ('DEFAULT', 'scheduler_manager'): 'novasched has one manager',
-    ('placement', 'os_region_name'): 'set region_name',
-    ('placement', 'os_interface'): 'set valid_interfaces',
+    ('DEFAULT', 'concurrency_backend'): 'novasched has native threads only',
+    ('DEFAULT', 'default_green_pool_size'): _THREADS,
+    ('DEFAULT', 'default_thread_pool_size'): _THREADS,
+    ('DEFAULT', 'cell_worker_thread_pool_size'): _THREADS,
+    ('DEFAULT', 'thread_pool_statistic_period'): (
+        '[novasched] metrics_bind serves the number of messages in progress'
+    ),
+    ('DEFAULT', 'manager_shutdown_timeout'): (
+        'graceful_shutdown_timeout is the time for requests in progress'
+    ),
+    ('DEFAULT', 'periodic_fuzzy_delay'): 'periodic tasks begin without a random delay',
+    ('DEFAULT', 'rpc_backend'): _URL,
+    ('oslo_messaging_rabbit', 'heartbeat_in_pthread'): (
+        'heartbeats are always sent by a native thread'
+    ),
+    ('oslo_messaging_rabbit', 'rabbit_host'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_hosts'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_password'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_port'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_use_ssl'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_userid'): _URL,
+    ('oslo_messaging_rabbit', 'rabbit_virtual_host'): _URL,
 }
-"""Options of nova-scheduler, in any release, that novasched does not use, and what to
-do about each."""
+"""Options of nova-scheduler, in any release, that novasched does not use, and the
+reason, or the option to set."""
+REMOVED_FROM_LIBRARIES = (_URL,)
+"""Reasons that are a warning: the value had an effect in older releases."""
+
+HOST_MANAGERS = (
+    'host_manager',
+    'ironic_host_manager',
+    'nova.scheduler.host_manager.HostManager',
+    'nova.scheduler.ironic_host_manager.IronicHostManager',
+)
+"""Host managers of nova up to 17. Placement counts what these managers counted."""
 
 OTHER_SERVICES_OPTIONS: Mapping[str, tuple[str, ...]] = {
     'notifications': (
@@ -233,9 +257,9 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
     other_options = 0
     for group, names in written.items():
         if group not in known:
-            similar = get_close_matches(group, SCHEDULER_GROUPS, 1, GROUP_SIMILARITY)
+            similar = _similar_group(group)
             if similar:
-                text = f'unknown group; is it [{similar[0]}]?'
+                text = f'unknown group; is it [{similar}]?'
                 yield Finding(Level.WARNING, f'[{group}]', text)
 
         for name in names:
@@ -243,8 +267,7 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
                 continue
             subject = f'[{group}] {name}'
             if (group, name) in IGNORED:
-                text = f'ignored: {IGNORED[group, name]}'
-                yield Finding(Level.NOTE, subject, text)
+                yield _ignored(group, name, names[name])
             elif (group, name) in current_names:
                 yield _deprecated(subject, *current_names[group, name], written)
             elif _is_unknown(group, name):
@@ -255,6 +278,30 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
     if other_options:
         text = f'{other_options} options of other services are not checked'
         yield Finding(Level.OK, 'other options', text)
+
+
+def _similar_group(group: str) -> str | None:
+    """The group of a scheduler that an unknown group may stand for. oslo.config tells
+    blanks and the case of letters apart."""
+    plain = group.strip()
+    if plain.upper() == 'DEFAULT':
+        return 'DEFAULT'
+    similar = get_close_matches(plain.lower(), SCHEDULER_GROUPS, 1, GROUP_SIMILARITY)
+    if similar:
+        return similar[0]
+    return None
+
+
+def _ignored(group: str, name: str, values: Sequence[str]) -> Finding:
+    """A finding on an option of nova-scheduler without an effect."""
+    why = IGNORED[group, name]
+    level = Level.NOTE
+    if why in REMOVED_FROM_LIBRARIES:
+        level = Level.WARNING
+    if why == _HOST_MANAGER and values[-1].strip() not in HOST_MANAGERS:
+        level = Level.WARNING
+        why = f'{why}, and {values[-1].strip()} may offer other hosts'
+    return Finding(level, f'[{group}] {name}', f'ignored: {why}')
 
 
 def names_of(group: str, option: cfg.Opt) -> list[tuple[str, str]]:

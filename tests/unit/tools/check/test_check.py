@@ -78,6 +78,34 @@ def subjects_of(findings):
             f'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n{OTHERS.format(1)}',
         ),
         (
+            '[ DEFAULT ]\ndebug = true',
+            f'warning [ DEFAULT ]: unknown group; is it [DEFAULT]?\n{OTHERS.format(1)}',
+        ),
+        (
+            '[Scheduler]\nworkers = 1',
+            f'warning [Scheduler]: unknown group; is it [scheduler]?\n{OTHERS.format(1)}',
+        ),
+        (
+            '[oslo_messaging_rabbit]\nheartbeat_in_pthread = true',
+            'note [oslo_messaging_rabbit] heartbeat_in_pthread: ignored: heartbeats are '
+            'always sent by a native thread',
+        ),
+        (
+            '[oslo_messaging_rabbit]\nrabbit_hosts = a,b',
+            'warning [oslo_messaging_rabbit] rabbit_hosts: ignored: oslo.messaging has '
+            'removed the option; set [DEFAULT] transport_url',
+        ),
+        (
+            '[DEFAULT]\nmanager_shutdown_timeout = 20',
+            'note [DEFAULT] manager_shutdown_timeout: ignored: graceful_shutdown_timeout '
+            'is the time for requests in progress',
+        ),
+        (
+            '[scheduler]\nhost_manager = acme.HostManager',
+            'warning [scheduler] host_manager: ignored: novasched has one host manager, '
+            'and acme.HostManager may offer other hosts',
+        ),
+        (
             '[DEFAULT]\nscheduler_default_filters = x',
             'warning [DEFAULT] scheduler_default_filters: deprecated: use '
             f'[filter_scheduler] enabled_filters{OLD}',
@@ -93,7 +121,7 @@ def subjects_of(findings):
         ),
         (
             '[placement]\nos_region_name = x',
-            'note [placement] os_region_name: ignored: set region_name',
+            'note [placement] os_region_name: deprecated: use [placement] region_name',
         ),
         (
             '[workarounds]\ndisable_fallback_pcpu_qery = x',
