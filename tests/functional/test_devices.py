@@ -240,7 +240,8 @@ def test_units_of_inventories(cloud, client, between, hosts, name, number):
     set_units(cloud, last.name, units)
     between.asked.clear()
     client.refusal(flavor=flavor)
-    assert between.count('PUT /allocations') <= MAX_CLAIMS_PER_HOST
+    # The first claim may be of an earlier answer.
+    assert between.count('PUT /allocations') <= MAX_CLAIMS_PER_HOST + 1
 
 
 def set_units(cloud, name, units):

@@ -113,6 +113,10 @@ class Compute:
         }
 
 
+FLAVOR_ID = 1
+"""The id of the flavor of instances, and of requests."""
+
+
 @dataclass(frozen=True)
 class Flavor:
     """A flavor."""
@@ -153,6 +157,7 @@ def instance_row(server, compute, flavor, project, user, index):
         'launch_index': 0,
         'vm_state': 'active',
         'power_state': 1,
+        'instance_type_id': FLAVOR_ID,
         'vcpus': flavor.vcpus,
         'memory_mb': flavor.ram_mb,
         'root_gb': flavor.disk_gb,

@@ -3,6 +3,7 @@
 
 import copy
 
+from tests.lab.compute_rows import Flavor
 from tests.lab.descriptions import wire
 from tests.lab.known_secrets import a_secret
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
@@ -45,6 +46,10 @@ def furnish(cloud):
         )
     cloud.add_aggregate('e2e-az', HOSTS[:2], zone='e2e-az')
     cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
+
+    # The server of the rebuild is on the host that nova names.
+    rebuild = CALLS['rebuild']['args']['spec_obj'][DATA]
+    cloud.boot(rebuild['instance_uuid'], rebuild['force_hosts'][0], Flavor())
 
 
 def cases(uuid, connection):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.lab import broker
-from tests.lab.compute_rows import Flavor, Row
+from tests.lab.compute_rows import FLAVOR_ID, Flavor, Row
 from tests.lab.descriptions import NOW
 from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.nova_release import ENVIRONMENT, write_config
@@ -356,7 +356,7 @@ class NovaClient:
 
 def _flavor(flavor):
     return {
-        'id': 1,
+        'id': FLAVOR_ID,
         'flavorid': 'functional',
         'name': 'functional',
         'vcpus': flavor.vcpus,

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from tests.lab import placement_api, servers
 from tests.lab.builders import a_uuid
-from tests.lab.compute_rows import Flavor, Row, instance_row, now
+from tests.lab.compute_rows import FLAVOR_ID, Flavor, Row, instance_row, now
 from tests.lab.large_cloud_hosts import CELLS, METADATA, aggregates_of, instances_of
 from tests.lab.large_cloud_requests import FILTERS, UNLIMITED
 from tests.lab.nova_cloud import COMPUTE_TRAITS, PROJECT, USER, Database, NovaCloud
@@ -28,7 +28,6 @@ PROVIDER_TABLES = (
 DEVICE_CLASS = 'VGPU'
 """The resource class of devices."""
 HOSTS_AT_ONCE = 250  # whose instances are inserted together
-FLAVOR_ID = 1  # of the instances, and of requests
 LONG = 86_400  # seconds; computes stay up without reports
 QUIET = 600  # seconds between heartbeats of a scheduler, so that none is measured
 

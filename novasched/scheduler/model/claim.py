@@ -107,10 +107,14 @@ def may_precede_choice(row: Any, claim: PendingClaim) -> bool:
     build has none, unless nova asks for another host after a failure, as before Queens.
     Two rows are certain: the row of a deleted instance, and a row with the host and the
     flavor of the claim. A resize to the present host has another flavor there before.
+    Where a flavor has no id, a row with the host is certain: otherwise the instance
+    would count twice.
 
     :param row: the row of the table ``instances``.
     """
     if row.deleted:
         return False
-    is_on_host = (row.host, row.node) == claim.host.key
-    return not is_on_host or row.instance_type_id != claim.request.flavor.id
+    if (row.host, row.node) != claim.host.key:
+        return True
+    flavor_ids = {row.instance_type_id, claim.request.flavor.id} - {None}
+    return len(flavor_ids) > 1

@@ -8,6 +8,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.model.claim import is_pending
+from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.shared_ledger import SharedLedger
@@ -204,7 +205,7 @@ def test_a_move_counts_while_reads_lag(steps, lag_s, choice_s):
     clock.now = choice_s
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     host = a_host('dest')
-    request = a_request()
+    request = a_request(flavor=Flavor(id=1))
     claim = claims.add(host, request, None, {})
     claims.settle([claim])
 
