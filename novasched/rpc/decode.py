@@ -207,8 +207,8 @@ def _image(image: NovaObject) -> Image:
         properties = wire_properties.values
 
     # All other properties are checked by the filter that reads the property.
-    traits = properties.get('traits_required') or []
-    if not is_list_of_texts(traits, list):
+    traits = properties.get('traits_required')
+    if traits is not None and not is_list_of_texts(traits, list):
         raise BadRequest('traits_required of the image must be a list of strings')
 
     return Image(

@@ -291,6 +291,11 @@ def test_nothing():
     assert request_of({'spec_obj': a_spec(**nulls)}) == expected
 
 
+def an_image(**properties):
+    names = primitive('ImageMetaProps', '1.44', **properties)
+    return primitive('ImageMeta', '1.8', properties=names)
+
+
 def a_destination(**data):
     """The primitive of a Destination."""
     return primitive('Destination', '1.4', **data)
@@ -455,6 +460,14 @@ def test_field(sent, field, expected):
         (
             {'scheduler_hints': {'a': [None]}},
             'the scheduler hint a must list strings, not null',
+        ),
+        (
+            {'image': an_image(traits_required=False)},
+            'traits_required of the image must be a list of strings',
+        ),
+        (
+            {'image': an_image(traits_required='')},
+            'traits_required of the image must be a list of strings',
         ),
     ],
 )
