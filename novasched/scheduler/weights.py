@@ -335,6 +335,8 @@ class Share:
     """The part of the weights of hosts that a weigher adds.
 
     :ivar bounds: ``minval`` and ``maxval`` of the weigher.
+    :ivar raw: may be NaN and infinite. The other numbers of a share in :class:`Weights`
+        are finite.
     """
 
     name: str
@@ -371,9 +373,9 @@ class Weights:
                 Contribution(
                     share.name,
                     raw,
-                    float(np.nan_to_num(share.normalised[index])),
-                    float(np.nan_to_num(share.scales[index])),
-                    float(np.nan_to_num(share.added[index])),
+                    float(share.normalised[index]),
+                    float(share.scales[index]),
+                    float(share.added[index]),
                 )
             )
         total = float(self.sums[index])
@@ -462,10 +464,15 @@ def _without_nan(
             added[weighed] = products
 
         sums += added
-        finite_shares.append(replace(share, normalised=positions, added=added))
+        # The largest number stands for infinity, which no decision record can hold.
+        finite_share = replace(
+            share,
+            normalised=positions,
+            scales=np.nan_to_num(share.scales),
+            added=np.nan_to_num(added),
+        )
+        finite_shares.append(finite_share)
 
-    sums[np.isnan(sums)] = 0.0
-    # The largest number stands for infinity, which no decision record can hold.
     return Weights(np.nan_to_num(sums), finite_shares, seconds, failing_weighers)
 
 
