@@ -187,18 +187,23 @@ def _log_failure(error: Exception) -> None:
         LOG.warning('Pending claims are not shared for now: %s', name, exc_info=True)
 
 
-def brokers(transport: Any) -> list[Any]:
-    """The brokers of ``transport_url``, in the same order for all schedulers."""
-    url = oslo_messaging.TransportURL.parse(transport.conf)
-    return sorted(url.hosts, key=lambda host: (host.hostname or '', host.port or 0))
+def brokers(transport: Any, url: str | None = None) -> list[Any]:
+    """The brokers of a URL, in the same order for all schedulers.
+
+    :param url: the default is ``[DEFAULT] transport_url``.
+    """
+    parsed = oslo_messaging.TransportURL.parse(transport.conf, url)
+    return sorted(parsed.hosts, key=lambda host: (host.hostname or '', host.port or 0))
 
 
-def uses_rabbitmq(conf: cfg.ConfigOpts) -> bool:
-    """True if ``transport_url`` names RabbitMQ. Claims are shared over no other message
-    broker."""
+def uses_rabbitmq(conf: cfg.ConfigOpts, url: str | None = None) -> bool:
+    """True if a URL names RabbitMQ. Claims are shared over no other message broker.
+
+    :param url: the default is ``[DEFAULT] transport_url``.
+    """
     try:
-        url = oslo_messaging.TransportURL.parse(conf)
+        parsed = oslo_messaging.TransportURL.parse(conf, url)
     except (oslo_messaging.InvalidTransportURL, ValueError):
         # The RPC server refuses the URL, with an error that hides the password.
         return False
-    return url.transport == 'rabbit' and bool(url.hosts)
+    return parsed.transport == 'rabbit' and bool(parsed.hosts)

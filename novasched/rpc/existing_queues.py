@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the queues that a broker has with the queues that the RPC server declares.
+"""Compare the queues that a broker has with the queues that oslo.messaging declares for
+the RPC server and for notifications.
 
 RabbitMQ refuses the declaration of an existing queue with other properties, such as a
-quorum queue in place of a classic queue. oslo.messaging would try for ever.
+quorum queue in place of a classic queue. For the RPC server, oslo.messaging would try
+for ever; a notification is lost after one attempt.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from amqp.exceptions import NotFound, PreconditionFailed
@@ -84,6 +87,31 @@ class ExistingQueues(RabbitConnection):  # type: ignore[misc]
         return True
 
 
+class ExistingNotificationQueues(ExistingQueues):
+    """Compares the queues of notifications, which oslo.messaging declares when it
+    publishes. A publisher accepts no difference."""
+
+    def declare_consumer(self, consumer: Any) -> None:
+        """Compare the properties of a queue and its exchange with the broker's.
+
+        :param consumer: a publisher declares the queue and the exchange of a topic like
+            a consumer.
+        :raises ConfigError: the properties differ.
+        """
+        try:
+            if self._exists('exchange_declare', consumer.exchange_name):
+                consumer.exchange.bind(self.connection.channel()).declare()
+            if self._exists('queue_declare', consumer.queue_name):
+                self.connection.channel().queue_declare(
+                    consumer.queue_name,
+                    durable=consumer.durable,
+                    auto_delete=consumer.queue_auto_delete,
+                    arguments=consumer.queue_arguments,
+                )
+        except PreconditionFailed as error:
+            raise _queue_error(self.driver_conf, consumer, error) from None
+
+
 def check_queues(transport: Any, host: Any, topic: str, server: str) -> None:
     """Check that a broker's queues have the properties with which a server declares its
     queues. The broker refuses a server with other properties.
@@ -103,6 +131,21 @@ def check_queues(transport: Any, host: Any, topic: str, server: str) -> None:
             connection.declare_fanout_consumer(topic, None)
     except RuntimeError as error:
         raise option_error(conf, error) from None
+
+
+def check_notification_queues(
+    transport: Any, host: Any, queues: Sequence[str], url: str | None
+) -> None:
+    """Check a broker's queues of notifications, like :func:`check_queues`.
+
+    :param url: the URL of the broker; the default is ``[DEFAULT] transport_url``.
+    """
+    conf = transport.conf
+    kind = ExistingNotificationQueues
+    with rabbit_connection(transport, host, kind, url) as connection:
+        connection.driver_conf = conf[RABBIT]
+        for queue in queues:
+            connection.declare_topic_consumer(conf.control_exchange, queue)
 
 
 def _queue_error(options: Any, consumer: Any, error: Exception) -> ConfigError:

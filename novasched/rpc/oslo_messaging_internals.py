@@ -105,6 +105,8 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
         'durable',
         'exchange',
         'exchange_name',
+        'queue_arguments',
+        'queue_auto_delete',
         'queue_name',
         'type',
     ],
@@ -239,19 +241,20 @@ def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def rabbit_connection(
-    transport: Any, host: Any, kind: Any = RabbitConnection
+    transport: Any, host: Any, kind: Any = RabbitConnection, url: str | None = None
 ) -> Iterator[Any]:
     """Connect like :func:`broker_connection`; the connection is oslo.messaging's.
 
     :param kind: the class of the connection.
+    :param url: the URL of the broker; the default is ``[DEFAULT] transport_url``.
     :raises ConfigError: options of ``[oslo_messaging_rabbit]`` contradict each other.
     """
-    url = oslo_messaging.TransportURL.parse(transport.conf)
-    url.hosts = [host]
+    broker_url = oslo_messaging.TransportURL.parse(transport.conf, url)
+    broker_url.hosts = [host]
     # With PURPOSE_SEND, oslo.messaging would start a thread for heartbeats, which reads
     # from the same socket as the caller.
     try:
-        connection = kind(transport.conf, url, PURPOSE_LISTEN, retry=0)
+        connection = kind(transport.conf, broker_url, PURPOSE_LISTEN, retry=0)
     except RuntimeError as error:
         raise option_error(transport.conf, error) from None
     try:

@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keystoneauth1 import adapter, loading
 from keystoneauth1 import exceptions as ks_exc
@@ -46,6 +46,7 @@ from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.plugins.rehearsal import rehearse_all
 from novasched.rpc import existing_queues
 from novasched.rpc.claims_exchange import brokers, uses_rabbitmq
+from novasched.rpc.notifications import sender
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, tracing_options
 from novasched.rpc.peers import PeerSchedulers
@@ -306,13 +307,41 @@ def check_queues(conf: cfg.ConfigOpts, host: str) -> None:
     :param host: ``[DEFAULT] host`` of this scheduler.
     :raises ConfigError: the scheduler cannot use a queue of the broker.
     """
-    if not uses_rabbitmq(conf):
-        return
-    transport = make_transport(conf)
+    if uses_rabbitmq(conf):
+        check = functools.partial(
+            existing_queues.check_queues, topic=TOPIC, server=host
+        )
+        _check_first_broker(make_transport(conf), None, check)
+
+
+def check_notification_queues(conf: cfg.ConfigOpts, service: ServiceSettings) -> None:
+    """Check the queues of notifications, like :func:`check_queues`.
+
+    The start does not call this function: novasched, like nova-scheduler, serves
+    requests without notifications.
+
+    :raises ConfigError: notifications cannot be sent to a queue of the broker.
+    """
+    queues = sender.notification_queues(conf, service)
+    url = conf[sender.GROUP].transport_url
+    if queues and uses_rabbitmq(conf, url):
+        check = functools.partial(
+            existing_queues.check_notification_queues, queues=queues, url=url
+        )
+        _check_first_broker(sender.make_transport(conf), url, check)
+
+
+def _check_first_broker(
+    transport: Any, url: str | None, check: Callable[[Any, Any], None]
+) -> None:
+    """Check the first broker of a URL that answers.
+
+    :param check: called with the transport and the broker.
+    """
     try:
-        for broker in brokers(transport):
+        for broker in brokers(transport, url):
             with contextlib.suppress(*BROKER_ERRORS):
-                existing_queues.check_queues(transport, broker, TOPIC, host)
+                check(transport, broker)
                 return
     finally:
         transport.cleanup()

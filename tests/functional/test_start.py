@@ -219,6 +219,88 @@ def test_a_queue_of_another_type_stops_the_daemon(small_cloud, overrides, queue,
     assert list(errors.values()) == [told_line]
 
 
+NOTIFICATIONS = 'oslo_messaging_notifications'
+NOTIFICATION_QUEUES = {
+    'quorum, legacy format': (
+        {NOTIFICATIONS: {'topics': 'odd'}},
+        QUORUM,
+        f'[{RABBIT}] amqp_durable_queues = False: ',
+    ),
+    'durable, versioned format': (
+        {
+            'notifications': {
+                'notification_format': 'versioned',
+                'versioned_notifications_topics': 'odd',
+            }
+        },
+        {'durable': True},
+        f'[{RABBIT}] amqp_durable_queues = False: ',
+    ),
+    'transient, and durable queues are set': (
+        {NOTIFICATIONS: {'topics': 'odd'}, RABBIT: {'amqp_durable_queues': True}},
+        {'durable': False},
+        f'[{RABBIT}] amqp_durable_queues = True: ',
+    ),
+}
+"""Overrides of nova.conf, the properties of an existing queue of notifications, and the
+begin of the warning. oslo.messaging accepts a transient queue for RPC in place of a
+durable queue, but not for notifications."""
+
+
+@pytest.mark.parametrize(
+    ('overrides', 'queue', 'line'),
+    NOTIFICATION_QUEUES.values(),
+    ids=NOTIFICATION_QUEUES,
+)
+def test_a_notification_queue_of_another_type_stops_nothing(
+    small_cloud, client, overrides, queue, line
+):
+    """The daemon answers requests and ends as usual, and its notifications are lost, if
+    the broker has the queue of notifications with other properties. The check has a
+    warning, unless notifications are disabled."""
+    disabled = small_cloud.config('disabled', overrides)
+    enabled = {**overrides.get(NOTIFICATIONS, {}), 'driver': 'messagingv2'}
+    daemon = Daemon(small_cloud, {**overrides, NOTIFICATIONS: enabled})
+    subject = line.partition(' = ')[0]
+
+    with broker.connect(small_cloud.amqp_url) as connection:
+        channel = connection.channel()
+        channel.queue_declare('odd.info', auto_delete=False, **queue)
+        try:
+            with daemon:
+                assert client.chosen() == ['host-1']
+                assert daemon.stop() == 0
+            assert checked(daemon.config) == {}
+            warnings = checked(daemon.config, 'warning')
+            assert subject not in checked(disabled, 'warning')
+        finally:
+            channel.queue_delete('odd.info')
+
+    assert 'Could not send notification to odd' in daemon.text()
+    assert warnings[subject].startswith(line)
+    assert 'PRECONDITION_FAILED' in warnings[subject]
+    assert warnings[subject].endswith('Notifications will be lost')
+
+
+def test_the_check_asks_the_broker_of_notifications(small_cloud, rabbitmq):
+    """The check compares the queue at the broker of ``[oslo_messaging_notifications]
+    transport_url``, and makes no queue."""
+    rabbitmq.control('add_vhost', 'bus')
+    rabbitmq.control('set_permissions', '-p', 'bus', 'nova', '.*', '.*', '.*')
+    url = f'{small_cloud.amqp_url}bus'
+    options = {'driver': 'messagingv2', 'topics': 'odd', 'transport_url': url}
+    config = small_cloud.config('bus', {NOTIFICATIONS: options})
+    subject = f'[{RABBIT}] amqp_durable_queues'
+
+    assert subject not in checked(config, 'warning')
+    assert not broker.exists(url, 'odd.info')
+
+    with broker.connect(url) as connection:
+        connection.channel().queue_declare('odd.info', durable=True, auto_delete=False)
+    assert "queue 'odd.info' in vhost 'bus'" in checked(config, 'warning')[subject]
+    assert checked(config) == {}
+
+
 def test_a_plugin_without_its_option_stops_the_daemon(small_cloud):
     """A filter that reads an option that is not declared ends the start with a line
     about the option, and the check has the same line."""

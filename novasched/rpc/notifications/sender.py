@@ -25,6 +25,7 @@ GROUP = 'oslo_messaging_notifications'
 LEGACY = 'unversioned'
 VERSIONED = 'versioned'
 BOTH = 'both'
+MESSAGING_DRIVERS = {'messaging', 'messagingv2'}
 EVENT = 'scheduler.select_destinations'
 START = 'start'
 END = 'end'
@@ -154,6 +155,20 @@ def make_notifier(
         topics = list(service.versioned_notifications_topics)
         versioned = notifier(f'nova-scheduler:{service.host}', topics=topics)
     return QueuedNotifier(NotificationSender(legacy, versioned))
+
+
+def notification_queues(conf: cfg.ConfigOpts, service: ServiceSettings) -> list[str]:
+    """The queues that oslo.messaging declares at the first notification."""
+    register(conf)
+    if MESSAGING_DRIVERS.isdisjoint(conf[GROUP].driver):
+        return []
+
+    topics: list[str] = []
+    if service.notification_format in (LEGACY, BOTH):
+        topics += conf[GROUP].topics
+    if service.notification_format in (VERSIONED, BOTH):
+        topics += service.versioned_notifications_topics
+    return [f'{topic}.info' for topic in topics]
 
 
 def register(conf: cfg.ConfigOpts) -> None:

@@ -129,6 +129,8 @@ CHECKS_OF_SERVICES = (
     ('aggregates', 'members', check_aggregates, 6),
     ('aggregates', METADATA, check_metadata, 2),
     ('RabbitMQ', TRANSPORT_OPTION, services.check_broker, 2),
+    # Twice the timeout, after which the check itself has a warning.
+    ('RabbitMQ', services.NOTIFICATIONS_OPTION, services.check_notifications, 2),
 )
 """Area, subject, check, and its patience (:class:`.findings.Question`)."""
 

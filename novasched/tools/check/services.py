@@ -30,7 +30,11 @@ from novasched.scheduler.errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
-from novasched.service.build import check_queues, http_adapter
+from novasched.service.build import (
+    check_notification_queues,
+    check_queues,
+    http_adapter,
+)
 from novasched.tools.check.findings import Finding, Level, Question, answers
 from novasched.tools.check.options import NovaConf
 
@@ -234,6 +238,7 @@ def _schema(database: Database) -> str:
 
 
 RABBIT_PORT = 5672
+NOTIFICATIONS_OPTION = '[oslo_messaging_notifications] transport_url'
 
 
 def check_broker(nova_conf: NovaConf) -> Findings:
@@ -300,6 +305,23 @@ def _queue(link: Connection) -> str:
     except link.channel_errors:
         return f'no queue {TOPIC} yet'
     return f'{queue.consumer_count} consumers of the queue {TOPIC}'
+
+
+def check_notifications(nova_conf: NovaConf) -> Findings:
+    """Check the queues of notifications. All findings are warnings, since requests are
+    served without notifications."""
+    ask = functools.partial(_ask_notification_broker, nova_conf)
+    question = Question(NOTIFICATIONS_OPTION, ask)
+    for finding in answers([question], nova_conf.timeout):
+        yield replace(finding, level=Level.WARNING)
+
+
+def _ask_notification_broker(nova_conf: NovaConf) -> Findings:
+    try:
+        check_notification_queues(nova_conf.conf, nova_conf.service)
+    except ConfigError as error:
+        text = f'{error}. Notifications will be lost'
+        yield Finding(Level.WARNING, error.option, text)
 
 
 def check_placement(nova_conf: NovaConf) -> Findings:
