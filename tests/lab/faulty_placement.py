@@ -2,6 +2,7 @@
 """A simple Placement in which any request may fail: allocations of consumers with their
 generations, behind the interface of a keystoneauth1 adapter."""
 
+import contextlib
 import json
 import threading
 from collections import deque
@@ -60,16 +61,18 @@ class FaultyPlacement:
         return {consumer: amounts for consumer, (_, amounts) in self.held.items()}
 
     def catch_up(self):
-        """Do all late work."""
-        while self.late:
-            self.late.popleft()()
+        """Do all late work, of requests that have begun."""
+        with self._lock:
+            while self.late:
+                self.late.popleft()()
 
     def request(self, path, method, data=None, **_):
         """Answer a request, as keystoneauth1's adapter does."""
         with self._lock:
             self.asked.append(f'{method} {path}')
             fault = None
-            if self.faults:
+            # A test may clear the faults while other threads send requests.
+            with contextlib.suppress(IndexError):
                 fault = self.faults.popleft()
             time, _, name = (fault or 'after -').partition(' ')
 

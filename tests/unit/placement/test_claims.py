@@ -896,7 +896,10 @@ class SeveralSchedulers:
 
     def ask(self, scheduler, provider, is_given_back=False):
         """Ask a scheduler, unless a scheduler has answered. The scheduler deletes the
-        claim of a request that fails later."""
+        claim of a request that fails later.
+
+        After an answer, the instance keeps its task until :meth:`end` or :meth:`drop`.
+        """
         if self.answered:
             return
         if self.kind == 'build':
@@ -911,7 +914,8 @@ class SeveralSchedulers:
                 claims.delete(made[0])
             elif made:
                 self.answered = provider
-        self.nova.instances['server'] = self.before
+        if not self.answered:
+            self.nova.instances['server'] = self.before
 
     def drop(self):
         """Delete the allocations of the instance, as a conductor does after a failed
@@ -919,6 +923,7 @@ class SeveralSchedulers:
         self.answered = None
         with self.placement._lock:
             del self.placement.held['server']
+        self.nova.instances['server'] = self.before
 
     def end(self, source_returns=False):
         """End the work of nova on the request, and the cleanup of the schedulers."""
