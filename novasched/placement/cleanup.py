@@ -11,6 +11,11 @@ cleanup leaves them, and the log names the instance. A database that lags behind
 show the instance as it was before the task. So the cleanup deletes only allocations
 that it has seen longer ago than a database lags behind.
 
+Between the two readings another scheduler may delete the lost claim and claim a second
+host, and the build or the move may end. The new allocations may have the generation of
+the lost claim. So the cleanup reads the allocations again after the instance, and
+deletes only unchanged allocations.
+
 Placement may make a lost claim just before another scheduler claims for the instance on
 a second host. That scheduler keeps existing allocations, as for a move. Then the
 cleanup removes the amounts of the lost claim from the allocations of the instance, and
@@ -50,9 +55,9 @@ PROXY_PATIENCE_S = 5.0
 """Seconds after which a proxy may send a request to another Placement. The timeouts of
 proxies are longer."""
 LOOK_LIMIT_S = 5.0
-"""Seconds between reading allocations and deleting them. A consumer that loses all
-allocations and gets new ones has the same generation again, but not before a whole move
-has begun and ended."""
+"""Seconds between the first reading of allocations and their deletion. A consumer that
+loses all allocations and gets equal allocations has the same generation again, but not
+before another scheduler has deleted the lost claim and another move has begun."""
 MAX_TASKS = 1000
 """Claims that wait for their deletion."""
 MAX_WATCHED = 100
@@ -150,12 +155,18 @@ class AllocationDeleter:
         # The task of a request about the instance is no doubt.
         is_new = not requested and self._is_new(claim.uuid, held)
         doubt = self._doubt(claim, requested, is_part, is_new)
-        if doubt is None and time.monotonic() - began > LOOK_LIMIT_S:
-            doubt = Doubt(
-                f'it took more than {LOOK_LIMIT_S:.0f} s to look at it', is_part
-            )
         if doubt is not None:
             return doubt
+
+        # The instance may be at rest after a request that began during the look. Its
+        # allocations may have the generation that was read, so that Placement would not
+        # refuse the deletion.
+        if held_by(self._api, claim.uuid, claim.trace_id, retry_s=0) != held:
+            raise PlacementUnavailable('the allocations have changed meanwhile')
+
+        if time.monotonic() - began > LOOK_LIMIT_S:
+            why = f'it took more than {LOOK_LIMIT_S:.0f} s to look at it'
+            return Doubt(why, is_part)
         self.delete(claim, held)
         self._known_since.pop(claim.uuid, None)
         return None

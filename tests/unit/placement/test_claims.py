@@ -1014,6 +1014,36 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
     site.check()
 
 
+@pytest.mark.usefixtures('no_cleanup_thread')
+@pytest.mark.parametrize('kind', ['build', 'unshelve'])
+def test_a_request_that_begins_and_ends_during_a_look(kind):
+    """A scheduler looks at its lost claim. Before it reads the instance, another
+    scheduler deletes the lost claim and claims for a request, and the request ends.
+    The new allocations have the generation of the lost claim, and stay."""
+    lost = ['before 500', None]
+    if kind == 'unshelve':
+        lost = [None, *lost]  # the reading before the claim of a move
+    site = SeveralSchedulers(kind, [*lost, *lost])
+    site.ask(0, ONE)
+    site.ask(1, ONE)
+    site.placement.held['server'] = [1, holds(ONE)]  # by one of the lost claims
+    find = site.nova.find
+
+    def find_after_request(uuid, providers):
+        site.nova.find = find
+        site.ask(1, TWO)
+        site.nova.instances['server'] = InstanceState(host=TWO)
+        return find(uuid, providers)
+
+    site.nova.find = find_after_request
+    site.schedulers[0].cleanup.close(10)
+
+    assert site.answered == TWO
+    site.check()
+    site.end()
+    site.check()
+
+
 @given(
     st.sampled_from([*KINDS]),
     st.lists(st.sampled_from((None, *FAULTS)), max_size=16),
