@@ -33,6 +33,9 @@ WANTED = f'MEMORY_MB%3A{LARGE.ram_mb}'
 ANSWER_TIMEOUT = 2
 PATIENCE = 60
 SOON = 60.0
+QUERY = f'{CANDIDATES}?limit='
+"""The begin of a request's query. Queries without a limit refresh remembered answers in
+the background."""
 WAITS = ' wait, for '
 """Part of the log line of a waiting request."""
 
@@ -108,8 +111,8 @@ PASSING = [
 
 
 def queries(proxy):
-    """The queries for allocation candidates that the proxy has seen."""
-    return [line for line in proxy.asked if CANDIDATES in line]
+    """The queries of requests for allocation candidates that the proxy has seen."""
+    return [line for line in proxy.asked if QUERY in line]
 
 
 def test_a_query(proxy, client, scheduler):
@@ -119,7 +122,7 @@ def test_a_query(proxy, client, scheduler):
     proxy.asked.clear()
     before = len(scheduler.text())
 
-    proxy.faults = first('GET', CANDIDATES, *PASSING)
+    proxy.faults = first('GET', QUERY, *PASSING)
     assert placed(client)
 
     assert len(queries(proxy)) == len(PASSING) + 1
