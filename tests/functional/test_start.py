@@ -2,15 +2,12 @@
 """A configuration that stops the daemon, in one line of the daemon and of
 ``novaschedctl check``; and configurations that stop neither."""
 
-import json
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from tests.lab import broker
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, findings_of_check
 from tests.lab.processes import free_port
 
 from .test_check import SECRET
@@ -131,13 +128,10 @@ def filled(overrides, values):
 
 def checked(config, level='error'):
     """Run the check as a process; its findings of a level: {subject: text}."""
-    command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'check']
-    command += ['--config-file', str(config), '--format', 'json', '--timeout', '60']
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert SECRET not in process.stdout + process.stderr
-    findings = json.loads(process.stdout)['findings']
+    status, findings = findings_of_check(config)
+    assert SECRET not in str(findings)
     levels = [finding['level'] for finding in findings]
-    assert process.returncode == ('error' in levels)
+    assert status == ('error' in levels)
 
     texts = {}
     for finding in findings:

@@ -26,6 +26,7 @@ from tests.lab.processes import START, Failed, Forked, Process, Service
 
 SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
 MODULE = 'novasched.cmd.novasched'
+CHECK_MODULE = 'novasched.cmd.novaschedctl'
 CHECKED_AREAS = ('databases', 'Placement', 'aggregates', 'RabbitMQ')
 
 
@@ -109,15 +110,24 @@ class Daemon(Service):
         return self.process.wait(seconds)
 
 
+def findings_of_check(config):
+    """Run ``novaschedctl check`` with a nova.conf in a process of its own; the exit
+    status, and the findings in JSON."""
+    log = config.with_suffix('.check')
+    log.unlink(missing_ok=True)
+    command = ['novaschedctl', 'check', '--config-file', str(config)]
+    command += ['--format', 'json', '--timeout', '60']
+    process = Forked(CHECK_MODULE, command, log, env=os.environ)
+    status = process.wait(START)
+    return status, json.loads(process.text())['findings']
+
+
 def checked(config):
     """The findings of ``novaschedctl check`` about the servers in a nova.conf: level and
     text by subject."""
-    command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'check']
-    command += ['--config-file', str(config), '--format', 'json', '--timeout', '60']
-    process = subprocess.run(command, capture_output=True, text=True)
-
+    _, all_findings = findings_of_check(config)
     findings = {}
-    for finding in json.loads(process.stdout)['findings']:
+    for finding in all_findings:
         if finding['area'] in CHECKED_AREAS:
             findings[finding['subject']] = (finding['level'], finding['text'])
     return findings

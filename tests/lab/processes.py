@@ -192,10 +192,15 @@ class Service:
         self.kill()
 
 
-class Forked(Process):
-    """A Python program in a fork of a process that has imported the module of the
-    program. A fork saves the seconds of CPU of the import.
+PRELOADED = 'novasched.cmd.novasched'
+"""The scheduler, which imports nearly all modules that ``novaschedctl`` imports."""
 
+
+class Forked(Process):
+    """A Python program in a fork of a process that has imported :data:`PRELOADED`. A
+    fork saves the seconds of CPU of the import.
+
+    :param module: the module of the program.
     :param command: ``sys.argv`` of the program.
     """
 
@@ -203,7 +208,7 @@ class Forked(Process):
         self.command = list(command)
         self.log = log
         context = multiprocessing.get_context('forkserver')
-        context.set_forkserver_preload([module])  # takes effect at the first fork
+        context.set_forkserver_preload([PRELOADED])  # takes effect at the first fork
         ready, mouth = context.Pipe(duplex=False)
         self._fork = context.Process(
             target=_run, args=(module, self.command, log, dict(env), mouth), daemon=True
