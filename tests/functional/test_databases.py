@@ -396,14 +396,15 @@ def test_the_daemon(cloud_on_postgresql, nova):
         assert client.chosen(zone='z1') == ['h1']
         assert client.chosen(zone='z2') == ['h2']
 
-        [first] = client.chosen()
-        cloud.boot(servers[0], first, Flavor())
+        [server] = new_uuids()
+        [first] = client.chosen(server)
+        cloud.boot(server, first, Flavor())
         destination = {'cell': cloud.cell_uuids['cell1']}
         moved = client.chosen(ignore_hosts=[first], destination=destination)
         assert moved == [*(BOTH - {first})]
-        group = Group('anti-affinity', members=[servers[0]], hosts=[first])
+        group = Group('anti-affinity', members=[server], hosts=[first])
         assert client.chosen(group=group) == moved
-        assert {*client.chosen(hints={'same_host': [servers[0]]})} < BOTH
+        assert {*client.chosen(hints={'same_host': [server]})} < BOTH
         assert client.chosen(force_hosts=['h2']) == ['h2']
 
         cell1.update('services', {'disabled': True}, host='h1', binary='nova-compute')
