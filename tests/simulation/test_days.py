@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A minute of days of the simulated cloud, with new seeds every time. A seed repeats its
+"""Some days of the simulated cloud, with new seeds every time. A seed repeats its
 day: ``python -m tests.simulation --seed N``."""
 
 import subprocess
@@ -7,7 +7,7 @@ import sys
 
 from tests.simulation.script import Action, script_of, shortened
 
-SECONDS = 60
+SECONDS = 40
 
 
 def run(*arguments):
