@@ -253,7 +253,7 @@ MUTATIONS = (
     Mutation(
         'claims are not subtracted from a remembered answer',
         'placement/remembered.py',
-        '                self._left[name][row_of[uuid]] -= amounts[uuid][name]',
+        '                self._left[name][row] -= amounts[uuid][name]',
         '                pass',
     ),
     Mutation(
