@@ -18,7 +18,12 @@ from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import IncompleteData, NoValidHost, StaleData
 from novasched.scheduler.fitting import far_devices, host_devices
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.model.candidate import Candidate, Candidates, choose
+from novasched.scheduler.model.candidate import (
+    Candidate,
+    CandidateIndex,
+    Candidates,
+    choose,
+)
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.pci import HostDevices
@@ -429,8 +434,7 @@ class SchedulingState:
     def _fits_beside(
         self, rivals: Sequence[PendingClaim], choice: PendingClaim, pipeline: Pipeline
     ) -> bool:
-        """True if the host of a choice passes the filters when the rivals are
-        counted."""
+        """True if a choice passes the filters when the rivals are counted."""
         pending = dict(self.pending)
         for rival in rivals:
             pending[rival.host.uuid] = (*pending.get(rival.host.uuid, ()), rival)
@@ -441,7 +445,11 @@ class SchedulingState:
         uuid = choice.host.uuid
         claims = pending.get(uuid, ())
         host = self.pending_claims.subtract(self.snapshot.hosts[uuid], claims)
-        ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
+        # The host may fit with devices of other candidates, which are not claimed.
+        candidates = self.candidates
+        if choice.candidate is not None:
+            candidates = CandidateIndex([choice.candidate])
+        ranking = pipeline.filter([host], request, len(self.placed), candidates)
         return bool(ranking.hosts)
 
     def candidate(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests with devices near their NUMA cells, on hosts with free CPUs on few cells."""
 
+import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,8 +12,11 @@ from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.filters.shared import judge
 from novasched.scheduler.fitting import host_devices
+from novasched.scheduler.model.claim import PendingClaim
+from tests.lab.builders import a_host, a_mapped_candidate
 from tests.lab.device_hosts import FIRST_CELLS_FULL, DeviceHost, a_device_guest
 from tests.lab.memory_schedulers import PlacementOfTrees, a_driver
+from tests.lab.topologies import a_guest, a_pinned
 
 FILTERS = (NUMATopologyFilter, PciPassthroughFilter)
 EVERY_ORDER = [FILTERS, FILTERS[::-1], FILTERS[:1]]
@@ -36,6 +41,59 @@ def test_a_guest_is_placed_near_the_free_cells(name, filters):
     devices = placed(case.host, a_device_guest(case.cells, case.aliases), filters)
     assert len(devices) == sum(case.aliases.values())
     assert case.host.full.isdisjoint(devices)
+
+
+class FasterRival:
+    """Another scheduler, whose claim on the only host comes first.
+
+    :ivar claims: the pending claims that get the claim.
+    :ivar rival: the claim; None once it was made.
+    """
+
+    position = (0, 2)
+    missed = 0
+    late = 0
+
+    def __init__(self, claims, rival):
+        self.claims = claims
+        self.rival = rival
+
+    def announce(self, claim, stage):
+        """Ignore the announcement."""
+
+    def catch_up(self, claim):
+        if self.rival is not None:
+            self.claims.ledger.put(self.rival, order=0)
+            self.rival = None
+
+
+@pytest.mark.parametrize(('rival_cell', 'cell'), [(0, 1), (1, 0)])
+def test_a_guest_of_another_scheduler_has_the_cell(rival_cell, cell):
+    """A guest whose devices are near the NUMA cell of a guest that another scheduler
+    placed before gets devices near another cell. The host alone would fit with these."""
+    device_host = DeviceHost('h', ({'nic': 2},) * 2)
+    host = device_host.host()
+    placement = PlacementOfTrees(device_host.providers())
+    driver = a_driver([host], *FILTERS, placement=placement)
+    theirs = replace(
+        a_device_guest(1, {'nic': 1}), numa_topology=a_guest(a_pinned(4, 0, 0))
+    )
+    nic_of = {nic_cell: nic for nic, _, nic_cell in device_host.devices}
+    candidate = a_mapped_candidate(host.uuid, 'nic-id', [nic_of[rival_cell]])
+    # Of the host of another scheduler's claim only the names are known.
+    named_host = a_host('h', uuid=host.uuid)
+    rival = PendingClaim(
+        named_host, theirs, candidate, None, {}, time.monotonic(), {}, is_ours=False
+    )
+    claims = driver.pending_claims
+    claims.peers = FasterRival(claims, rival)
+
+    [[selection, *_]] = driver.select_destinations(a_device_guest(1, {'nic': 1}))
+
+    cell_of = {provider: cell for provider, _, cell in device_host.devices}
+    allocated = selection.candidate.allocations.keys() & cell_of.keys()
+    assert [cell_of[provider] for provider in allocated] == [cell]
+    assert claims.given_back == (rival_cell == 0)
 
 
 def test_a_filter_leaves_all_candidates_that_fit_their_hosts():
