@@ -263,7 +263,7 @@ class SchedulingState:
 
         :param changed: the hosts whose claims have changed.
         """
-        if self.candidates is None or not self.request.claims:
+        if self.candidates is None:
             return self
 
         hosts = self.hosts

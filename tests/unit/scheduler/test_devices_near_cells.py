@@ -43,6 +43,21 @@ def test_a_guest_is_placed_near_the_free_cells(name, filters):
     assert case.host.full.isdisjoint(devices)
 
 
+@pytest.mark.parametrize('name', FIRST_CELLS_FULL)
+def test_a_guest_of_a_request_without_claims_fits_near_the_free_cells(name):
+    """A caller that sends no UUIDs gets a host as well."""
+    case = FIRST_CELLS_FULL[name]
+    request = replace(
+        a_device_guest(case.cells, case.aliases),
+        instance_uuids=None,
+        instance_uuid=None,
+    )
+    placement = PlacementOfTrees(case.host.providers())
+    driver = a_driver([case.host.host()], *FILTERS, placement=placement)
+    [[selection, *_]] = driver.select_destinations(request)
+    assert selection.service_host == case.host.name
+
+
 class FasterRival:
     """Another scheduler, whose claim on the only host comes first.
 
