@@ -257,9 +257,10 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
     theirs = _matters(nova)
     mine = _matters(ours)
     mine['queries'] = as_nova_asks(nova.queries, ours.queries)
-    if ours.began_again:
+    if ours.began_again or len(ours.queries) > len(nova.queries):
         # novasched claimed for all servers in vain, and then, like nova, for one server
-        # after the other.
+        # after the other. Or novasched asked more than a base query: it found no host
+        # by a base query, and decided once more.
         for matter in ('left by filters', 'rankings'):
             mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
     parts = list(itertools.islice(_parts(theirs, mine), PARTS))
@@ -311,16 +312,18 @@ def base_query(query: str) -> str | None:
 
 
 def as_nova_asks(theirs: Sequence[str], ours: Sequence[str]) -> list[str]:
-    """The queries of novasched, with nova's query in place of the base query of nova's
-    query. Placement's answer to the base query is another answer, so that only the
+    """The queries of novasched, with nova's query in place of the base queries of nova's
+    query. Placement's answer to a base query is another answer, so that only the
     remaining hosts show whether both schedulers found the same hosts.
 
-    If the answer to the base query does not suffice, novasched asks nova's query, too.
+    If the answer to the base query does not suffice, novasched asks the base query with
+    the amounts of the request and a single device, and then nova's query.
     """
     queries = []
     for query in ours:
         for candidate in theirs:
-            if query == base_query(candidate):
+            is_part = {*parse_qsl(query)} < {*parse_qsl(candidate)}
+            if is_part or query == base_query(candidate):
                 query = candidate
         if query not in queries:
             queries.append(query)
