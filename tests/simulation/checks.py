@@ -20,6 +20,8 @@ LOOK_S = 1.0
 """Seconds between looks at all servers."""
 ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
+LONG_ANSWER_S = 850.0
+"""The same for a call for many servers."""
 PLACEMENT_PATIENCE_S = 30.0
 """``[novasched] placement_patience``, by default."""
 SLACK_S = 20.0
@@ -169,6 +171,8 @@ class Checks:
         )
         # A request that got lost occupies its thread until its timeout.
         has_lost = world.troubles.lost_at > call.began - CLIENT_TIMEOUT_S
+        if call.is_long:
+            return LONG_ANSWER_S
         if world.weather.down_since > call.began or has_database_trouble or has_lost:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
@@ -290,9 +294,13 @@ class Checks:
     def _heard_each_other(self, servers: list[Server]) -> bool:
         """True if schedulers heard each other when they placed the last few of some
         servers."""
-        began = sorted(server.call.began for server in servers)
-        last = began[-self.world.schedulers :]
-        return self.world.troubles.unheard_at + HEARD_S < last[0]
+        calls = sorted((server.call for server in servers), key=lambda call: call.began)
+        last = calls[-self.world.schedulers :]
+        # A long call may have begun much earlier, and ended beside the last few.
+        for call in calls:
+            if call.answered_at is None or call.answered_at >= last[0].began:
+                return self.world.troubles.unheard_at + HEARD_S < call.began
+        return True
 
     def _chosen_hosts(self) -> set[str]:
         """The hosts of choices that are neither claimed nor released."""

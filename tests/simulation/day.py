@@ -35,6 +35,7 @@ def live(world: World, actions: Sequence[Action]) -> None:
         script.BOOT: users.boot,
         script.BOOT_IN_GROUP: users.boot_in_group,
         script.BOOT_IN_ZONE: users.boot_in_zone,
+        script.BOOT_MANY: users.boot_many,
         script.DELETE: users.delete,
         script.EVACUATE: moves.evacuate,
         script.RESIZE: moves.resize,

@@ -13,8 +13,9 @@ PINNED = Flavor(
     'pinned', 'pinned', 4, 3, 6144, 10, extra_specs={'hw:cpu_policy': 'dedicated'}
 )
 """A guest with dedicated CPUs on one NUMA cell."""
+SMALL = Flavor('small', 'small', 1, 1, 2048, 10)
 FLAVORS = (
-    Flavor('small', 'small', 1, 1, 2048, 10),
+    SMALL,
     Flavor('medium', 'medium', 2, 4, 8192, 20),
     Flavor('large', 'large', 3, 8, 24576, 40),
     PINNED,

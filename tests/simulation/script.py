@@ -16,6 +16,8 @@ from random import Random
 
 BUSY_S = 600.0
 """Seconds of a day in which users and faults are active."""
+LAST_LONG_S = 300.0
+"""Seconds of a day after which no long request begins: it ends long before the day."""
 USERS_EVERY_S = (2.0, 3.0, 6.0)
 FAULTS_EVERY_S = (25.0, 40.0, 60.0)
 """The mean seconds for an action. Each day has one of these numbers."""
@@ -23,6 +25,7 @@ FAULTS_EVERY_S = (25.0, 40.0, 60.0)
 BOOT = 'boot'
 BOOT_IN_GROUP = 'boot in a group'
 BOOT_IN_ZONE = 'boot in the zone'
+BOOT_MANY = 'boot many'
 BOOTS = frozenset((BOOT, BOOT_IN_GROUP, BOOT_IN_ZONE))
 DELETE = 'delete'
 EVACUATE = 'evacuate'
@@ -49,6 +52,7 @@ USERS = {
     BOOT: 5,
     BOOT_IN_GROUP: 3,
     BOOT_IN_ZONE: 3,
+    BOOT_MANY: 0.7,
     DELETE: 8,
     EVACUATE: 2,
     RESIZE: 1,
@@ -114,6 +118,8 @@ def script_of(seed: int) -> list[Action]:
         while at < BUSY_S:
             moment = at
             [kind] = random.choices([*shares], [*shares.values()])
+            if kind == BOOT_MANY and moment > LAST_LONG_S:
+                kind = BOOT
             number = random.choice(at_once) if kind in BOOTS else 1
             for _ in range(number):
                 actions.append(Action(moment, kind, random.getrandbits(32)))

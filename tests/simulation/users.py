@@ -5,15 +5,32 @@ moves of servers."""
 from collections.abc import Sequence
 from random import Random
 
+from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
 from tests.simulation.conductor import Conductor, request_for
-from tests.simulation.flavors import FLAVORS, SHARES
+from tests.simulation.flavors import FLAVORS, PINNED, SHARES, SMALL
+from tests.simulation.slow_filter import SECONDS_PER_HOST
 from tests.simulation.world import ZONE, Call, Server, World, new_uuid
 
 MAX_MEMBERS = 8
 """Members of a group that takes more members."""
 BUILD_FAILS = 0.2
 """The share of the builds that fail."""
+MANY = (15, 40)
+"""The fewest and the most servers of a long request."""
+MANY_IN_GROUP = (8, 12)
+"""The same for members of a group, which have a host each."""
+MANY_ARE_IN_GROUP = 0.4
+"""The share of the long requests without dedicated CPUs that are for a group."""
+SPARE_CELLS = (3, 10)
+"""The fewest and the most NUMA cells that a long request for guests with dedicated CPUs
+leaves to the guests of other requests."""
+FILTERS_TAKE_S = (0.0, 30.0, 270.0)
+"""Seconds that filters take for a long request. Schedulers forget a claim two minutes
+after hosts show its server, unless a request in progress needs the claim."""
+NEEDED_S = (5.0, 60.0)
+"""The fewest and the most seconds for which users need the servers of a long
+request."""
 
 
 class Users:
@@ -26,21 +43,48 @@ class Users:
 
     def boot(self, random: Random) -> None:
         """Boot one server, or several at once."""
-        self._boot(random)
+        self._boot_few(random)
 
     def boot_in_group(self, random: Random) -> None:
         """Boot members of a group with hard anti-affinity."""
-        self._boot(random, is_in_group=True)
+        self._boot_few(random, is_in_group=True)
 
     def boot_in_zone(self, random: Random) -> None:
         """Boot servers in the availability zone."""
-        self._boot(random, zone=ZONE)
+        self._boot_few(random, zone=ZONE)
 
-    def _boot(
+    def boot_many(self, random: Random) -> None:
+        """Boot many servers by one request, for which a scheduler decides for minutes,
+        and delete the servers soon. A second request of this kind has to wait, since a
+        scheduler may have two threads only."""
+        if any(call.is_long and call.is_open for call in self._world.calls):
+            return
+        flavor = random.choice((SMALL, PINNED))
+        is_in_group = flavor is SMALL and random.random() < MANY_ARE_IN_GROUP
+        if flavor is PINNED:
+            count = self._world.free_cells() - random.randint(*SPARE_CELLS)
+        elif is_in_group:
+            count = random.randint(*MANY_IN_GROUP)
+        else:
+            count = random.randint(*MANY)
+        self._boot(random, flavor, max(1, count), is_in_group, is_long=True)
+
+    def _boot_few(
         self, random: Random, is_in_group: bool = False, zone: str | None = None
     ) -> None:
         flavor = random.choices(FLAVORS, SHARES)[0]
         count = random.choices((1, 3), (4, 1))[0]
+        self._boot(random, flavor, count, is_in_group, zone)
+
+    def _boot(
+        self,
+        random: Random,
+        flavor: Flavor,
+        count: int,
+        is_in_group: bool = False,
+        zone: str | None = None,
+        is_long: bool = False,
+    ) -> None:
         uuids = [new_uuid(random) for _ in range(count)]
         process = self._world.ready_process(random)
         if process is None:
@@ -48,14 +92,20 @@ class Users:
         group = None
         if is_in_group:
             group = self._group_with(uuids, random)
-        call = Call(uuids, flavor, process, self._loop.now, zone=zone)
+        call = Call(uuids, flavor, process, self._loop.now, is_long=is_long, zone=zone)
         for server_uuid in uuids:
             server = Server(server_uuid, flavor, call, zone=zone)
             if group is not None:
                 server.group = group.uuid
             self._world.servers[server_uuid] = server
         self._world.computes.ask_for(uuids)
-        self._conductor.call(call, request_for(uuids, flavor, group, zone))
+        spec = request_for(uuids, flavor, group, zone)
+        if is_long:
+            decisions = count * len(self._world.computes.machines)
+            seconds = random.choice(FILTERS_TAKE_S) / decisions
+            hints = spec.value('scheduler_hints', {})
+            spec.scheduler_hints = {**hints, SECONDS_PER_HOST: [str(seconds)]}
+        self._conductor.call(call, spec)
         if not call.is_placed:
             self._world.computes.bury(uuids)
             return
@@ -64,8 +114,20 @@ class Users:
             server = self._world.servers[server_uuid]
             seed = random.getrandbits(32)
             self._loop.spawn(
-                lambda s=server, h=host, r=seed: self._build(s, h, Random(r))
+                lambda s=server, h=host, r=seed: self._live(s, h, is_long, Random(r))
             )
+
+    def _live(self, server: Server, host: str, is_brief: bool, random: Random) -> None:
+        """Build a server.
+
+        :param is_brief: delete the server soon, unless it is moving then.
+        """
+        self._build(server, host, random)
+        if not is_brief:
+            return
+        self._loop.sleep(random.uniform(*NEEDED_S))
+        if server.is_resting:
+            self._delete(server, random)
 
     def _group_with(self, uuids: Sequence[str], random: Random) -> ServerGroup:
         """A hard group that new servers join."""
@@ -109,8 +171,10 @@ class Users:
     def delete(self, random: Random) -> None:
         """Delete a server from its host and from Placement."""
         server = self._world.resting_server(random)
-        if server is None:
-            return
+        if server is not None:
+            self._delete(server, random)
+
+    def _delete(self, server: Server, random: Random) -> None:
         host = str(server.host)
         server.is_wanted = False
         self._loop.sleep(random.uniform(0.1, 5))

@@ -16,6 +16,7 @@ from typing import Any
 
 import os_resource_classes as classes
 
+from novasched.conf.settings import ALL_FILTERS
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.databases import Databases
@@ -32,6 +33,7 @@ from tests.simulation.troubles import Troubles
 Allocations = dict[str, Mapping[str, int]]
 """Amounts by provider and resource class."""
 FILTERS = (
+    'SlowFilter',
     'ComputeFilter',
     'ComputeCapabilitiesFilter',
     'ImagePropertiesFilter',
@@ -40,6 +42,7 @@ FILTERS = (
     'NUMATopologyFilter',
     'NumInstancesFilter',
 )
+SLOW_FILTER = 'tests.simulation.slow_filter.SlowFilter'
 IN_FLIGHT_TIMEOUT_S = 60.0
 """``[novasched] in_flight_timeout``, by default."""
 ANSWERS_LAST_S = 10.0
@@ -47,7 +50,7 @@ ANSWERS_LAST_S = 10.0
 many requests are decided on earlier answers of Placement."""
 ZONE = 'zone1'
 """The availability zone of half of the hosts."""
-MAX_PER_HOST = 10
+MAX_PER_HOST = 7
 """``[filter_scheduler] max_instances_per_host``."""
 
 
@@ -56,6 +59,7 @@ class Call:
     """A call of a scheduler for some servers.
 
     :ivar is_move: the call is for a host of the same cell.
+    :ivar is_long: the scheduler may decide for minutes.
     :ivar zone: the availability zone that the servers need.
     :ivar answer: the selections, or an error; None before the reply.
     :ivar given_up: nova-conductor waits no longer.
@@ -66,11 +70,17 @@ class Call:
     process: SchedulerProcess
     began: float
     is_move: bool = False
+    is_long: bool = False
     zone: str | None = None
     answer: Any = None
     answered_at: float | None = None
     replies: int = 0
     given_up: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while nova-conductor waits for an answer."""
+        return self.answered_at is None and not self.given_up
 
     @property
     def is_placed(self) -> bool:
@@ -219,12 +229,17 @@ class World:
             },
             'workarounds': {'disable_fallback_pcpu_query': 'true'},
             'filter_scheduler': {
+                'available_filters': ALL_FILTERS,
                 'enabled_filters': ','.join(FILTERS),
                 'max_instances_per_host': str(MAX_PER_HOST),
             },
         }
         ini = ConfigParser(interpolation=None)
         ini.read_dict(groups)
+        # An option of several values takes one from each file.
+        (further / 'slow_filter.conf').write_text(
+            f'[filter_scheduler]\navailable_filters = {SLOW_FILTER}\n'
+        )
         path = self.folder / 'nova.conf'
         with path.open('w', encoding='utf-8') as file:
             ini.write(file)
@@ -255,6 +270,14 @@ class World:
         if not resting:
             return None
         return random.choice(resting)
+
+    def free_cells(self) -> int:
+        """The number of NUMA cells for guests with dedicated CPUs that are free."""
+        free = CELLS * len(self.computes.machines)
+        for server in self.servers.values():
+            if server.flavor is PINNED and server.host is not None:
+                free -= 1
+        return free
 
     def begin_move(self, random: Random) -> Server | None:
         """Choose a server that moves. The server has its allocations and no others.
