@@ -2,6 +2,7 @@
 """Conditions that hold in the simulated cloud at any moment, while services fail."""
 
 import math
+from collections.abc import Sequence
 
 import os_resource_classes as classes
 
@@ -10,8 +11,16 @@ from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
+from tests.simulation.devices import Device, cells_of
 from tests.simulation.faults import LAGS_S
-from tests.simulation.flavors import AMOUNTS, CELLS, PINNED
+from tests.simulation.flavors import (
+    AMOUNTS,
+    CELLS,
+    DEVICES_OF,
+    FLAVORS,
+    PINNED,
+    PINNED_FLAVORS,
+)
 from tests.simulation.newcomer import differences
 from tests.simulation.placement_http import CLIENT_TIMEOUT_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
@@ -57,6 +66,8 @@ class Checks:
       hear each other.
     - No host has more guests than places, or than places for guests with dedicated CPUs,
       unless their schedulers could not hear each other.
+    - The devices of a guest are near one NUMA cell. No other guest has this cell, unless
+      their schedulers could not hear each other.
     - A call for one server is refused only if no host had room all the time, of which
       schedulers could know that the host works, and which no other request had chosen.
     - No server goes to a host that was disabled long before, or that is outside the
@@ -89,11 +100,16 @@ class Checks:
         self._known: set[str | None] = set()
         # The hosts that were chosen now, and at the last look.
         self._chosen: set[str] = set()
-        # By provider and flavor, since when the flavor fits; infinite while it does
+        # The devices of each compute node that has devices.
+        self._devices: dict[str, Sequence[Device]] = {}
+        for host, devices in world.devices.items():
+            self._devices[world.computes.machines[host].uuid] = devices
+        # By compute node and flavor, since when the flavor fits; infinite while it does
         # not.
         self._fits_since: dict[str, dict[str, float]] = {}
-        for provider in world.model.providers:
-            self._fits_since[provider] = dict.fromkeys(AMOUNTS, -math.inf)
+        for machine in world.computes.machines.values():
+            self._fits_since[machine.uuid] = dict.fromkeys(AMOUNTS, -math.inf)
+            self._changed(machine.uuid)
         world.model.changed = self._changed
 
     def watch(self) -> None:
@@ -129,6 +145,7 @@ class Checks:
             self._look_at_server(server)
         self._look_at_groups()
         self._look_at_places()
+        self._look_at_devices()
         self._look_at_ledgers()
         self._chosen = self._chosen_hosts()
 
@@ -177,21 +194,29 @@ class Checks:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
 
-    def _changed(self, provider: str) -> None:
-        """Note the flavors that fit on a provider after a write."""
+    def _changed(self, root: str) -> None:
+        """Note the flavors that fit on a compute node after a write."""
         model = self.world.model
-        used = model.used(provider)
-        guests = model.consumers_on(provider)
-        pinned_guests = used[classes.PCPU] // PINNED.vcpus
-        inventories = model.providers[provider].inventories
-        since = self._fits_since[provider]
-        for name, amounts in AMOUNTS.items():
+        used = model.used(root)
+        guests = model.consumers_on(root)
+        full_cells = used[classes.PCPU] // PINNED.vcpus
+        devices = self._devices.get(root, ())
+        if devices:
+            full_cells = len(cells_of(devices, model.providers_in_use()))
+        inventories = model.providers[root].inventories
+        since = self._fits_since[root]
+        for flavor in FLAVORS:
+            name = flavor.name
             fits = all(
                 used[resource] + amount <= inventories[resource].capacity
-                for resource, amount in amounts.items()
+                for resource, amount in AMOUNTS[name].items()
             )
-            has_cell = name != PINNED.name or pinned_guests < CELLS
-            if not fits or not has_cell or guests >= MAX_PER_HOST:
+            if flavor in PINNED_FLAVORS:
+                # No guest is on the cell of a free device, and no device near a free
+                # cell is in use.
+                is_for_host = bool(devices) is (name in DEVICES_OF)
+                fits = fits and is_for_host and full_cells < CELLS
+            if not fits or guests >= MAX_PER_HOST:
                 since[name] = math.inf
             elif since[name] == math.inf:
                 since[name] = self.world.loop.now
@@ -285,11 +310,32 @@ class Checks:
 
         for host in self.world.computes.machines:
             guests = on_host.get(host, [])
-            pinned = [server for server in guests if server.flavor_there is PINNED]
+            pinned = []
+            for server in guests:
+                if server.flavor_there in PINNED_FLAVORS:
+                    pinned.append(server)
             for servers, places in ((guests, MAX_PER_HOST), (pinned, CELLS)):
                 if len(servers) > places and self._heard_each_other(servers):
                     names = sorted(server.uuid for server in servers)
                     self._problem(f'{host} has {len(servers)} of {places}: {names}')
+
+    def _look_at_devices(self) -> None:
+        """The devices of a guest are near one cell. No other guest has devices near this
+        cell, unless schedulers did not hear each other."""
+        on_cell: dict[tuple[str, int], Server] = {}
+        for server in self.world.servers.values():
+            host = server.destination or server.host
+            if host not in self.world.devices or not server.is_wanted:
+                continue
+            cells = cells_of(self.world.devices[host], server.devices_there)
+            if len(cells) > 1:
+                self._problem(f'{server.uuid} has devices near {cells} of {host}')
+            for cell in cells:
+                other = on_cell.setdefault((host, cell), server)
+                if other is not server and self._heard_each_other([other, server]):
+                    self._problem(
+                        f'{other.uuid} and {server.uuid} are both on cell {cell} of {host}'
+                    )
 
     def _heard_each_other(self, servers: list[Server]) -> bool:
         """True if schedulers heard each other when they placed the last few of some

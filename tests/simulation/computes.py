@@ -2,7 +2,7 @@
 """The nova-computes of the simulation, and the rows that nova-api and nova-conductor
 write about servers. All write to the databases that the schedulers read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,8 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as db
 from novasched.tools.sandbox.computes import SandboxComputes, SandboxHost
 from tests.lab.reports import a_numa_cell, a_numa_topology
-from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED
+from tests.simulation.devices import Device, cells_of, report_of
+from tests.simulation.flavors import CELL_CPUS, CELLS, PINNED, PINNED_FLAVORS
 
 CELL0 = 1
 """The id of cell0 in ``cell_mappings``; the cells with hosts follow."""
@@ -20,21 +21,65 @@ CELL0 = 1
 
 class Computes(SandboxComputes):
     """The nova-computes, by the name of their hosts. Each host has :data:`CELLS` NUMA
-    cells, of which each takes one guest with dedicated CPUs."""
+    cells, of which each takes one guest with dedicated CPUs.
 
-    def has_free_cell(self, host: str) -> bool:
-        """True if a guest with dedicated CPUs fits on a host."""
+    :param devices: the devices of the hosts that have devices.
+    :param devices_on: returns the devices of a server on a host.
+    """
+
+    def __init__(
+        self,
+        databases: db.Databases,
+        machines: Sequence[SandboxHost],
+        devices: Mapping[str, Sequence[Device]],
+        devices_on: Callable[[str, str], Collection[str]],
+    ) -> None:
+        super().__init__(databases, machines)
+        self._devices = devices
+        self._devices_on = devices_on
+
+    def has_free_cell(self, host: str, devices: Collection[str]) -> bool:
+        """True if a guest with dedicated CPUs fits on a host.
+
+        :param devices: the devices of the guest, whose NUMA cell has to be free.
+        """
         machine = self.machines[host]
         with self.databases.cells[machine.cell].begin() as connection:
-            return _pinned_guests(connection, host) < CELLS
+            guests = _pinned_guests(connection, host)
+        full = self._full_cells(host, guests)
+        if devices:
+            return full.isdisjoint(cells_of(self._devices[host], devices))
+        return len(full) < CELLS
+
+    def _full_cells(self, host: str, guests: Sequence[str]) -> Collection[int]:
+        """The NUMA cells of guests with dedicated CPUs. A guest with devices is on their
+        cell. A host without devices has other guests, on its first cells."""
+        if host not in self._devices:
+            return {*range(len(guests))}
+        return cells_of(self._devices[host], self._taken_devices(host, guests))
+
+    def _taken_devices(self, host: str, guests: Sequence[str]) -> Collection[str]:
+        taken = set()
+        for uuid in guests:
+            taken.update(self._devices_on(uuid, host))
+        return taken
 
     def _usage(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
         usage = super()._usage(connection, machine)
         guests = _pinned_guests(connection, machine.name)
+        full = self._full_cells(machine.name, guests)
         cells = []
         for number in range(CELLS):
-            cells.append(_numa_cell(number, is_taken=number < guests))
-        return {**usage, 'numa_topology': a_numa_topology(*cells)}
+            cells.append(_numa_cell(number, is_taken=number in full))
+        usage['numa_topology'] = a_numa_topology(*cells)
+
+        taken = self._taken_devices(machine.name, guests)
+        free = []
+        for device in self._devices.get(machine.name, ()):
+            if device.uuid not in taken:
+                free.append(device)
+        usage['pci_stats'] = report_of(tuple(free))
+        return usage
 
     def ask_for(self, uuids: Sequence[str]) -> None:
         """Note servers for which a scheduler will be asked."""
@@ -172,15 +217,15 @@ def _size(flavor: Flavor) -> Mapping[str, Any]:
     }
 
 
-def _pinned_guests(connection: sa.Connection, host: str) -> int:
-    """The number of guests with dedicated CPUs on a host."""
+def _pinned_guests(connection: sa.Connection, host: str) -> Sequence[str]:
+    """The UUIDs of the guests with dedicated CPUs on a host."""
     table = db.instances
-    select = sa.select(sa.func.count()).where(
+    select = sa.select(table.c.uuid).where(
         table.c.host == host,
         table.c.deleted == 0,
-        table.c.instance_type_id == PINNED.id,
+        table.c.instance_type_id.in_([flavor.id for flavor in PINNED_FLAVORS]),
     )
-    return int(connection.execute(select).scalar_one())
+    return connection.execute(select).scalars().all()
 
 
 def _numa_cell(number: int, is_taken: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nova-conductor of a simulated cloud, which calls schedulers."""
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import ServerGroup
 from novasched.tools.sandbox.cloud import request_spec
 from novasched.tools.sandbox.computes import stable_uuid
+from tests.simulation.devices import request_fields
 from tests.simulation.flavors import topology_of
 from tests.simulation.world import Call, Server, World
 
@@ -34,6 +36,7 @@ def request_for(
     topology = topology_of(flavor)
     if topology is not None:
         fields['numa_topology'] = topology
+    fields.update(request_fields(flavor, uuids[0]))
     return request_spec(uuids, flavor, zone, group, **fields)
 
 
@@ -59,6 +62,8 @@ class Conductor:
             call.answer = answer
             call.answered_at = loop.now
             call.replies += 1
+            if call.is_placed:
+                self._note_devices(call)
             self._note_end(call)
 
         call.process.call(spec, call.uuids, reply)
@@ -71,6 +76,14 @@ class Conductor:
                 self._note_end(call)
                 break
             loop.sleep(0.5)
+
+    def _note_devices(self, call: Call) -> None:
+        """Note the devices that a scheduler gives to the servers of a call."""
+        for server_uuid, [first, *_] in zip(call.uuids, call.answer, strict=True):
+            chosen = json.loads(first.value('allocation_request'))['allocations']
+            devices = chosen.keys() - {first.value('compute_node_uuid')}
+            host = first.value('service_host')
+            self._world.servers[server_uuid].devices[host] = frozenset(devices)
 
     def _note_end(self, call: Call) -> None:
         """Note a call whose scheduler may have to delete allocations of the servers

@@ -2,13 +2,16 @@
 """A Placement in memory.
 
 The model answers the requests of a scheduler as Placement 16.0.0 does at microversion
-1.36, for providers without children: allocation candidates, and the allocations of
-consumers with their generations. ``test_placement.py`` compares the answers.
+1.36: allocation candidates, and the allocations of consumers with their generations. A
+compute node serves the unsuffixed request group, and one provider of its tree serves each
+other group. ``test_placement.py`` compares the answers.
 """
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +25,8 @@ Answer = tuple[int, Any]
 """A status and a body."""
 Parameters = Mapping[str, list[str]]
 """The values of each parameter of a query."""
+Usages = Mapping[str, Mapping[str, int]]
+"""The amounts in use, by provider and resource class."""
 
 
 @dataclass
@@ -39,13 +44,17 @@ class Inventory:
 
 @dataclass
 class Provider:
-    """A resource provider without a parent."""
+    """A resource provider.
+
+    :ivar root: the UUID of its parent, a compute node; None for a compute node.
+    """
 
     uuid: str
     inventories: dict[str, Inventory]
     traits: list[str] = field(default_factory=list)
     aggregates: set[str] = field(default_factory=set)
     generation: int = 0
+    root: str | None = None
 
 
 @dataclass
@@ -68,16 +77,24 @@ def refusal(status: int, detail: str, code: str = 'placement.undefined_code') ->
 class PlacementModel:
     """Providers and consumers.
 
-    :ivar changed: called with each provider whose usage changes.
+    :ivar trees: the providers of each tree, the compute node first, by the UUID of the
+        compute node.
+    :ivar changed: called with each compute node in whose tree usage changes.
     """
 
     def __init__(self, machines: Iterable[SandboxHost]) -> None:
         """:param machines: the hosts, each with its provider."""
         self.providers: dict[str, Provider] = {}
+        self.trees: dict[str, list[Provider]] = {}
         for machine in machines:
-            self.providers[machine.uuid] = provider_of(machine)
+            self.add(provider_of(machine))
         self.consumers: dict[str, Consumer] = {}
         self.changed: Callable[[str], None] = lambda provider: None
+
+    def add(self, provider: Provider) -> None:
+        """Add a provider, after the compute node of its tree."""
+        self.providers[provider.uuid] = provider
+        self.trees.setdefault(provider.root or provider.uuid, []).append(provider)
 
     def used(self, provider: str) -> Counter[str]:
         """The amounts in use on a provider."""
@@ -86,6 +103,21 @@ class PlacementModel:
             if provider in consumer.allocations:
                 used.update(consumer.allocations[provider])
         return used
+
+    def used_on_all(self) -> dict[str, Counter[str]]:
+        """The amounts in use on each provider."""
+        used: dict[str, Counter[str]] = {uuid: Counter() for uuid in self.providers}
+        for consumer in self.consumers.values():
+            for provider, amounts in consumer.allocations.items():
+                used[provider].update(amounts)
+        return used
+
+    def providers_in_use(self) -> set[str]:
+        """The providers on which consumers have allocations."""
+        in_use = set[str]()
+        for consumer in self.consumers.values():
+            in_use.update(consumer.allocations)
+        return in_use
 
     def consumers_on(self, provider: str) -> int:
         """The number of consumers with allocations on a provider."""
@@ -130,53 +162,75 @@ class PlacementModel:
         wanted = parse_qs(query)
         if PROBE in wanted:
             return []
+        used = self.used_on_all()
         found = []
         for provider in self.providers.values():
-            if self._serves(provider, wanted, self.used(provider.uuid)):
+            if self._serves(provider, wanted, used[provider.uuid]):
                 found.append({'uuid': provider.uuid})
         return found
 
     def _candidates(self, wanted: Parameters) -> Answer:
-        offers = []
+        offers: list[Mapping[str, Any]] = []
         summaries = {}
-        amounts = _amounts(wanted)
-        [limit] = wanted.get('limit', [len(self.providers)])
-        for provider in self.providers.values():
-            used = self.used(provider.uuid)
-            if len(offers) == int(limit):
+        used = self.used_on_all()
+        limit = int(*wanted.get('limit', [sys.maxsize]))
+        for root, tree in self.trees.items():
+            if len(offers) == limit:
                 break
-            if not self._serves(provider, wanted, used):
+            if not self._serves(self.providers[root], wanted, used[root]):
                 continue
-            offers.append(
-                {
-                    'allocations': {provider.uuid: {'resources': amounts}},
-                    'mappings': {'': [provider.uuid]},
-                }
-            )
-            resources = {}
-            for name, inventory in provider.inventories.items():
-                resources[name] = {'capacity': inventory.capacity, 'used': used[name]}
-            summaries[provider.uuid] = {
-                'resources': resources,
-                'traits': provider.traits,
-                'parent_provider_uuid': None,
-                'root_provider_uuid': provider.uuid,
-            }
+            offers_of_tree = self._offers(tree, wanted, used)
+            offers += offers_of_tree[: limit - len(offers)]
+            if offers_of_tree:
+                for provider in tree:
+                    summary = _summary(provider, root, used[provider.uuid])
+                    summaries[provider.uuid] = summary
         return 200, {'allocation_requests': offers, 'provider_summaries': summaries}
+
+    def _offers(
+        self, tree: Sequence[Provider], wanted: Parameters, used: Usages
+    ) -> list[Mapping[str, Any]]:
+        """The allocation requests of a tree whose compute node serves the unsuffixed
+        request group: every way in which providers serve the other groups."""
+        root = tree[0].uuid
+        suffixes = []
+        choices = []
+        for suffix in _suffixes(wanted):
+            serving = []
+            for provider in tree:
+                if _serves_group(provider, suffix, wanted, used[provider.uuid]):
+                    serving.append(provider.uuid)
+            suffixes.append(suffix)
+            choices.append(serving)
+
+        offers: list[Mapping[str, Any]] = []
+        for chosen in product(*choices):
+            is_isolated = len({*chosen}) == len(chosen)
+            if wanted.get('group_policy') == ['isolate'] and not is_isolated:
+                continue
+            sums = {root: Counter(_amounts(wanted, ''))}
+            mappings = {'': [root]}
+            for suffix, uuid in zip(suffixes, chosen, strict=True):
+                sums.setdefault(uuid, Counter()).update(_amounts(wanted, suffix))
+                mappings[suffix] = [uuid]
+            allocations = {}
+            for uuid, amounts in sums.items():
+                allocations[uuid] = {'resources': amounts}
+            if all(
+                _has_room(self.providers[uuid], amounts, used[uuid])
+                for uuid, amounts in sums.items()
+            ):
+                offers.append({'allocations': allocations, 'mappings': mappings})
+        return offers
 
     def _serves(
         self, provider: Provider, wanted: Parameters, used: Mapping[str, int]
     ) -> bool:
-        """True if a provider meets the parameters of a query."""
-        for name, amount in _amounts(wanted).items():
-            inventory = provider.inventories.get(name)
-            if inventory is None or used.get(name, 0) + amount > inventory.capacity:
-                return False
-        for traits in (*wanted.get('required', ()), *wanted.get('root_required', ())):
-            for text in traits.split(','):
-                name = text.removeprefix('!')
-                if (name in provider.traits) is (name != text):
-                    return False
+        """True if a provider meets the parameters of a query without a suffix."""
+        if not _serves_group(provider, '', wanted, used):
+            return False
+        if not _has_traits(provider, wanted.get('root_required', ())):
+            return False
         for text in wanted.get('member_of', ()):
             alternatives = text.removeprefix('!').removeprefix('in:').split(',')
             is_member = not provider.aggregates.isdisjoint(alternatives)
@@ -262,18 +316,23 @@ class PlacementModel:
         if allocations:
             generation = 1 if before is None else before.generation + 1
             self.consumers[uuid] = Consumer(_owner_in(body), allocations, generation)
+        roots = {}
         for provider in touched:
             self.providers[provider].generation += 1
-            self.changed(provider)
+            roots[self.providers[provider].root or provider] = True
+        for root in roots:
+            self.changed(root)
 
-    def remove(self, uuid: str, provider: str) -> None:
-        """Remove the allocations of a consumer on a provider, if there are any."""
+    def remove(self, uuid: str, root: str) -> None:
+        """Remove the allocations of a consumer in a tree, if there are any."""
         consumer = self.consumers.get(uuid)
-        if consumer is None or provider not in consumer.allocations:
+        if consumer is None:
             return
         kept = {**consumer.allocations}
-        del kept[provider]
-        self._replace(uuid, consumer.owner, kept)
+        for provider in self.trees[root]:
+            kept.pop(provider.uuid, None)
+        if len(kept) < len(consumer.allocations):
+            self._replace(uuid, consumer.owner, kept)
 
     def _delete(self, uuid: str) -> Answer:
         consumer = self.consumers.get(uuid)
@@ -301,11 +360,66 @@ def _owner_in(body: Mapping[str, Any]) -> Mapping[str, str]:
     return {'project_id': body['project_id'], 'user_id': body['user_id']}
 
 
-def _amounts(wanted: Parameters) -> dict[str, int]:
-    """The amounts that a query asks for, by resource class."""
+def _suffixes(wanted: Parameters) -> list[str]:
+    """The suffixes of the request groups of a query."""
+    suffixes = []
+    for parameter in wanted:
+        suffix = parameter.removeprefix('resources')
+        if suffix and suffix != parameter:
+            suffixes.append(suffix)
+    return suffixes
+
+
+def _amounts(wanted: Parameters, suffix: str) -> dict[str, int]:
+    """The amounts that a query asks for in a request group, by resource class."""
     amounts = {}
-    for text in wanted.get('resources', ()):
+    for text in wanted.get(f'resources{suffix}', ()):
         for pair in text.split(','):
             name, _, amount = pair.partition(':')
             amounts[name] = int(amount)
     return amounts
+
+
+def _serves_group(
+    provider: Provider, suffix: str, wanted: Parameters, used: Mapping[str, int]
+) -> bool:
+    """True if a provider has the room and the traits for a request group."""
+    if not _has_room(provider, _amounts(wanted, suffix), used):
+        return False
+    return _has_traits(provider, wanted.get(f'required{suffix}', ()))
+
+
+def _has_room(
+    provider: Provider, amounts: Mapping[str, int], used: Mapping[str, int]
+) -> bool:
+    """True if a provider has room for amounts."""
+    for name, amount in amounts.items():
+        inventory = provider.inventories.get(name)
+        if inventory is None or used.get(name, 0) + amount > inventory.capacity:
+            return False
+    return True
+
+
+def _has_traits(provider: Provider, texts: Iterable[str]) -> bool:
+    """True if a provider has the required traits and no forbidden trait."""
+    for text in texts:
+        for name in text.split(','):
+            trait = name.removeprefix('!')
+            if (trait in provider.traits) is (trait != name):
+                return False
+    return True
+
+
+def _summary(
+    provider: Provider, root: str, used: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """A provider in the summaries of an answer."""
+    resources = {}
+    for name, inventory in provider.inventories.items():
+        resources[name] = {'capacity': inventory.capacity, 'used': used[name]}
+    return {
+        'resources': resources,
+        'traits': provider.traits,
+        'parent_provider_uuid': provider.root,
+        'root_provider_uuid': root,
+    }

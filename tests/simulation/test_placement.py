@@ -2,15 +2,17 @@
 """The Placement of the simulation beside the real one: the same requests get the same
 answers."""
 
+import json
 from random import Random
 
+import os_traits
 import pytest
 import requests
 
 from novasched.tools.sandbox.computes import Providers, SandboxHost, stable_uuid
 from novasched.tools.sandbox.placement import serving
 from tests.lab.builders import numbered_uuids
-from tests.simulation.placement import PlacementModel
+from tests.simulation.placement import Inventory, PlacementModel, Provider
 
 TOKEN = 'admin:token'
 REQUESTS = 400
@@ -19,6 +21,12 @@ HOSTS = [
     for number, zone in enumerate(('zone1', 'zone2', None))
 ]
 ZONES = [stable_uuid('aggregate', zone) for zone in ('zone1', 'zone2')]
+DEVICES = {
+    uuid: HOSTS[number // 3] for number, uuid in enumerate(numbered_uuids('device', 6))
+}
+"""The host of each device, by UUID of its provider."""
+DEVICE = 'CUSTOM_DEVICE'
+DEVICE_TRAITS = [os_traits.COMPUTE_MANAGED_PCI_DEVICE, os_traits.OWNER_NOVA]
 CONSUMERS = numbered_uuids('server', 6)
 UNKNOWN = '11111111-2222-4333-8444-555555555555'
 QUERIES = (
@@ -29,6 +37,13 @@ QUERIES = (
     f'resources=VCPU:1&member_of=in:{ZONES[0]},{UNKNOWN}',
     f'resources=VCPU:1&member_of=!in:{ZONES[0]},{ZONES[1]}',
     f'resources=VCPU:1&member_of={ZONES[1]}&member_of=in:{ZONES[0]},{ZONES[1]}',
+    f'resources=VCPU:1&resources_a-0={DEVICE}:1&required_a-0=OWNER_NOVA',
+    f'resources=VCPU:1&resources_a-0={DEVICE}:1&resources_a-1={DEVICE}:1'
+    '&group_policy=none',
+    f'resources=VCPU:2&resources_a={DEVICE}:1&resources_b={DEVICE}:2'
+    '&group_policy=isolate',
+    f'resources=VCPU:1&resources_a={DEVICE}:1&required_a=!OWNER_NOVA',
+    f'resources=VCPU:1&resources_a={DEVICE}:1&limit=2',
 )
 
 
@@ -64,6 +79,17 @@ def real(tmp_path):
         providers = Providers(url, TOKEN)
         for host in HOSTS:
             providers.register(host)
+        providers.call('PUT', f'/resource_classes/{DEVICE}')
+        for uuid, host in DEVICES.items():
+            providers.call(
+                'POST',
+                '/resource_providers',
+                uuid=uuid,
+                name=uuid,
+                parent_provider_uuid=host.uuid,
+            )
+            providers.put(uuid, inventories={DEVICE: {'total': 2}})
+            providers.put(uuid, traits=DEVICE_TRAITS)
         providers.close()
         yield Real(url)
 
@@ -71,7 +97,11 @@ def real(tmp_path):
 @pytest.fixture
 def model():
     """The model with the hosts."""
-    return PlacementModel(HOSTS)
+    model = PlacementModel(HOSTS)
+    for uuid, host in DEVICES.items():
+        inventories = {DEVICE: Inventory(2)}
+        model.add(Provider(uuid, inventories, [*DEVICE_TRAITS], root=host.uuid))
+    return model
 
 
 def generation_of(model, consumer, random):
@@ -89,6 +119,8 @@ def a_body(model, consumer, random):
         memory = random.choice((1024, 4096, 8192))
         resources = {'VCPU': random.choice((1, 2, 8)), 'MEMORY_MB': memory}
         allocations[host.uuid] = {'resources': resources}
+    for device in random.sample([*DEVICES], random.choice((0, 0, 1, 2))):
+        allocations[device] = {'resources': {DEVICE: random.choice((1, 2))}}
     if generation is None and not allocations:
         # Placement refuses the body: a new consumer has allocations.
         allocations[HOSTS[0].uuid] = {'resources': {'VCPU': 1}}
@@ -129,16 +161,19 @@ def comparable(path, answer):
         for allocation in (content or {}).get('allocations', {}).values():
             del allocation['generation']
         return status, content
-    offers = {}
+    offers = []
+    hosts = set()
     for offer in content['allocation_requests']:
-        [(provider, amounts)] = offer['allocations'].items()
-        offers[provider] = amounts, offer['mappings']
+        offers.append(json.dumps(offer, sort_keys=True))
+        hosts.update(offer['mappings'][''])
+    offers.sort()
     summaries = content['provider_summaries']
     for summary in summaries.values():
         summary['traits'] = sorted(summary['traits'])
     if 'limit=' in path:
-        # Placement chooses some of the hosts, in an order of its own.
-        return status, len(offers), len(summaries)
+        # Placement chooses some of the offers, in an order of its own.
+        roots = {summary['root_provider_uuid'] for summary in summaries.values()}
+        return status, len(offers), roots == hosts
     return status, offers, summaries
 
 

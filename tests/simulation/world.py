@@ -7,7 +7,7 @@ servers of the users.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,11 @@ from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.databases import Databases
 from tests.simulation.computes import Computes
 from tests.simulation.database_health import DatabaseHealth
+from tests.simulation.devices import DEVICES, TRAITS, Device, devices_of
 from tests.simulation.exchange import Broker
-from tests.simulation.flavors import AMOUNTS, CELL_CPUS, CELLS, PINNED
+from tests.simulation.flavors import AMOUNTS, CELL_CPUS, CELLS, PINNED, PINNED_FLAVORS
 from tests.simulation.loop import Loop
-from tests.simulation.placement import Inventory, PlacementModel
+from tests.simulation.placement import Inventory, PlacementModel, Provider
 from tests.simulation.placement_http import SimulatedHttp, Weather
 from tests.simulation.process import SchedulerProcess
 from tests.simulation.troubles import Troubles
@@ -40,6 +41,7 @@ FILTERS = (
     'ServerGroupAntiAffinityFilter',
     'ServerGroupAffinityFilter',
     'NUMATopologyFilter',
+    'PciPassthroughFilter',
     'NumInstancesFilter',
 )
 SLOW_FILTER = 'tests.simulation.slow_filter.SlowFilter'
@@ -50,6 +52,8 @@ ANSWERS_LAST_S = 10.0
 many requests are decided on earlier answers of Placement."""
 ZONE = 'zone1'
 """The availability zone of half of the hosts."""
+HOSTS_PER_DEVICES = 5
+"""One of so many hosts has devices."""
 MAX_PER_HOST = 7
 """``[filter_scheduler] max_instances_per_host``."""
 
@@ -113,6 +117,8 @@ class Server:
     :ivar next_flavor: the flavor on the destination of a migration.
     :ivar migration: the consumer that has the allocations on the host during a
         migration.
+    :ivar devices: by host, the providers of the devices that a scheduler has given to
+        the server there.
     :ivar settled_at: when the last of the unsettled calls ended, or a migration or a
         build failed.
     """
@@ -131,6 +137,7 @@ class Server:
     destination: str | None = None
     next_flavor: Flavor | None = None
     migration: str | None = None
+    devices: dict[str, frozenset[str]] = field(default_factory=dict)
     settled_at: float = 0.0
 
     @property
@@ -145,6 +152,11 @@ class Server:
         if self.destination is not None and self.next_flavor is not None:
             return self.next_flavor
         return self.flavor
+
+    @property
+    def devices_there(self) -> frozenset[str]:
+        """The devices on the host to which the server moves, or else on its host."""
+        return self.devices.get(self.destination or self.host or '', frozenset())
 
     @property
     def may_get_host(self) -> bool:
@@ -166,6 +178,7 @@ class World:
     :ivar processes: the schedulers that users reach.
     :ivar stopping: the schedulers that were told to stop.
     :ivar groups: the members of each server group.
+    :ivar devices: the devices of the hosts that have devices.
     :ivar disabled_since: the hosts that are disabled, and since when.
     :ivar outside_since: the hosts that are not in the zone, and since when.
     """
@@ -180,6 +193,7 @@ class World:
     processes: list[SchedulerProcess] = field(default_factory=list)
     stopping: list[SchedulerProcess] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
+    devices: dict[str, Sequence[Device]] = field(default_factory=dict)
     disabled_since: dict[str, float] = field(default_factory=dict)
     outside_since: dict[str, float] = field(default_factory=dict)
 
@@ -194,7 +208,12 @@ class World:
             cell = f'cell{number % 2 + 1}'
             machines.append(SandboxHost(f'host-{number:02}', zone=zone, cell=cell))
         databases = Databases(self.folder, ['cell1', 'cell2'])
-        self.computes = Computes(databases, machines)
+        self.model = PlacementModel(machines)
+        for provider in self.model.providers.values():
+            provider.inventories[classes.PCPU] = Inventory(CELLS * CELL_CPUS)
+        for machine in machines[::HOSTS_PER_DEVICES]:
+            self._add_devices(machine)
+        self.computes = Computes(databases, machines, self.devices, self._devices_on)
         self.computes.deploy()
         self.database_health.replicas.follow(
             {'api': databases.api, 'main': databases.main, **databases.cells}
@@ -202,11 +221,24 @@ class World:
         for machine in machines:
             if machine.zone is None:
                 self.outside_since[machine.name] = 0.0
-        self.model = PlacementModel(machines)
-        for provider in self.model.providers.values():
-            provider.inventories[classes.PCPU] = Inventory(CELLS * CELL_CPUS)
         self._arguments = self._configured()
         self._number = 0
+
+    def _add_devices(self, machine: SandboxHost) -> None:
+        """Give a host its devices, each a provider below the provider of the host."""
+        devices = devices_of(machine)
+        self.devices[machine.name] = devices
+        self.model.providers[machine.uuid].traits.append(DEVICES)
+        for device in devices:
+            inventories = {device.resource_class: Inventory(1)}
+            traits = [*TRAITS]
+            self.model.add(
+                Provider(device.uuid, inventories, traits, root=machine.uuid)
+            )
+
+    def _devices_on(self, server_uuid: str, host: str) -> Collection[str]:
+        """The devices of a server on a host."""
+        return self.servers[server_uuid].devices.get(host, ())
 
     def _configured(self) -> Sequence[str]:
         """Write a nova.conf; the arguments of a command that reads it."""
@@ -232,6 +264,7 @@ class World:
                 'available_filters': ALL_FILTERS,
                 'enabled_filters': ','.join(FILTERS),
                 'max_instances_per_host': str(MAX_PER_HOST),
+                'pci_in_placement': 'true',
             },
         }
         ini = ConfigParser(interpolation=None)
@@ -273,7 +306,8 @@ class World:
 
     def free_cells(self) -> int:
         """The number of NUMA cells for guests with dedicated CPUs that are free."""
-        free = CELLS * len(self.computes.machines)
+        hosts = self.computes.machines.keys() - self.devices.keys()
+        free = CELLS * len(hosts)
         for server in self.servers.values():
             if server.flavor is PINNED and server.host is not None:
                 free -= 1
@@ -295,7 +329,8 @@ class World:
         """True if the nova-compute of a server's host refuses the build, since no NUMA
         cell is free, or since another member of the hard group is there."""
         host = str(server.host)
-        if server.flavor is PINNED and not self.computes.has_free_cell(host):
+        is_pinned = server.flavor in PINNED_FLAVORS
+        if is_pinned and not self.computes.has_free_cell(host, server.devices_there):
             return True
         for server_uuid in self.groups.get(server.group or '', ()):
             member = self.servers.get(server_uuid)
@@ -320,20 +355,27 @@ class World:
         consumer."""
         if server.migration is not None:
             return {
-                server.uuid: self._on(server.next_flavor, server.destination),
-                server.migration: self._on(server.flavor, server.host),
+                server.uuid: self._on(server, server.next_flavor, server.destination),
+                server.migration: self._on(server, server.flavor, server.host),
             }
         # An evacuated server has allocations on both hosts.
         return {
-            server.uuid: self._on(server.flavor, server.host, server.destination),
+            server.uuid: self._on(
+                server, server.flavor, server.host, server.destination
+            ),
         }
 
-    def _on(self, flavor: Flavor | None, *hosts: str | None) -> Allocations:
+    def _on(
+        self, server: Server, flavor: Flavor | None, *hosts: str | None
+    ) -> Allocations:
         allocations: Allocations = {}
         for name in hosts:
             if name is not None and flavor is not None:
                 machine = self.computes.machines[name]
                 allocations[machine.uuid] = AMOUNTS[flavor.name]
+                for device in self.devices.get(name, ()):
+                    if device.uuid in server.devices[name]:
+                        allocations[device.uuid] = {device.resource_class: 1}
         return allocations
 
 
