@@ -186,11 +186,13 @@ class Checks:
             or health.hung
             or world.troubles.databases_well_since > call.began
         )
-        # A request that got lost occupies its thread until its timeout.
+        # A request that got lost occupies its thread until its timeout. After an outage,
+        # a call may use up its patience again for another try.
         has_lost = world.troubles.lost_at > call.began - CLIENT_TIMEOUT_S
+        has_stopped = call.began < world.weather.down_since < math.inf
         if call.is_long:
             return LONG_ANSWER_S
-        if world.weather.down_since > call.began or has_database_trouble or has_lost:
+        if has_stopped or has_database_trouble or has_lost:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
 

@@ -75,6 +75,7 @@ class Faults:
         world.weather.down_since = world.loop.now
         world.loop.sleep(random.uniform(1, random.choice((10, 20, 45, 150))))
         world.weather.down_since = math.inf
+        world.troubles.lost_at = max(world.troubles.lost_at, world.loop.now)
         world.tell('Placement starts')
 
     def broker_stops(self, random: Random) -> None:

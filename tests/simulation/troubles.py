@@ -16,8 +16,8 @@ class Troubles:
 
     :ivar unheard_at: when schedulers may last not have heard each other; infinite while
         they may not hear each other.
-    :ivar lost_at: when requests to Placement may last have got lost; infinite while
-        requests may get lost.
+    :ivar lost_at: when requests to Placement may last have got lost, or may last have
+        found no Placement; infinite while requests may get lost.
     :ivar databases_well_since: when the last trouble of a database has ended.
     """
 

@@ -25,9 +25,9 @@ MANY_ARE_IN_GROUP = 0.4
 SPARE_CELLS = (3, 10)
 """The fewest and the most NUMA cells that a long request for guests with dedicated CPUs
 leaves to the guests of other requests."""
-FILTERS_TAKE_S = (0.0, 30.0, 270.0)
-"""Seconds that filters take for a long request. Schedulers forget a claim two minutes
-after hosts show its server, unless a request in progress needs the claim."""
+FILTERS_TAKE_S = (0.0, 4.0, 10.0)
+"""Seconds that filters take for each server of a long request. Schedulers forget a claim
+two minutes after hosts show its server, unless a request in progress needs the claim."""
 NEEDED_S = (5.0, 60.0)
 """The fewest and the most seconds for which users need the servers of a long
 request."""
@@ -101,8 +101,8 @@ class Users:
         self._world.computes.ask_for(uuids)
         spec = request_for(uuids, flavor, group, zone)
         if is_long:
-            decisions = count * len(self._world.computes.machines)
-            seconds = random.choice(FILTERS_TAKE_S) / decisions
+            hosts = len(self._world.computes.machines)
+            seconds = random.choice(FILTERS_TAKE_S) / hosts
             hints = spec.value('scheduler_hints', {})
             spec.scheduler_hints = {**hints, SECONDS_PER_HOST: [str(seconds)]}
         self._conductor.call(call, spec)
