@@ -262,6 +262,30 @@ MUTATIONS = (
         '                column.fresh[changed_rows] = False',
         '                column.fresh[changed_rows[1:]] = False',
     ),
+    Mutation(
+        'the claims that a long request needs are forgotten',
+        'scheduler/claims_ledger.py',
+        'oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)',
+        'oldest = math.inf',
+    ),
+    Mutation(
+        'the slice of requests for several instances never ends',
+        'scheduler/decision_lock.py',
+        '            if self._credit <= 0:\n',
+        '            if False:\n',
+    ),
+    Mutation(
+        'a request sees only the candidates near the first NUMA cells',
+        'placement/local_candidates.py',
+        'chain((replace(tree, choice=choice) for choice in choices), [tree])',
+        '[tree]',
+    ),
+    Mutation(
+        'a claim counts on its host with any candidate',
+        'scheduler/pending_claims.py',
+        'host, claim.request, claim.candidate, claim.limits, self._settings',
+        'host, claim.request, None, claim.limits, self._settings',
+    ),
 )
 
 
@@ -272,6 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--seconds', type=float, default=LIMIT_S, help='for each')
     parser.add_argument('--jobs', type=int, default=2, help='days at the same time')
     parser.add_argument('--only', type=int, help='the number of a single mistake')
+    parser.add_argument('--first', type=int, default=1, help='the first seed')
     chosen = parser.parse_args(arguments)
 
     escaped = 0
@@ -280,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not is_wanted:
             continue
         began = time.monotonic()
-        story = found(mutation, chosen.seconds, chosen.jobs)
+        story = found(mutation, chosen.seconds, chosen.jobs, chosen.first)
         taken = time.monotonic() - began
         if story is None:
             escaped += 1
@@ -291,13 +316,13 @@ def main(arguments: list[str] | None = None) -> int:
     return int(escaped > MAY_ESCAPE)
 
 
-def found(mutation: Mutation, seconds: float, jobs: int) -> str | None:
+def found(mutation: Mutation, seconds: float, jobs: int, first: int) -> str | None:
     """The story of the first day in which a mistake is found; None without one.
 
+    :param first: the first seed.
     :raises ValueError: the product has no such text.
     """
     ends = time.monotonic() + seconds
-    first = 1
     with tempfile.TemporaryDirectory(prefix='novasched-mutation-') as folder:
         root = Path(folder)
         shutil.copytree(ROOT / 'novasched', root / 'novasched')
