@@ -37,6 +37,7 @@ from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
+from novasched.scheduler.model.request import REQUEST_LIMIT_S
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
@@ -47,10 +48,13 @@ LAST_PAUSE_S = 10.0
 LATE_CLAIM_S = 120.0
 """Seconds after which Placement does not carry out a request any more: its database and
 web server have given up."""
-CLEANUP_LIMIT_S = 300.0
-"""Seconds for which a deletion is attempted: :data:`LATE_CLAIM_S`, and three minutes in
-which nova ends its work on the instance, or an operator restarts Placement. Afterwards
-``nova-manage placement audit`` finds the allocations."""
+AFTER_WORK_S = 180.0
+"""Seconds for which a deletion is attempted at least after nova has ended its work on
+the instance, and after an outage of a database."""
+CLEANUP_LIMIT_S = LATE_CLAIM_S + AFTER_WORK_S
+"""Seconds for which a deletion is attempted at least. A look at the allocations has the
+last word, so that no outage of Placement ends the attempts. Afterwards ``nova-manage
+placement audit`` finds the allocations."""
 PROXY_PATIENCE_S = 5.0
 """Seconds after which a proxy may send a request to another Placement. The timeouts of
 proxies are longer."""
@@ -71,12 +75,15 @@ class Doubt(NamedTuple):
     :ivar is_part: the instance holds the allocations of the claim beside others.
     :ivar is_there: the instance is on a host of the claim.
     :ivar is_early: a later look tells whether the allocations have to be deleted.
+    :ivar may_pass: a later look may tell, since nova works on the instance, or a
+        database does not answer.
     """
 
     why: str
     is_part: bool = False
     is_there: bool = False
     is_early: bool = False
+    may_pass: bool = False
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
@@ -202,16 +209,19 @@ class AllocationDeleter:
         try:
             state = self._instances.find(claim.uuid, providers)
         except DatabaseUnavailable as error:
-            return Doubt(str(error), is_part)
+            return Doubt(str(error), is_part, may_pass=True)
 
         why = why_in_doubt(state, claim.moves, requested, is_part, len(providers))
-        if why is None:
-            if is_new and state is not None and not state.gone:
-                why = 'the database may not show yet that it has a task'
-                return Doubt(why, is_part, is_early=True)
-            return None
-        is_there = state is not None and state.host in state.hosts
-        return Doubt(why, is_part, is_there)
+        if state is None:
+            return None if why is None else Doubt(why, is_part)
+        if why is not None:
+            is_there = state.host in state.hosts
+            is_at_work = state.building or state.task is not None
+            return Doubt(why, is_part, is_there, may_pass=is_at_work)
+        if is_new and not state.gone:
+            why = 'the database may not show yet that it has a task'
+            return Doubt(why, is_part, is_early=True)
+        return None
 
 
 def why_in_doubt(
@@ -265,7 +275,8 @@ class CleanupTask:
 
     :ivar final: from then on Placement does not make the claim any more (monotonic
         seconds).
-    :ivar until: when the cleanup gives up (monotonic seconds).
+    :ivar until: the first look from then on is the last one (monotonic seconds).
+    :ivar longest: the latest moment for ``until`` (monotonic seconds).
     :ivar successor: a later claim for the same amounts, with an answer. The amounts
         alone belong to the successor. Beside other allocations they may be the lost
         claim, made after the caller had deleted the successor.
@@ -275,6 +286,7 @@ class CleanupTask:
     claim: Claim
     final: float
     until: float
+    longest: float
     successor: Claim | None = None
     in_doubt: bool = False
 
@@ -297,16 +309,36 @@ class CleanupTask:
         # Amounts of these providers beside other allocations belong to the other claim.
         return replace(self, claim=replace(self.claim, outcome_unknown=False))
 
-    def after_look(self, doubt: Doubt | None) -> 'CleanupTask':
+    def is_settled(self, doubt: Doubt | None) -> bool:
+        """True if a look has found, or left, no allocations of the lost claim.
+
+        The amounts of a successor alone belong to the successor.
+        """
+        if doubt is None:
+            return True
+        return self.successor is not None and not (doubt.is_part or doubt.is_early)
+
+    def after_look(self, doubt: Doubt | None, now: float) -> 'CleanupTask':
         """The task after a look at the allocations of the instance.
 
         Once the instance was on the host of the successor, the allocations of the
         successor belong to it, also beside other allocations: an evacuated instance
         keeps the allocations on its source.
+
+        A request may decide, and nova may work on an instance, for longer than a
+        deletion is attempted. Only a look afterwards tells whether the instance has
+        the allocations.
         """
-        if self.successor is None or doubt is None or not doubt.is_there:
+        if doubt is None:
             return self
-        return replace(self, successor=replace(self.successor, outcome_unknown=False))
+        task = self
+        if doubt.may_pass:
+            until = min(max(self.until, now + AFTER_WORK_S), self.longest)
+            task = replace(task, until=until)
+        if doubt.is_there and self.successor is not None:
+            successor = replace(self.successor, outcome_unknown=False)
+            task = replace(task, successor=successor)
+        return task
 
 
 class AllocationCleanup:
@@ -346,7 +378,7 @@ class AllocationCleanup:
         final = now
         if claim.outcome_unknown:
             final += LATE_CLAIM_S  # Placement may make the claim until then
-        self.put_back([CleanupTask(claim, final, now + CLEANUP_LIMIT_S)])
+        self.put_back([self._task(claim, final)])
 
     def watch(self, claim: Claim) -> None:
         """Delete allocations that Placement makes by an earlier attempt at a claim,
@@ -357,9 +389,15 @@ class AllocationCleanup:
         """
         if len(self._tasks) >= MAX_WATCHED:
             return
-        now = self._clock()
-        task = CleanupTask(claim, now + LATE_CLAIM_S, now + CLEANUP_LIMIT_S)
+        task = self._task(claim, self._clock() + LATE_CLAIM_S)
         self.put_back([task.after(claim)])
+
+    def _task(self, claim: Claim, final: float) -> CleanupTask:
+        """A task that begins now."""
+        now = self._clock()
+        return CleanupTask(
+            claim, final, now + CLEANUP_LIMIT_S, longest=now + REQUEST_LIMIT_S
+        )
 
     def take(self, uuids: Collection[str]) -> Sequence[CleanupTask]:
         """Delete the allocations of lost claims before a new claim for the same
@@ -389,7 +427,7 @@ class AllocationCleanup:
                 if doubt is not None and task.successor is None:
                     _leave(task, doubt)
                 if doubt is not None or self._clock() < task.final:
-                    task = task.after_look(doubt)
+                    task = task.after_look(doubt, self._clock())
                     rest.append(replace(task, in_doubt=doubt is not None))
             with self._changed:
                 self._tasks = [task for task in self._tasks if task not in tasks]
@@ -472,26 +510,35 @@ class AllocationCleanup:
                 return  # another thread does so
             self._trying.add(uuid)
 
-        ended = False
+        rest: CleanupTask | None = task
+        is_left = False
         doubt = None
         try:
             doubt = self._delete(task.successor or task.claim, False)
-            is_well = doubt is None
-            if doubt is not None and task.successor is not None:
-                is_well = not (doubt.is_part or doubt.is_early)
-            ended = is_well and (final or self._clock() >= task.final)
+            now = self._clock()
+            if task.is_settled(doubt) and (final or now >= task.final):
+                rest = None
+            else:
+                rest = task.after_look(doubt, now)
+                is_left = now >= rest.until
+                if final and doubt is not None:
+                    is_left = is_left or not doubt.is_early
+        except PlacementUnavailable:
+            raise  # without an answer of Placement, the task goes on
+        except BaseException:
+            is_left = self._clock() >= task.until
+            raise
         finally:
-            stays = final and doubt is not None and not doubt.is_early
             with self._changed:
                 self._trying.discard(uuid)
                 self._changed.notify_all()
                 if task in self._tasks:  # and not given up meanwhile
                     self._tasks.remove(task)
-                    if not ended and (stays or self._clock() >= task.until):
+                    if is_left:
                         _leave(task, doubt)
-                    elif not ended:
+                    elif rest is not None:
                         # Behind the other tasks, which may fare better.
-                        self._tasks.append(task.after_look(doubt))
+                        self._tasks.append(rest)
 
 
 def _leave(task: CleanupTask, doubt: Doubt | None = None) -> None:

@@ -47,18 +47,11 @@ from itertools import islice
 
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
+from novasched.scheduler.model.request import REQUEST_LIMIT_S
 
 SHOWN_S = 120.0
 """Seconds for which a claim is kept at least after hosts show the instance: a try may
 begin with hosts that were read for an earlier request."""
-
-REQUEST_LIMIT_S = 1800.0
-"""Seconds after which no request is in progress any more: nova-conductor no longer
-waits for the answer (``[DEFAULT] long_rpc_timeout``).
-
-A choice that is neither claimed nor released is over then: the message about the end of
-its request was lost. No claim is kept any longer for a try that does not end.
-"""
 
 EXPIRY_INTERVAL_S = 1.0
 """Seconds between looks for expired claims, where no claim is known to expire
@@ -214,8 +207,9 @@ class ClaimsLedger:
 
     @property
     def chosen_limit(self) -> float:
-        """Seconds after which a choice is over that is neither claimed nor released. A
-        request alone, which has no timeout, keeps its choices."""
+        """Seconds after which a choice is over that is neither claimed nor released:
+        the message about the end of its request was lost. A request alone, which has no
+        timeout, keeps its choices."""
         return max(REQUEST_LIMIT_S, self.timeout)
 
     def __contains__(self, claim: object) -> bool:
@@ -324,7 +318,8 @@ class ClaimsLedger:
         if now < self._expire_at:
             return
         self._expire_at = now + EXPIRY_INTERVAL_S
-        # Claims that were shown later are not among the hosts of some try.
+        # Claims that were shown later are not among the hosts of some try. No claim is
+        # kept for a try that does not end.
         oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)
         for claim, entry in [*self._entries.items()]:
             late_at = entry.claimed_at + self.timeout

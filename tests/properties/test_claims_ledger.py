@@ -16,13 +16,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from novasched.scheduler.claims_ledger import (
-    REQUEST_LIMIT_S,
-    SHOWN_S,
-    ClaimsLedger,
-)
+from novasched.scheduler.claims_ledger import SHOWN_S, ClaimsLedger
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
+from novasched.scheduler.model.request import REQUEST_LIMIT_S
 from tests.lab.builders import (
     a_candidate,
     a_group,

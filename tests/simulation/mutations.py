@@ -72,8 +72,8 @@ MUTATIONS = (
     Mutation(
         'an undo looks once',
         'placement/cleanup.py',
-        'ended = is_well and (final or self._clock() >= task.final)',
-        'ended = is_well',
+        'if task.is_settled(doubt) and (final or now >= task.final):',
+        'if task.is_settled(doubt):',
     ),
     Mutation(
         'a deletion is repeated after a lost answer',

@@ -20,6 +20,9 @@ from novasched.scheduler.requirements import Requirements
 CHECK_TYPE = '_nova_check_type'
 """The hint with which nova-api marks a rebuild."""
 REBUILD = ('rebuild',)
+REQUEST_LIMIT_S = 1800.0
+"""Seconds after which no request is in progress any more: nova-conductor no longer
+waits for the answer (``[DEFAULT] long_rpc_timeout``)."""
 NO_REQUIREMENTS = Requirements(Flavor())
 
 

@@ -14,23 +14,27 @@ from novasched.placement import cleanup as cleanup_module
 from novasched.placement.allocations import Claim
 from novasched.placement.api import Response
 from novasched.placement.cleanup import (
+    AFTER_WORK_S,
     CLEANUP_LIMIT_S,
     LATE_CLAIM_S,
     LOOK_LIMIT_S,
     PROXY_PATIENCE_S,
     AllocationCleanup,
     AllocationDeleter,
+    CleanupTask,
     Doubt,
     why_in_doubt,
 )
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
+from novasched.scheduler.model.request import REQUEST_LIMIT_S
 from tests.lab.builders import a_candidate, a_uuid
 from tests.lab.memory_schedulers import ManualClock
 
 AWAY = 'away'
 DOUBT = Doubt('it is on the host one')
+AT_WORK = Doubt('its build has not ended', may_pass=True)
 
 
 class Script:
@@ -101,18 +105,7 @@ def errors(caplog, level=logging.ERROR):
         pytest.param(
             [None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'
         ),
-        pytest.param(
-            [AWAY] * 2,
-            False,
-            CLEANUP_LIMIT_S,
-            [
-                (
-                    logging.ERROR,
-                    'Unable to delete allocation for instance server: given up',
-                )
-            ],
-            id='given up',
-        ),
+        pytest.param([AWAY] * 9 + [None], False, 0, [], id='Placement away for long'),
         pytest.param(
             [DOUBT] * 2,
             True,
@@ -142,6 +135,40 @@ def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, 
     for level, part in logged:
         assert level == lines[0][0]
         assert part in lines[0][1]
+
+
+@pytest.mark.parametrize('outcome', [AWAY, AT_WORK], ids=['away', 'at work'])
+def test_a_task_that_cannot_be_done_yet(cleanup, clock, caplog, outcome):
+    """The time limit ends no task without a look at the allocations, and none while
+    nova works on the instance: a request may last for long."""
+    until = clock.now + CLEANUP_LIMIT_S
+    script = cleanup.queue('server', outcome)
+    while clock.now < until:
+        script.wait_for(2)
+        clock.now += AFTER_WORK_S - 1
+    script.wait_for(2)
+    script.outcomes = [None]
+    ended(cleanup)
+    assert not errors(caplog, logging.WARNING)
+    assert not errors(caplog)
+
+
+@pytest.mark.parametrize(
+    ('doubt', 'seconds', 'until'),
+    [
+        (None, 200.0, CLEANUP_LIMIT_S),
+        (DOUBT, 200.0, CLEANUP_LIMIT_S),
+        (AT_WORK, 100.0, CLEANUP_LIMIT_S),
+        (AT_WORK, 200.0, 200.0 + AFTER_WORK_S),
+        (AT_WORK, REQUEST_LIMIT_S - 1, REQUEST_LIMIT_S),
+    ],
+)
+def test_the_time_of_the_last_look(doubt, seconds, until):
+    """Nova's work on an instance postpones the last look, as long as a request may be
+    in progress."""
+    claim = Claim('server', a_candidate(a_uuid('one')), {})
+    task = CleanupTask(claim, LATE_CLAIM_S, CLEANUP_LIMIT_S, REQUEST_LIMIT_S)
+    assert task.after_look(doubt, seconds).until == until
 
 
 def test_one_that_fails(cleanup):
