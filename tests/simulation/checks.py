@@ -192,9 +192,23 @@ class Checks:
         has_stopped = call.began < world.weather.down_since < math.inf
         if call.is_long:
             return LONG_ANSWER_S
+        if self._waits_for_turns(call):
+            return ANSWER_S
         if has_stopped or has_database_trouble or has_lost:
             return ANSWER_S
         return PLACEMENT_PATIENCE_S + SLACK_S
+
+    def _waits_for_turns(self, call: Call) -> bool:
+        """True if each decision for a server of a call waits for a decision of a long
+        call, which takes seconds."""
+        if len(call.uuids) == 1:
+            return False
+        for other in self.world.calls:
+            if other.is_long and other.process is call.process:
+                ended = other.answered_at
+                if ended is None or ended > call.began:
+                    return True
+        return False
 
     def _changed(self, root: str) -> None:
         """Note the flavors that fit on a compute node after a write."""
