@@ -49,8 +49,9 @@ class Claim:
         without allocations.
     :ivar generation: the consumer generation after the claim. A change adds 1.
     :ivar moves: the instance was in a cell before the request.
-    :ivar outcome_unknown: Placement has not answered. It may have made the claim, or
-        may yet make it, and equal allocations may belong to another request.
+    :ivar is_uncertain: Placement may make the claim at a later moment, or once more,
+        since an attempt is without an answer. Equal allocations may belong to another
+        request.
     :ivar earlier: abandoned claims for the same instance, which Placement may make even
         now.
     :ivar until: when the claim may begin at the latest (monotonic seconds).
@@ -65,7 +66,7 @@ class Claim:
     before: Resources | None = None
     generation: int = 1
     moves: bool = False
-    outcome_unknown: bool = False
+    is_uncertain: bool = False
     earlier: 'Sequence[Claim]' = ()
     until: float = math.inf
     retry_until: float = math.inf
@@ -91,6 +92,10 @@ class Claim:
     def retry_s(self) -> float:
         """Seconds for which requests of the claim may still be repeated."""
         return max(0.0, self.retry_until - time.monotonic())
+
+    def uncertain(self) -> 'Claim':
+        """The claim after an attempt without an answer."""
+        return replace(self, is_uncertain=True)
 
     def beside(self, held: ConsumerAllocations) -> 'Claim':
         """The claim for an instance with allocations. The allocations are kept, unless

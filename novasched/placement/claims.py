@@ -121,14 +121,14 @@ class Claims:
             return made
 
         for claim in made:
-            if claim.outcome_unknown:
+            if claim.is_uncertain:
                 self.cleanup.watch(claim)
         # Placement may make an equal earlier claim after this one is deleted.
         repeatable = {task.claim.uuid for task in tasks if task.successor}
         result = []
         for claim in made:
             if claim.uuid in repeatable:
-                claim = replace(claim, outcome_unknown=True)
+                claim = claim.uncertain()
             result.append(claim)
         return result
 
@@ -139,7 +139,7 @@ class Claims:
         Until the current request is answered, a claim with a certain outcome belongs to
         this process as long as it is unchanged.
         """
-        if claim.outcome_unknown:
+        if claim.is_uncertain:
             self.cleanup.add(claim)
             return
 
@@ -154,7 +154,7 @@ class Claims:
                 error,
             )
             # Another scheduler may claim for the instance before this claim is deleted.
-            self.cleanup.add(replace(claim, outcome_unknown=True))
+            self.cleanup.add(claim.uncertain())
 
     def _alone(self, order: Order, error: BaseException) -> Order:
         """The order for the claims of a batch whose answer was lost, to go on alone.
@@ -167,7 +167,7 @@ class Claims:
             return Order(order.claims, order.lost, order.until)
         if order.lost is not None or not isinstance(error, OutcomeUnknown):
             raise error
-        claims = [replace(claim, outcome_unknown=True) for claim in order.claims]
+        claims = [claim.uncertain() for claim in order.claims]
         return Order(claims, str(error), time.monotonic() + ALONE_LIMIT_S)
 
     def _wait_for_placement(self, order: Order) -> None:
@@ -304,9 +304,9 @@ class Claims:
         while True:
             if claim.moves or conflicts:
                 held = self._held_before(claim, conflicts)
-                may_be_made = claim.outcome_unknown or conflicts > 0
+                may_be_made = claim.is_uncertain or conflicts > 0
                 if may_be_made and claim.is_made(held):
-                    return [replace(claim, outcome_unknown=True)]
+                    return [claim.uncertain()]
                 if conflicts == MAX_CONFLICTS:
                     why = 'another process changed the consumer during the claim'
                     raise ClaimFailed(claim.uuid, why)
@@ -340,7 +340,7 @@ class Claims:
             why = str(error)
         # Not the same error: an order goes on alone after a lost answer, and the claim
         # that is found made would then be deleted.
-        self.cleanup.add(replace(claim, outcome_unknown=True))
+        self.cleanup.add(claim.uncertain())
         raise PlacementUnavailable(why)
 
     def _made_by_proxy(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
@@ -351,7 +351,7 @@ class Claims:
         :raises PlacementUnavailable: Placement does not answer. Allocations by the
             claims are deleted.
         """
-        claims = [replace(claim, outcome_unknown=True) for claim in claims]
+        claims = [claim.uncertain() for claim in claims]
         try:
             return self._made_before(claims)
         except PlacementUnavailable as error:
@@ -376,7 +376,7 @@ class Claims:
         if status == 204:
             if not answer.repeated:
                 return claims
-            return [replace(claim, outcome_unknown=True) for claim in claims]
+            return [claim.uncertain() for claim in claims]
 
         if status == 400:
             self._provider_gone()
@@ -401,7 +401,7 @@ class Claims:
         :raises PlacementUnavailable: Placement has not, or does not answer. Later
             allocations by the claims are deleted.
         """
-        claims = [replace(claim, outcome_unknown=True) for claim in claims]
+        claims = [claim.uncertain() for claim in claims]
         uuids = [claim.uuid for claim in claims]
         made = None
 
@@ -449,7 +449,7 @@ class Claims:
                 safe.append(claim)
         except PlacementUnavailable:
             for claim in claims:
-                self.cleanup.add(replace(claim, outcome_unknown=True))
+                self.cleanup.add(claim.uncertain())
             raise
         return safe
 

@@ -154,7 +154,7 @@ class AllocationDeleter:
         # Before the instance, as the docstring of the module explains. The cleanup
         # repeats failures itself.
         held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)
-        is_part = claim.outcome_unknown and claim.is_part_of(held)
+        is_part = claim.is_uncertain and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
             self._known_since.pop(claim.uuid, None)
             return None
@@ -300,14 +300,14 @@ class CleanupTask:
         if made is None:
             return self
         if made.wanted() == self.claim.wanted():
-            successor = replace(made, moves=True, outcome_unknown=True)
+            successor = replace(made, moves=True, is_uncertain=True)
             return replace(self, successor=successor)
 
         providers = made.candidate.allocations.keys()
         if providers.isdisjoint(self.claim.candidate.allocations):
             return self
         # Amounts of these providers beside other allocations belong to the other claim.
-        return replace(self, claim=replace(self.claim, outcome_unknown=False))
+        return replace(self, claim=replace(self.claim, is_uncertain=False))
 
     def is_settled(self, doubt: Doubt | None) -> bool:
         """True if a look has found, or left, no allocations of the lost claim.
@@ -336,7 +336,7 @@ class CleanupTask:
             until = min(max(self.until, now + AFTER_WORK_S), self.longest)
             task = replace(task, until=until)
         if doubt.is_there and self.successor is not None:
-            successor = replace(self.successor, outcome_unknown=False)
+            successor = replace(self.successor, is_uncertain=False)
             task = replace(task, successor=successor)
         return task
 
@@ -376,7 +376,7 @@ class AllocationCleanup:
         """Delete the allocations of a claim, now or as soon as possible."""
         now = self._clock()
         final = now
-        if claim.outcome_unknown:
+        if claim.is_uncertain:
             final += LATE_CLAIM_S  # Placement may make the claim until then
         self.put_back([self._task(claim, final)])
 

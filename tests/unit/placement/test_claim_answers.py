@@ -206,7 +206,7 @@ class Cloud:
                 end = 'refused'
                 if made:
                     self.made += made
-                    is_unknown = any(claim.outcome_unknown for claim in made)
+                    is_unknown = any(claim.is_uncertain for claim in made)
                     end = 'watched' if is_unknown else 'made'
             ends.append(end)
         return ', '.join(dict.fromkeys(sorted(ends)))

@@ -293,7 +293,7 @@ def test_a_claim_that_a_proxy_has_sent_twice(placement, wanted, before):
     placement.faults.append('twice -')
 
     made = claims.allocate(wanted)
-    assert [claim.outcome_unknown for claim in made] == [True] * len(wanted)
+    assert [claim.is_uncertain for claim in made] == [True] * len(wanted)
     assert placement.resources() == after
 
     for made_claim in made:

@@ -74,7 +74,7 @@ class Cleanup(AllocationCleanup):
 
     def queue(self, uuid, *outcomes, may_come=False):
         script = self.scripts[uuid] = Script(*outcomes)
-        self.add(Claim(uuid, a_candidate(a_uuid('one')), {}, outcome_unknown=may_come))
+        self.add(Claim(uuid, a_candidate(a_uuid('one')), {}, is_uncertain=may_come))
         return script
 
 
