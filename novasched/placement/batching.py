@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from novasched.concurrency.single_flight import STUCK_AFTER_S
 from novasched.placement.allocations import Claim
 from novasched.placement.api import OutcomeUnknown
+from novasched.placement.claim_protocol import Written
 
 POST_TARGET_S = 1.0
 """Seconds that a common POST may take, estimated from the latest ones. Requests wait no
@@ -85,19 +86,18 @@ class BatchWindow:
 class Order:
     """The claims of a request, all or nothing.
 
-    :ivar lost: after a batch without an answer, the error; None for new claims. An
-        order with an error is written alone.
+    :ivar is_separate: the order is written without other orders.
     :ivar until: the order does not begin after this moment (monotonic seconds).
     :ivar others: set once the order is in a batch. The thread of the first order gets
         the rest of the batch; the threads of the rest get None.
-    :ivar outcome: the claims after Placement has made all; None after a refusal.
+    :ivar outcome: the end of the claims.
     """
 
     claims: Sequence[Claim]
-    lost: str | None = None
+    is_separate: bool = False
     until: float = math.inf
     others: Future[Sequence['Order'] | None] = field(default_factory=Future)
-    outcome: Future[Sequence[Claim] | None] = field(default_factory=Future)
+    outcome: Future[Written] = field(default_factory=Future)
 
     @property
     def uuids(self) -> set[str]:
@@ -198,7 +198,7 @@ class Batches:
     def _next(self) -> Sequence[Order]:
         """The next batch to begin now; empty without one. The caller holds the lock.
 
-        A batch has no instance twice. An order with a lost answer is alone in a batch.
+        A batch has no instance twice.
         """
         stuck_since = time.monotonic() - STUCK_AFTER_S
         in_flight: list[Order] = []
@@ -221,7 +221,7 @@ class Batches:
                 continue
             added = order.uuids
             fits = len(uuids) + len(added) <= self.max_consumers
-            is_alone = order.lost is not None or (batch and batch[0].lost is not None)
+            is_alone = order.is_separate or (batch and batch[0].is_separate)
             # A single order may be larger than a batch.
             if batch and (is_alone or not fits or uuids & added):
                 break

@@ -34,6 +34,7 @@ from typing import NamedTuple, Protocol
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import OutcomeUnknown, PlacementApi
+from novasched.placement.claim_protocol import PROXY_PATIENCE_S
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
@@ -55,9 +56,6 @@ CLEANUP_LIMIT_S = LATE_CLAIM_S + AFTER_WORK_S
 """Seconds for which a deletion is attempted at least. A look at the allocations has the
 last word, so that no outage of Placement ends the attempts. Afterwards ``nova-manage
 placement audit`` finds the allocations."""
-PROXY_PATIENCE_S = 5.0
-"""Seconds after which a proxy may send a request to another Placement. The timeouts of
-proxies are longer."""
 LOOK_LIMIT_S = 5.0
 """Seconds between the first reading of allocations and their deletion. A consumer that
 loses all allocations and gets equal allocations has the same generation again, but not

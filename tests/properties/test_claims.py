@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.placement.allocations import Claim
-from novasched.placement.api import OutcomeUnknown, PlacementApi
+from novasched.placement.api import PlacementApi
 from novasched.placement.batching import Order
 from novasched.placement.claims import Claims
-from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
 from tests.lab.builders import a_candidate, a_uuid, numbered_uuids
 from tests.lab.faulty_placement import FaultyPlacement
 
@@ -106,18 +105,15 @@ def is_first(order):
 
 def retried(claims, order):
     """The order, or its replacement after the answer to the batch is lost."""
-    error = order.outcome.exception() if order.outcome.done() else None
-    if order.lost is not None or not isinstance(error, OutcomeUnknown):
+    if not (order.outcome.done() and order.outcome.result().is_separated):
         return order
 
-    alone = claims._alone(order, error)
-    claims._batches.waiting.append(alone)
+    uncertain = [claim.uncertain() for claim in order.claims]
+    separate = Order(uncertain, is_separate=True)
+    claims._batches.waiting.append(separate)
     claims._batches.begin()
-    return alone
+    return separate
 
 
 def outcome(order):
-    try:
-        return order.outcome.result(0)
-    except (PlacementUnavailable, ClaimFailed):
-        return None
+    return order.outcome.result(0).made or None

@@ -37,14 +37,14 @@ def test_pace(posts, consumers):
     assert batches.max_consumers == consumers
 
 
-def order(*instances, lost=None):
+def order(*instances, is_separate=False):
     """An order for instances and providers, named by letters."""
     claims = []
     for instance, *providers in instances:
         uuids = map(a_uuid, providers or '1')
         allocations = dict.fromkeys(uuids, msgspec.Raw(b'{}'))
         claims.append(Claim(instance, Candidate(allocations), {}))
-    return Order(claims, lost)
+    return Order(claims, is_separate)
 
 
 def named(batch):
@@ -90,12 +90,20 @@ def in_flight(orders):
         ),
         pytest.param(
             9,
-            [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')],
+            [
+                order('a', is_separate=True),
+                order('b', is_separate=True),
+                order('c'),
+                order('d'),
+            ],
             [['a'], ['b'], ['c', 'd']],
             id='alone',
         ),
         pytest.param(
-            9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'
+            9,
+            [order('c'), order('a', is_separate=True)],
+            [['c'], ['a']],
+            id='alone behind',
         ),
     ],
 )
@@ -105,7 +113,7 @@ def test_batches(pace, orders, batches):
     waiting = Batches()
     for _ in range(99):
         waiting.took(2.0, 2 * pace)
-    mine = [Order(each.claims, each.lost) for each in orders]
+    mine = [Order(each.claims, each.is_separate) for each in orders]
     waiting.waiting += mine
     waiting.begin()
     taken = []

@@ -4,7 +4,7 @@ end of the claim."""
 
 import pytest
 
-from novasched.placement import claims as claims_module
+from novasched.placement import claim_protocol
 from novasched.placement import cleanup as cleanup_module
 from novasched.placement.allocations import Claim
 from novasched.placement.api import PROBE, PlacementApi
@@ -265,7 +265,7 @@ def test_a_post_of_a_request(answers, requests, end):
 def test_a_post_of_several_requests(monkeypatch, answers, requests, end):
     cloud = Cloud(answers)
     if answers.startswith('slow'):
-        monkeypatch.setattr(claims_module, 'PROXY_PATIENCE_S', -1.0)
+        monkeypatch.setattr(claim_protocol, 'PROXY_PATIENCE_S', -1.0)
     wanted = [claim_of('a'), claim_of('b')]
     with together(cloud.placement, cloud.claims, wanted) as outcomes:
         # The first claim keeps the POST waiting, and is not in the table.

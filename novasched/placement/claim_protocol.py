@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement's answer to a claim means, and which step follows.
+
+A claim is written in one of four ways. :meth:`Answer.of` reads an answer, and
+:data:`NEXT` has the step for each way and each answer. ``claims.py`` sends the requests
+and carries out the steps. Nothing here asks Placement, waits, or keeps anything.
+
+A *look* reads the allocations of the instances. They are equal to the claim, in the
+generation that the claim makes, only if Placement has made the claim.
+
+A claim is *uncertain* if Placement may make the claim at a later moment, or once more:
+an attempt without an answer may still wait in a proxy, a web server or a database.
+``cleanup.py`` deletes the allocations of such claims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from novasched.placement.allocations import Claim
+from novasched.placement.api import Response
+from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
+
+PROXY_PATIENCE_S = 5.0
+"""Seconds after which a proxy may send a request to another Placement. The timeouts of
+proxies are longer."""
+
+
+class Way(Enum):
+    """A way to write claims."""
+
+    BATCH = auto()
+    """One POST for several requests."""
+    POST = auto()
+    """One POST for several instances of a request, all or nothing."""
+    PUT = auto()
+    """A PUT for one instance."""
+    PUT_BESIDE = auto()
+    """A PUT for one instance after a conflict, beside the allocations that were read
+    since."""
+
+
+class Answer(Enum):
+    """Placement's answer to claims."""
+
+    MADE = auto()
+    MADE_AT_LAST = auto()
+    """Made by the last of several attempts. Placement may carry out an earlier attempt
+    later."""
+    REFUSED = auto()
+    """The candidate does not fit, or names what Placement does not know."""
+    CONFLICT = auto()
+    """A consumer has another generation than the claim expects."""
+    LATE_CONFLICT = auto()
+    """A conflict after so long that a proxy may have sent the claims to a second
+    Placement, while the first one has made them."""
+    LOST = auto()
+    """No answer, or one to the last of several attempts that does not tell of the
+    first: Placement may have made the claims, or may make them later."""
+    FAILED = auto()
+    """Placement has not made the claims, and would answer all candidates alike."""
+
+    @classmethod
+    def of(cls, response: Response, seconds: float) -> 'Answer':
+        """Read the response to a request that makes claims.
+
+        :param seconds: the time since the first attempt was sent.
+        """
+        status = response.status_code
+        if status == 204:
+            return cls.MADE_AT_LAST if response.repeated else cls.MADE
+        # Another success comes from a server that is no Placement.
+        if response.repeated or status < 300:
+            return cls.LOST
+        if response.is_generation_conflict:
+            is_late = seconds > PROXY_PATIENCE_S
+            return cls.LATE_CONFLICT if is_late else cls.CONFLICT
+        if status in (400, 409):
+            return cls.REFUSED
+        return cls.FAILED
+
+
+class Step(Enum):
+    """The step after an answer."""
+
+    # The end of the claims.
+    KEEP = auto()
+    """The claims are made."""
+    WATCH = auto()
+    """The claims are made, and uncertain."""
+    REFUSE = auto()
+    """The caller may claim another candidate."""
+    LOSE = auto()
+    """The caller gets an error, and the allocations are deleted as soon as Placement
+    has them."""
+    FAIL = auto()
+    """The caller gets an error. No allocation is left."""
+    GIVE_UP = auto()
+    """The caller gets the error that nova has for a consumer that others change."""
+
+    # Further requests.
+    HALVE = auto()
+    """Write each half of the batch by itself: one request does not fit."""
+    SEPARATE = auto()
+    """Write each request of the batch by itself, after a look."""
+    WRITE_BESIDE = auto()
+    """Write the claim again, beside the allocations that the look has found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look first. WATCH if Placement has made the claims, and LOSE if the allocations
+    cannot be read.
+
+    :ivar otherwise: the step if Placement has not made the claims.
+    """
+
+    otherwise: Step
+
+
+LOOK_OR_LOSE = Look(Step.LOSE)
+
+NEXT: Mapping[Way, Mapping[Answer, Step | Look]] = {
+    Way.BATCH: {
+        Answer.MADE: Step.KEEP,
+        Answer.MADE_AT_LAST: Step.WATCH,
+        Answer.REFUSED: Step.HALVE,
+        # Which request has the conflict shows when each is written by itself.
+        Answer.CONFLICT: Step.HALVE,
+        Answer.LATE_CONFLICT: Step.SEPARATE,
+        Answer.LOST: Step.SEPARATE,
+        Answer.FAILED: Step.FAIL,
+    },
+    Way.POST: {
+        Answer.MADE: Step.KEEP,
+        Answer.MADE_AT_LAST: Step.WATCH,
+        Answer.REFUSED: Step.REFUSE,
+        # Instances with allocations are claimed one after the other, by PUTs.
+        Answer.CONFLICT: Look(Step.REFUSE),
+        Answer.LATE_CONFLICT: Look(Step.REFUSE),
+        Answer.LOST: LOOK_OR_LOSE,
+        Answer.FAILED: Step.FAIL,
+    },
+    Way.PUT: {
+        Answer.MADE: Step.KEEP,
+        Answer.MADE_AT_LAST: Step.WATCH,
+        Answer.REFUSED: Step.REFUSE,
+        Answer.CONFLICT: Look(Step.WRITE_BESIDE),
+        Answer.LATE_CONFLICT: Look(Step.WRITE_BESIDE),
+        Answer.LOST: LOOK_OR_LOSE,
+        Answer.FAILED: Step.FAIL,
+    },
+    Way.PUT_BESIDE: {
+        Answer.MADE: Step.KEEP,
+        Answer.MADE_AT_LAST: Step.WATCH,
+        Answer.REFUSED: Step.REFUSE,
+        # Another process changes the consumer all the time.
+        Answer.CONFLICT: Look(Step.GIVE_UP),
+        Answer.LATE_CONFLICT: Look(Step.GIVE_UP),
+        Answer.LOST: LOOK_OR_LOSE,
+        Answer.FAILED: Step.FAIL,
+    },
+}
+"""The step after each answer, by the way in which the claims were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The end of the claims of a request.
+
+    :ivar made: the claims as Placement has made them, all or none.
+    :ivar lost: claims whose allocations are to be deleted, as soon as Placement has
+        them.
+    :ivar error: the error for the caller. Without claims and without an error,
+        Placement has refused the claims.
+    :ivar is_separated: the request goes on by itself, since the answer to its batch is
+        lost.
+    """
+
+    made: Sequence[Claim] = ()
+    lost: Sequence[Claim] = ()
+    error: Exception | None = None
+    is_separated: bool = False
+
+    @classmethod
+    def of(
+        cls, step: Step, claims: Sequence[Claim], error: PlacementUnavailable | None
+    ) -> 'Written':
+        """The end of claims by a step without further requests.
+
+        :param error: Placement's answer, if it is no answer to the claims.
+        """
+        match step:
+            case Step.KEEP:
+                return cls(claims)
+            case Step.WATCH:
+                return cls([claim.uncertain() for claim in claims])
+            case Step.REFUSE:
+                return cls()
+            case Step.LOSE:
+                lost = [claim.uncertain() for claim in claims]
+                return cls(lost=lost, error=PlacementUnavailable(str(error)))
+            case Step.FAIL:
+                return cls(error=error)
+            case Step.SEPARATE:
+                return cls(error=error, is_separated=True)
+            case Step.GIVE_UP:
+                why = 'another process changed the consumer during the claim'
+                return cls(error=ClaimFailed(claims[0].uuid, why))
+        raise AssertionError(f'{step} is not the end of claims')
