@@ -24,7 +24,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -48,7 +48,7 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 MICROVERSION = '1.36'
 READ_MICROVERSION = '1.28'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
-CONFLICT_ATTEMPTS = 4
+CONTENDED_ATTEMPTS = 4
 """Attempts of a write while other clients write to the same providers."""
 RETRY_PAUSE_S = 0.1
 """Longest pause before the first repetition, in seconds. It doubles each time."""
@@ -158,6 +158,65 @@ class _Failure:
     retry: tuple[int | None, float | None] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    """The attempts at a request. Each failure gives a new value.
+
+    :ivar limit: seconds for which the request is repeated after an answer, unless
+        nova.conf limits the number of repetitions.
+    :ivar longest: longest pause before the first repetition, in seconds.
+    :ivar once: the request is not repeated at all.
+    :ivar since: when Placement answered last, or the first attempt (monotonic seconds).
+    :ivar failures: the attempts without an answer since then.
+    :ivar contended: the answers that other clients write to the same providers.
+    :ivar maybe_done: Placement may have carried out an attempt without an answer.
+    :ivar pause: seconds before the next attempt; None after the last attempt.
+    """
+
+    limit: float
+    longest: float
+    once: bool
+    since: float
+    failures: int = 0
+    contended: int = 0
+    maybe_done: bool = False
+    pause: float | None = 0.0
+
+    def after_contended(self) -> '_Attempts':
+        """The attempts after an answer that other clients write to the same providers.
+        Failures count from here again."""
+        pause = None
+        if not self.once and self.contended < CONTENDED_ATTEMPTS - 1:
+            pause = _backoff(self.longest / 2, self.contended)
+        return replace(
+            self,
+            since=time.monotonic(),
+            failures=0,
+            contended=self.contended + 1,
+            pause=pause,
+        )
+
+    def after_failure(self, failure: _Failure) -> '_Attempts':
+        """The attempts after an attempt without an answer."""
+        pause = None
+        if failure.retry is not None and not self.once:
+            retries, delay = failure.retry
+            if retries is None:
+                is_over = time.monotonic() >= self.since + self.limit
+            else:
+                is_over = self.failures >= retries
+            if not is_over:
+                pause = delay
+                if delay is None:
+                    pause = _backoff(self.longest, self.failures)
+        return replace(
+            self,
+            failures=self.failures + 1,
+            maybe_done=self.maybe_done or failure.maybe_done,
+            pause=pause,
+        )
+
+
 class PlacementApi:
     """Sends requests. keystoneauth1 has the session, the token and the connections."""
 
@@ -215,20 +274,17 @@ class PlacementApi:
             data = msgspec.json.encode(body)
             headers['Content-Type'] = 'application/json'
 
-        maybe_done = False
-        failures = 0
-        conflicts = 0
-        start = time.monotonic()
-        failure: _Failure | None
+        attempts = _Attempts(limit, self._pause, once, time.monotonic())
         while True:
             if reason := self.breaker.reason:
                 why = f'circuit open: {reason}'
-                if maybe_done:
+                if attempts.maybe_done:
                     # By an earlier attempt, before the circuit opened.
                     raise OutcomeUnknown(why)
                 raise CircuitOpen(why, self.breaker.wait_closed)
 
             began = time.monotonic()
+            failure: _Failure | None
             try:
                 response = self.http.request(
                     path,
@@ -248,60 +304,24 @@ class PlacementApi:
                     response.status_code,
                     response.content,
                     response.reason or '',
-                    maybe_done,
+                    attempts.maybe_done,
                 )
                 failure = self._judged(answer, began)
 
-                if failure is None:
-                    if (
-                        once
-                        or not answer.is_contended
-                        or conflicts == CONFLICT_ATTEMPTS - 1
-                    ):
-                        return answer
-                    pause = _backoff(self._pause / 2, conflicts)
-                    conflicts += 1
-                    # Placement has answered: failures count from here again.
-                    failures = 0
-                    start = time.monotonic()
-
-            if failure is not None:
+            if failure is None:
+                if not answer.is_contended:
+                    return answer
+                attempts = attempts.after_contended()
+                if attempts.pause is None:
+                    return answer
+            else:
                 self.breaker.missed(failure.why)
-                maybe_done |= failure.maybe_done
-                retry_pause = None
-                if not once:
-                    retry_pause = self._pause_after(failure, failures, start + limit)
-                if retry_pause is None:
-                    if maybe_done:
+                attempts = attempts.after_failure(failure)
+                if attempts.pause is None:
+                    if attempts.maybe_done:
                         raise OutcomeUnknown(failure.why)
                     raise failure.error(failure.why)
-                pause = retry_pause
-                failures += 1
-            time.sleep(pause)
-
-    def _pause_after(
-        self, failure: _Failure, earlier: int, until: float
-    ) -> float | None:
-        """Seconds before a failed request is repeated; None if it is not.
-
-        :param earlier: the number of earlier failures.
-        :param until: when repetitions end (monotonic seconds), unless nova.conf limits
-            their number.
-        """
-        if failure.retry is None:
-            return None
-
-        retries, delay = failure.retry
-        if retries is None:
-            is_over = time.monotonic() >= until
-        else:
-            is_over = earlier >= retries
-        if is_over:
-            return None
-
-        if delay is None:
-            return _backoff(self._pause, earlier)
-        return delay
+            time.sleep(attempts.pause)
 
     def _without_answer(self, error: Exception, began: float) -> _Failure:
         """Classify an error of keystoneauth1.

@@ -45,9 +45,8 @@ MUTATIONS = (
     Mutation(
         'a claim without an answer is not looked up again',
         'placement/claims.py',
-        '            for claim in claims:\n                self.cleanup.add(claim)\n'
-        '            raise PlacementUnavailable(str(error))',
-        '            raise PlacementUnavailable(str(error))',
+        '            for claim in written.lost:\n                self.cleanup.add(claim)\n',
+        '',
     ),
     Mutation(
         'a claim replaces the allocations on the source of an evacuation',
@@ -90,15 +89,15 @@ MUTATIONS = (
     ),
     Mutation(
         'a generation conflict of a claim counts as a refusal',
-        'placement/claims.py',
-        '                if not answer.is_generation_conflict or answer.repeated:\n',
-        '                if True:\n',
+        'placement/claim_protocol.py',
+        'Answer.CONFLICT: Look(Step.WRITE_BESIDE),',
+        'Answer.CONFLICT: Step.REFUSE,',
     ),
     Mutation(
         'an attempt without an answer is forgotten by the next one',
         'placement/api.py',
-        'maybe_done |= failure.maybe_done',
-        'maybe_done = failure.maybe_done',
+        'maybe_done=self.maybe_done or failure.maybe_done,',
+        'maybe_done=failure.maybe_done,',
     ),
     Mutation(
         'the decision lock opens for everybody',
@@ -234,9 +233,9 @@ MUTATIONS = (
     ),
     Mutation(
         'a claim that a proxy has sent twice counts as refused',
-        'placement/claims.py',
-        '                return self._made_by_proxy(claims)\n',
-        '                return None\n',
+        'placement/claim_protocol.py',
+        'Answer.CONFLICT: Look(Step.REFUSE),',
+        'Answer.CONFLICT: Step.REFUSE,',
     ),
     Mutation(
         'the members of a group are those that the caller knows',
