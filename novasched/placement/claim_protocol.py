@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement's answer to a claim means, and which step follows.
+"""The meaning of Placement's answers to claims, and the step that follows each answer.
 
 A claim is written in one of four ways. :meth:`Answer.of` reads an answer, and
 :data:`NEXT` has the step for each way and each answer. ``claims.py`` sends the requests
 and carries out the steps. Nothing here asks Placement, waits, or keeps anything.
 
-A *look* reads the allocations of the instances. They are equal to the claim, in the
-generation that the claim makes, only if Placement has made the claim.
+Where a step reads the allocations first: they are equal to the claim, in the generation
+that the claim makes, only if Placement has made the claim.
 
 A claim is *uncertain* if Placement may make the claim at a later moment, or once more:
-an attempt without an answer may still wait in a proxy, a web server or a database.
+an attempt without an answer may still wait in a proxy, or in Placement itself.
 ``cleanup.py`` deletes the allocations of such claims.
 """
 
@@ -102,15 +102,15 @@ class Step(Enum):
     HALVE = auto()
     """Write each half of the batch by itself: one request does not fit."""
     SEPARATE = auto()
-    """Write each request of the batch by itself, after a look."""
+    """Read the allocations of each request, and write its claims by themselves."""
     WRITE_BESIDE = auto()
-    """Write the claim again, beside the allocations that the look has found."""
+    """Write the claim again, beside the allocations that were read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Look first. WATCH if Placement has made the claims, and LOSE if the allocations
-    cannot be read.
+class ReadFirst:
+    """Read the allocations first. Then WATCH if Placement has made the claims, and LOSE
+    if the allocations cannot be read.
 
     :ivar otherwise: the step if Placement has not made the claims.
     """
@@ -118,9 +118,9 @@ class Look:
     otherwise: Step
 
 
-LOOK_OR_LOSE = Look(Step.LOSE)
+READ_OR_LOSE = ReadFirst(Step.LOSE)
 
-NEXT: Mapping[Way, Mapping[Answer, Step | Look]] = {
+NEXT: Mapping[Way, Mapping[Answer, Step | ReadFirst]] = {
     Way.BATCH: {
         Answer.MADE: Step.KEEP,
         Answer.MADE_AT_LAST: Step.WATCH,
@@ -136,18 +136,18 @@ NEXT: Mapping[Way, Mapping[Answer, Step | Look]] = {
         Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
         # Instances with allocations are claimed one after the other, by PUTs.
-        Answer.CONFLICT: Look(Step.REFUSE),
-        Answer.LATE_CONFLICT: Look(Step.REFUSE),
-        Answer.LOST: LOOK_OR_LOSE,
+        Answer.CONFLICT: ReadFirst(Step.REFUSE),
+        Answer.LATE_CONFLICT: ReadFirst(Step.REFUSE),
+        Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
     Way.PUT: {
         Answer.MADE: Step.KEEP,
         Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
-        Answer.CONFLICT: Look(Step.WRITE_BESIDE),
-        Answer.LATE_CONFLICT: Look(Step.WRITE_BESIDE),
-        Answer.LOST: LOOK_OR_LOSE,
+        Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),
+        Answer.LATE_CONFLICT: ReadFirst(Step.WRITE_BESIDE),
+        Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
     Way.PUT_BESIDE: {
@@ -155,9 +155,9 @@ NEXT: Mapping[Way, Mapping[Answer, Step | Look]] = {
         Answer.MADE_AT_LAST: Step.WATCH,
         Answer.REFUSED: Step.REFUSE,
         # Another process changes the consumer all the time.
-        Answer.CONFLICT: Look(Step.GIVE_UP),
-        Answer.LATE_CONFLICT: Look(Step.GIVE_UP),
-        Answer.LOST: LOOK_OR_LOSE,
+        Answer.CONFLICT: ReadFirst(Step.GIVE_UP),
+        Answer.LATE_CONFLICT: ReadFirst(Step.GIVE_UP),
+        Answer.LOST: READ_OR_LOSE,
         Answer.FAILED: Step.FAIL,
     },
 }

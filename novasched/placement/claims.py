@@ -26,7 +26,14 @@ from typing import Any
 from novasched.placement.allocations import CLAIM_LIMIT_S, Claim, held_by
 from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi
 from novasched.placement.batching import Batches, Order
-from novasched.placement.claim_protocol import NEXT, Answer, Look, Step, Way, Written
+from novasched.placement.claim_protocol import (
+    NEXT,
+    Answer,
+    ReadFirst,
+    Step,
+    Way,
+    Written,
+)
 from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
     AllocationCleanup,
@@ -289,7 +296,7 @@ class Claims:
             step = NEXT[way][reply.answer]
             error = reply.error
             held = None
-            if isinstance(step, Look):
+            if isinstance(step, ReadFirst):
                 try:
                     held = self._first_without_claim(claims)
                 except PlacementUnavailable as unreadable:

@@ -90,7 +90,7 @@ MUTATIONS = (
     Mutation(
         'a generation conflict of a claim counts as a refusal',
         'placement/claim_protocol.py',
-        'Answer.CONFLICT: Look(Step.WRITE_BESIDE),',
+        'Answer.CONFLICT: ReadFirst(Step.WRITE_BESIDE),',
         'Answer.CONFLICT: Step.REFUSE,',
     ),
     Mutation(
@@ -234,7 +234,7 @@ MUTATIONS = (
     Mutation(
         'a claim that a proxy has sent twice counts as refused',
         'placement/claim_protocol.py',
-        'Answer.CONFLICT: Look(Step.REFUSE),',
+        'Answer.CONFLICT: ReadFirst(Step.REFUSE),',
         'Answer.CONFLICT: Step.REFUSE,',
     ),
     Mutation(
