@@ -104,7 +104,8 @@ class Claims:
         if error := _too_late(claims):
             raise error
         tasks = self.cleanup.take([claim.uuid for claim in claims])
-        claims = _with_earlier(claims, tasks)
+        if tasks:
+            claims = _with_earlier(claims, tasks)
 
         written = Written()
         try:
@@ -121,7 +122,8 @@ class Claims:
             for claim in written.lost:
                 self.cleanup.add(claim)
             # Placement may make earlier claims even now, once the instance is gone.
-            tasks = _after(tasks, written.made)
+            by_uuid = {claim.uuid: claim for claim in written.made}
+            tasks = [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
             self.cleanup.put_back(tasks)
 
         if written.error is not None:
@@ -413,14 +415,6 @@ def _with_earlier(
                 earlier.append(task.claim)
         result.append(replace(claim, earlier=tuple(earlier)))
     return result
-
-
-def _after(
-    tasks: Sequence[CleanupTask], made: Sequence[Claim]
-) -> Sequence[CleanupTask]:
-    """The tasks after claims for the same instances."""
-    by_uuid = {claim.uuid: claim for claim in made}
-    return [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
 
 
 def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str, Any]]:
