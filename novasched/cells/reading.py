@@ -16,7 +16,7 @@ from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.cells.views import CellsSnapshot, ViewBuilder
 from novasched.concurrency.single_flight import SingleFlight
 from novasched.conf.settings import Settings
-from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.claims.pending_claims import PendingClaims
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 

@@ -23,12 +23,12 @@ from novasched.cells.usual_guests import UsualGuestsReader, UsualGuestsSource
 from novasched.cells.views import CellsSnapshot, with_aggregates
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import NO_INSTANCES, Needs
 
 CELL_THREADS = 64

@@ -42,11 +42,11 @@ from novasched.placement.wire import (
     ProviderSummary,
     ResourceProviders,
 )
+from novasched.scheduler.claims.pending_claims import nothing_taken
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import nothing_taken
 
 # Operators search for the lines of these loggers of nova's.
 LOG = logging.getLogger('nova.scheduler.client.report')

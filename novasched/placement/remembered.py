@@ -31,9 +31,9 @@ from novasched.placement.local_candidates import LocalCandidates, MatchedHosts, 
 from novasched.placement.query import Query
 from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.trees import TreeQuery
+from novasched.scheduler.claims.pending_claims import TakenAmounts, nothing_taken
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.changes import UNVERSIONED
-from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ MAX_FAILURES = 2
 Taken = Callable[[float, int | None], TakenAmounts]
 """Returns the amounts of claims that Placement may not have counted at a moment
 (monotonic seconds), as changes since a change number, or in full for None. See
-:meth:`novasched.scheduler.pending_claims.PendingClaims.taken`."""
+:meth:`novasched.scheduler.claims.pending_claims.PendingClaims.taken`."""
 
 
 class RememberedAnswer:

@@ -40,8 +40,8 @@ from novasched.rpc.peer_protocol import (
     PeerProtocol,
     Refuse,
 )
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.claim import PendingClaim, Stage
-from novasched.scheduler.shared_ledger import SharedLedger
 
 LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from novasched.scheduler.decision_lock import Turn
+from novasched.scheduler.claims.decision_lock import Turn
+from novasched.scheduler.claims.pending_claims import PendingClaims, changed_hosts
 from novasched.scheduler.errors import IncompleteData, NoValidHost, StaleData
 from novasched.scheduler.fitting import far_devices, host_devices
 from novasched.scheduler.model.basis import Basis
@@ -28,7 +29,6 @@ from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.pci import HostDevices
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims, changed_hosts
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST, Peers
 
@@ -231,7 +231,7 @@ class SchedulingState:
 
     def turns(self) -> Generator[Turn, None, None]:
         """A turn for each instance; see
-        :meth:`novasched.scheduler.decision_lock.DecisionLock.turns`."""
+        :meth:`novasched.scheduler.claims.decision_lock.DecisionLock.turns`."""
         of_several = self.request.count > 1
         return self.pending_claims.decision_lock.turns(of_several)
 

@@ -21,6 +21,8 @@ from novasched.scheduler.assignments import (
     with_hosts_of,
 )
 from novasched.scheduler.attempt import End, Outcome
+from novasched.scheduler.claims.decision_lock import Turn
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.decision import (
     ALL_HOSTS,
     ALL_TOGETHER,
@@ -39,7 +41,6 @@ from novasched.scheduler.decision import (
     Step,
     failure_of,
 )
-from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import (
     NO_CANDIDATES,
     IncompleteData,
@@ -52,7 +53,6 @@ from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import (
     MAX_CLAIMS_PER_HOST,

@@ -51,12 +51,12 @@ from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, tracing_options
 from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import TOPIC, make_transport
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Network, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
-from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.service.runtime import version
 
 if TYPE_CHECKING:

@@ -45,9 +45,9 @@ from novasched.rpc.notifications.sender import (
 from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint, Serializer
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler import errors
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.tools.sandbox import databases as tables

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from novasched.rpc.announcements import MAX_MESSAGE_BYTES, Message, Row, encode
 from novasched.rpc.peer_protocol import MAX_PEERS
 from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, PeerSchedulers
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.fitting import LIMITS, limits_of
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from tests.fuzz import mutation
 from tests.fuzz.clouds import HOSTS, MESSAGES, SETTINGS
 from tests.fuzz.mutation import EFFORT, mutated, one_input

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from novasched.rpc.wire.base import DATA
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.errors import BadRequest
-from novasched.scheduler.pending_claims import PendingClaims
 from tests.fuzz import mutation
 from tests.fuzz.clouds import MESSAGES, SETTINGS, a_call, full
 from tests.fuzz.mutation import EFFORT, Wrapped, mutated, one_input

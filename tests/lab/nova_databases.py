@@ -19,8 +19,8 @@ from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid

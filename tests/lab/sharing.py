@@ -10,8 +10,8 @@ from novasched.conf.settings import Settings
 from novasched.rpc.claims_exchange import ClaimsExchange
 from novasched.rpc.peers import PeerSchedulers
 from novasched.rpc.server import make_transport
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 
 
 @contextmanager

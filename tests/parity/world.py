@@ -16,8 +16,8 @@ from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
 from novasched.placement import query
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.lab.builders import a_uuid, numbered_uuids

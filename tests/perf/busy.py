@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median, quantiles
 
-from novasched.scheduler.decision_lock import DecisionLock
+from novasched.scheduler.claims.decision_lock import DecisionLock
 from novasched.service.runtime import tune_gc
 from tests.lab.builders import a_uuid
 from tests.lab.large_cloud_requests import KINDS

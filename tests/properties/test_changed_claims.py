@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
-from novasched.scheduler import claims_ledger
+from novasched.scheduler.claims import ledger
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
     a_candidate,
     a_request,
@@ -156,7 +156,7 @@ def without_zeros(sums):
 @given(
     steps=STEPS,
     again=st.sampled_from([(), (), INSTANCES[:1]]),
-    kept=st.sampled_from([0, 2, claims_ledger.CHANGES_KEPT]),
+    kept=st.sampled_from([0, 2, ledger.CHANGES_KEPT]),
 )
 @settings(max_examples=300)
 def test_as_seen_by_all(steps, again, kept):
@@ -164,7 +164,7 @@ def test_as_seen_by_all(steps, again, kept):
     equal a look at all claims, however few changes are kept."""
     clock = ManualClock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims_ledger, 'CHANGES_KEPT', kept)
+        patch.setattr(ledger, 'CHANGES_KEPT', kept)
         claims = PendingClaims(Settings(), SharedLedger(TIMEOUT_S, clock))
     known = []
     claimed = {}

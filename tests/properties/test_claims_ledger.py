@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawing of ``claims_ledger.py``, walked at random: a table of transitions, and
+"""The drawing of ``claims/ledger.py``, walked at random: a table of transitions, and
 what follows from the stages by a look at all claims."""
 
 import math
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from novasched.scheduler.claims_ledger import SHOWN_S, ClaimsLedger
+from novasched.scheduler.claims.ledger import SHOWN_S, ClaimsLedger
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import NO_INSTANCES
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid

@@ -101,7 +101,7 @@ MUTATIONS = (
     ),
     Mutation(
         'the decision lock opens for everybody',
-        'scheduler/decision_lock.py',
+        'scheduler/claims/decision_lock.py',
         '                while not turn.has_come.wait(self._seconds_left(turn)):\n'
         '                    self._overtake(turn)\n',
         '',
@@ -114,19 +114,19 @@ MUTATIONS = (
     ),
     Mutation(
         'the later of two schedulers takes precedence',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         'self.order_of(theirs) < self.order_of(ours)',
         'self.order_of(theirs) > self.order_of(ours)',
     ),
     Mutation(
         'a cursor is off by one',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         'count = self.number - number',
         'count = max(0, self.number - number - 1)',
     ),
     Mutation(
         'a claim that hosts show is over for older snapshots, too',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         'return self.shown_at > read_at\n',
         'return self.shown_at > 1e18\n',
         rare='a request has to wait between its reading of the hosts and its choice, '
@@ -134,7 +134,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a released claim stays in the ledger',
-        'scheduler/shared_ledger.py',
+        'scheduler/claims/shared_ledger.py',
         'was_there = self.claims.released(claim, self.clock())',
         'was_there = True',
     ),
@@ -146,7 +146,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a release is not announced',
-        'scheduler/pending_claims.py',
+        'scheduler/claims/pending_claims.py',
         '            self.peers.announce(claim, Stage.RELEASED)',
         '            pass',
     ),
@@ -213,7 +213,7 @@ MUTATIONS = (
     ),
     Mutation(
         'the time of a claim counts from its choice',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         '            late_at = entry.claimed_at + self.timeout\n',
         '            late_at = claim.since + self.timeout\n',
     ),
@@ -225,7 +225,7 @@ MUTATIONS = (
     ),
     Mutation(
         'an earlier claim ends a later choice',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         '                if other.since <= claim.since:\n',
         '                if True:\n',
         rare='announcements come late while schedulers do not hear each other, and then '
@@ -239,7 +239,7 @@ MUTATIONS = (
     ),
     Mutation(
         'the members of a group are those that the caller knows',
-        'scheduler/pending_claims.py',
+        'scheduler/claims/pending_claims.py',
         '                hosts[uuid] = host.uuid\n        return hosts\n',
         '        return hosts\n',
     ),
@@ -263,13 +263,13 @@ MUTATIONS = (
     ),
     Mutation(
         'the claims that a long request needs are forgotten',
-        'scheduler/claims_ledger.py',
+        'scheduler/claims/ledger.py',
         'oldest = max(min(self._tries, default=math.inf), now - REQUEST_LIMIT_S)',
         'oldest = math.inf',
     ),
     Mutation(
         'the slice of requests for several instances never ends',
-        'scheduler/decision_lock.py',
+        'scheduler/claims/decision_lock.py',
         '            if self._credit <= 0:\n',
         '            if False:\n',
     ),
@@ -281,7 +281,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a claim counts on its host with any candidate',
-        'scheduler/pending_claims.py',
+        'scheduler/claims/pending_claims.py',
         'host, claim.request, claim.candidate, claim.limits, self._settings',
         'host, claim.request, None, claim.limits, self._settings',
     ),

@@ -40,10 +40,10 @@ PURE = {
     'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip
 IMPURE = {
-    'scheduler.decision_lock',
+    'scheduler.claims.decision_lock',
+    'scheduler.claims.shared_ledger',
     'scheduler.drivers',
     'scheduler.memory',
-    'scheduler.shared_ledger',
     'rpc.notifications.sender',
     'observe.records.diagnosis',
     'observe.records.questions',
@@ -63,7 +63,7 @@ IMPURE_MODULES = {
 MAY_LOG = {
     'scheduler.assignments',
     'scheduler.cycle',
-    'scheduler.pending_claims',
+    'scheduler.claims.pending_claims',
     'scheduler.pipeline',
     'scheduler.prefilters',
     'scheduler.requested_hosts',

@@ -27,8 +27,8 @@ from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.observe.health.service import HealthApp, HealthService
 from novasched.observe.web.server import HttpServer, Limits, bind, listen, routed
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.usual_guests import UsualGuests
-from novasched.scheduler.pending_claims import PendingClaims
 
 if TYPE_CHECKING:
     from novasched.observe.metrics import WorkerMetrics

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Hosts, Notifier, Placement
 from novasched.scheduler.prefilters import Prefilter
 from novasched.scheduler.weighers import Weigher

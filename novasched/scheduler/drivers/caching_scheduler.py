@@ -12,12 +12,12 @@ read.
 from dataclasses import replace
 
 from novasched.scheduler.attempt import End, Outcome
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import HostCache
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 
 
 class CachingScheduler(FilterScheduler):

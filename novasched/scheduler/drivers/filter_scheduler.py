@@ -10,6 +10,7 @@ from dataclasses import replace
 from novasched.conf.settings import Settings
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
@@ -17,7 +18,6 @@ from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavai
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
 
 FIRST_PAUSE_S = 0.1

@@ -13,7 +13,7 @@ from novasched.scheduler.model.request import Request, ServerGroup
 
 
 class Stage(StrEnum):
-    """The stages of a claim; ``scheduler/claims_ledger.py`` draws the stages.
+    """The stages of a claim; ``scheduler/claims/ledger.py`` draws the stages.
 
     CHOSEN, CLAIMED and RELEASED are announced to other schedulers, which read SHOWN
     from the databases.

@@ -21,6 +21,8 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.observe.records.render import raw_weight
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import (
     Decision,
@@ -31,9 +33,7 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.requested_hosts import REJECTIONS
-from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.service.build import Application, compose
 from novasched.tools import config_files
 from novasched.tools.shadow.messages import Recorded, Unread, read

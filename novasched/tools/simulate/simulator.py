@@ -31,6 +31,8 @@ from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.placement.local_candidates import LocalCandidates
 from novasched.placement.tree_search import SearchTooLong
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -46,9 +48,7 @@ from novasched.scheduler.model.changes import ChangeLog
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs
-from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.tools.simulate.trees import TreesLeft
 
 

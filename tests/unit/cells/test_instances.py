@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from novasched.cells.instances import NAMES_PER_QUERY, InstanceDetail, InstanceReader
 from novasched.conf.settings import DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
+from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid

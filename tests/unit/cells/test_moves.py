@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.claim import is_pending
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_host, a_request, by_uuid
 from tests.lab.memory_schedulers import ManualClock

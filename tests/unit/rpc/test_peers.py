@@ -32,6 +32,8 @@ from novasched.rpc.peers import (
     PeerSchedulers,
 )
 from novasched.scheduler import fitting
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import Stage
@@ -39,8 +41,6 @@ from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
     a_candidate,
     a_flavor,

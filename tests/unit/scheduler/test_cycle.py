@@ -11,6 +11,8 @@ from novasched.conf.settings import Settings
 from novasched.placement.allocations import CLAIM_LIMIT_S, Claim
 from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.trees import Group, TreeQuery
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import (
@@ -25,8 +27,6 @@ from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import (
     a_group,

@@ -6,7 +6,7 @@ reports the instance, the databases say that the host has more left than it has.
 request that is decided in between subtracts the pending claims, so that instances
 spread over hosts, cells of NUMA hosts and PCI devices instead of colliding there.
 
-``claims_ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the
+``ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the
 lock and the clock. The pending claims here are announced to other schedulers, whose
 claims are in the same ledger. Two schedulers that choose at the same moment do not know
 of each other's choice yet, so that each scheduler checks its choice once the claim is
@@ -24,7 +24,8 @@ from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.decision_lock import DecisionLock
+from novasched.scheduler.claims.decision_lock import DecisionLock
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import (
     ClaimsOfHost,
@@ -37,7 +38,6 @@ from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
-from novasched.scheduler.shared_ledger import SharedLedger
 
 LOG = logging.getLogger(__name__)
 

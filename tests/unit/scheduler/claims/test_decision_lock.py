@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from novasched.scheduler.assignments import SchedulingState
-from novasched.scheduler.decision_lock import DecisionLock
+from novasched.scheduler.claims.decision_lock import DecisionLock
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.claims_ledger import SHOWN_S
+from novasched.scheduler.claims.ledger import SHOWN_S
+from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.changes import UNVERSIONED
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
 from novasched.scheduler.model.request import REQUEST_LIMIT_S
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.shared_ledger import SharedLedger
 from tests.lab.builders import (
     a_candidate,
     a_group,

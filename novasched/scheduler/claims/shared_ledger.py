@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger of pending claims for the threads of a process.
 
-``claims_ledger.py`` has the claims and their stages, without a lock and a clock. Two
-objects use the ledger here: :class:`~novasched.scheduler.pending_claims.PendingClaims`
-enters the claims of this process, and :class:`~novasched.rpc.peers.PeerSchedulers` the
-claims of other schedulers.
+``ledger.py`` has the claims and their stages, without a lock and a clock. Two objects
+use the ledger here: ``PendingClaims`` enters the claims of this process, and
+``PeerSchedulers`` (``rpc/peers.py``) the claims of other schedulers.
 """
 
 import math
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from novasched.scheduler.claims_ledger import ClaimsLedger
+from novasched.scheduler.claims.ledger import ClaimsLedger
 from novasched.scheduler.model.claim import PendingClaim
 
 
