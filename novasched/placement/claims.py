@@ -116,7 +116,7 @@ class Claims:
                 written = self._write_in_batch(Order(claims))
             if written.is_separated:
                 written = self._write_separately(claims, str(written.error))
-            if written.made:
+            if written.made and self._deleter.lost:
                 written = self._renew_where_deleted(written.made)
         finally:
             for claim in written.lost:

@@ -180,6 +180,10 @@ class AllocationDeleter:
         """True if a database that lags behind may show an instance as of before its
         allocations were made."""
         now = time.monotonic()
+        for known, (_, since) in [*self._known_since.items()]:
+            if since < now - CLEANUP_LIMIT_S:
+                self._known_since.pop(known, None)  # perhaps not looked at any more
+
         generation, since = self._known_since.get(uuid, (None, now))
         if generation != held.generation:
             since = now
@@ -187,15 +191,11 @@ class AllocationDeleter:
         return now - since < MAX_READ_LAG_S
 
     def forget_old_losses(self) -> None:
-        """Forget deletions after the time in which Placement may carry out requests,
-        and allocations that are not looked at any more."""
+        """Forget deletions after the time in which Placement may carry out requests."""
         now = time.monotonic()
         for uuid, until in [*self.lost.items()]:
             if until < now:
                 self.lost.pop(uuid, None)
-        for uuid, (_, since) in [*self._known_since.items()]:
-            if since < now - CLEANUP_LIMIT_S:
-                self._known_since.pop(uuid, None)
 
     def _doubt(
         self, claim: Claim, requested: bool, is_part: bool, is_new: bool

@@ -40,6 +40,7 @@ from novasched.rpc.peer_protocol import (
     PeerProtocol,
     Refuse,
 )
+from novasched.scheduler.claims.ledger import chosen_limit
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.claim import PendingClaim, Stage
 
@@ -126,10 +127,12 @@ class AnnouncedClaims:
         """The rows of claims, without claims that have left the ledger meanwhile."""
         rows = []
         for claim in claims:
-            if self._ledger.order_of(claim) == math.inf:
+            with self._ledger as ledger:
+                is_unheard = ledger.order_of(claim) == math.inf
+                claimed_at = ledger.claimed_at(claim)
+            if is_unheard:
                 with self._heard:
                     self._unheard[claim.number] = claim
-            claimed_at = self._ledger.claimed_at(claim)
             if claimed_at is not None:
                 rows.append(row_of(claim, claimed_at, now))
         return rows
@@ -139,10 +142,13 @@ class AnnouncedClaims:
     def wait_for_echo(self, claim: PendingClaim, seconds: float) -> bool:
         """Wait until the announcement of a claim came back, and thus all earlier
         announcements. False if the time is over first."""
+
+        def is_heard() -> bool:
+            with self._ledger as ledger:
+                return ledger.order_of(claim) < math.inf
+
         with self._heard:
-            return self._heard.wait_for(
-                lambda: self._ledger.order_of(claim) < math.inf, seconds
-            )
+            return self._heard.wait_for(is_heard, seconds)
 
     # The receiving thread
 
@@ -156,7 +162,8 @@ class AnnouncedClaims:
             for number in numbers:
                 claim = self._unheard.pop(number, None)
                 if claim is not None:
-                    self._ledger.announced(claim, next(self._orders))
+                    with self._ledger as ledger:
+                        ledger.announced(claim, next(self._orders))
             self._heard.notify_all()
 
     def apply(
@@ -179,7 +186,7 @@ class AnnouncedClaims:
         if is_table:
             for key in list(self._of_peers):
                 if key[0] == sender and key[1] not in numbers:
-                    self._ledger.drop(self._forget(key))
+                    self._release(self._forget(key))
 
     def _apply_row(self, row: Row, memory: int, sender: str, now: float) -> None:
         """Apply a row to the claim with the same number.
@@ -189,7 +196,7 @@ class AnnouncedClaims:
         claim = self._of_peers.get((sender, row.number))
         if row.state == Stage.RELEASED:
             if claim is not None:
-                self._ledger.drop(claim)
+                self._release(claim)
             return
 
         # A row without an instance only changes a state.
@@ -207,20 +214,26 @@ class AnnouncedClaims:
             self._of_peers[sender, row.number] = claim
             self._bytes_of[sender, row.number] = memory
             self._bytes += memory
-            self._ledger.put(claim, next(self._orders))
+            with self._ledger as ledger:
+                ledger.chosen(claim, next(self._orders))
 
-        # A table repeats the state. The moment of the answer must not change: answers
-        # of Placement since then include the claim.
-        if claim is None or self._ledger.is_claimed(claim):
+        if claim is None or row.state != Stage.CLAIMED:
             return
-        if row.state == Stage.CLAIMED:
-            self._ledger.settle([claim], row.claimed_age or 0.0)
+        with self._ledger as ledger:
+            # A table repeats the state. The moment of the answer must not change:
+            # answers of Placement since then include the claim.
+            if not ledger.is_claimed(claim):
+                ledger.claimed([claim], self._ledger.clock() - (row.claimed_age or 0.0))
+
+    def _release(self, claim: PendingClaim) -> None:
+        with self._ledger as ledger:
+            ledger.released(claim, self._ledger.clock())
 
     def _is_over(self, row: Row) -> bool:
         """True if the claim of a row has ended by the limits of this process. The
         timeout of the peer may be longer."""
         if row.state != Stage.CLAIMED:
-            return row.age > self._ledger.chosen_limit
+            return row.age > chosen_limit(self._ledger.timeout)
         age = row.claimed_age
         if age is None:
             age = row.age
@@ -233,8 +246,9 @@ class AnnouncedClaims:
         :param alive: the living peers.
         """
         for (sender, _), claim in self._of_peers.items():
-            if sender not in alive and not self._ledger.is_claimed(claim):
-                self._ledger.drop(claim)
+            with self._ledger as ledger:
+                if sender not in alive and not ledger.is_claimed(claim):
+                    ledger.released(claim, self._ledger.clock())
 
     def forget_ended(self) -> None:
         """Forget claims without an entry in the ledger."""

@@ -354,19 +354,19 @@ class SchedulingState:
         Without such members, the member that was announced first stays. Members on
         other hosts will be released.
         """
-        claims = self.pending_claims
-        staying = [
-            member
-            for member in members
-            if member in self.placed or claims.ledger.is_claimed(member)
-        ]
-        if staying:
-            return staying
+        with self.pending_claims.ledger as ledger:
+            staying = [
+                member
+                for member in members
+                if member in self.placed or ledger.is_claimed(member)
+            ]
+            if staying:
+                return staying
 
-        def position(member: PendingClaim) -> tuple[float, float]:
-            return claims.ledger.order_of(member), member.since
+            def position(member: PendingClaim) -> tuple[float, float]:
+                return ledger.order_of(member), member.since
 
-        return [min(members, key=position)]
+            return [min(members, key=position)]
 
     def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
         """True if the pending claims on a host are the claims of an earlier state. For
@@ -426,7 +426,8 @@ class SchedulingState:
                     continue
                 is_ahead = with_ours
                 if not claim.is_ours:
-                    is_ahead = self.pending_claims.ledger.is_ahead(claim, choice)
+                    with self.pending_claims.ledger as ledger:
+                        is_ahead = ledger.is_ahead(claim, choice)
                 if is_ahead and claim.is_near(choice):
                     rivals.append(claim)
         return rivals
@@ -503,8 +504,10 @@ class SchedulingState:
                 'Attempting to claim resources in the placement API for instance %s',
                 request.instance_uuid,
             )
-        claim = self.pending_claims.add(host, request, candidate, limits(host, request))
-        undo.callback(self.pending_claims.drop, claim)
+        claim = self.pending_claims.choose(
+            host, request, candidate, limits(host, request)
+        )
+        undo.callback(self.pending_claims.release, claim)
         return claim
 
     def with_one_more(self, request: Request, claim: PendingClaim) -> 'SchedulingState':

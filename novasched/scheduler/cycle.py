@@ -293,7 +293,7 @@ class Cycle:
             self._end_step(ALTERNATES)
             undo.pop_all()
 
-        state.pending_claims.settle(state.placed)
+        state.pending_claims.claimed(state.placed)
         if self.deps.notifier is not None:
             self.deps.notifier.ended(state.request, state.placed)
         return selections
@@ -366,7 +366,7 @@ class Cycle:
                             self._end_step(CLAIM)
                             break
 
-                state.pending_claims.drop(choice)
+                state.pending_claims.release(choice)
                 if claim:
                     # Another request was faster. The instance is ranked anew beside
                     # that request's claim.

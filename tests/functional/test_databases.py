@@ -149,7 +149,7 @@ def test_a_text_that_is_no_uuid_matches_no_row(reader):
     host = a_host('h1', cell='cell1')
     for text in STRANGE:
         request = a_request(instance_uuids=(text,), instance_uuid=text)
-        reader.pending_claims.add(host, request, None, {})
+        reader.pending_claims.choose(host, request, None, {})
 
         for needs in (Needs(named=[text]), Needs(located=[text])):
             snapshot = reader.read(None, request, needs)

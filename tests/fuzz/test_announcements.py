@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from novasched.rpc.announcements import MAX_MESSAGE_BYTES, Message, Row, encode
 from novasched.rpc.peer_protocol import MAX_PEERS
 from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, PeerSchedulers
+from novasched.scheduler.claims.ledger import chosen_limit
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.fitting import LIMITS, limits_of
@@ -47,7 +48,7 @@ def real_rows():
         uuid = a_uuid(f'instance {number}')
         request = a_request(**fields, instance_uuid=uuid, instance_uuids=(uuid,))
         candidate = a_mapped_candidate(host.uuid, 'id', [a_uuid('device')])
-        claims.add(host, request, candidate, {LIMITS: limits_of(host, request)})
+        claims.choose(host, request, candidate, {LIMITS: limits_of(host, request)})
     with peers.sending():
         peers.wake()
         _, table = peers.announcements()
@@ -108,7 +109,7 @@ class Listener:
         assert len(reply) == 2
         self.check_bounds()
 
-        self.clock.now += self.claims.ledger.chosen_limit + 1.0
+        self.clock.now += chosen_limit(self.claims.ledger.timeout) + 1.0
         self.claims.count()
         assert self.claims.ledger.all() == []
 

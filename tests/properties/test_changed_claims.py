@@ -181,13 +181,13 @@ def test_as_seen_by_all(steps, again, kept):
             instance, place = rest
             request = a_request(instance_uuids=(instance,), instance_uuid=instance)
             candidate = a_candidate(HOSTS[place].uuid, VCPU=number + 1)
-            known.append(claims.add(HOSTS[place], request, candidate, {}))
+            known.append(claims.choose(HOSTS[place], request, candidate, {}))
         elif step in ('settle', 'drop') and known:
             claim = known[rest[0] % len(known)]
             if step == 'drop':
-                claims.drop(claim)
+                claims.release(claim)
             elif claim not in claimed:
-                claims.settle([claim])
+                claims.claimed([claim])
                 claimed[claim] = clock.now
         elif step == 'seen':
             instance, (row, lag_s), is_old = rest

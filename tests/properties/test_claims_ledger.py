@@ -134,7 +134,7 @@ class Walk(RuleBasedStateMachine):
             amounts=candidate.resources(),
             is_ours=is_ours,
         )
-        self.ledger.add(claim, order)
+        self.ledger.chosen(claim, order)
         self.stories[claim] = Story(claim, order=order)
         return claim
 

@@ -137,7 +137,7 @@ def _decided(hosts, wanted, pending, filters=FILTERS):
     pending_claims = PendingClaims(values)
     host_snapshot = hosts.read(None, a_request()).hosts
     for uuid, host in pending.items():
-        pending_claims.add(
+        pending_claims.choose(
             host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {}
         )
     slots = CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9))

@@ -134,15 +134,15 @@ MUTATIONS = (
     ),
     Mutation(
         'a released claim stays in the ledger',
-        'scheduler/claims/shared_ledger.py',
-        'was_there = self.claims.released(claim, self.clock())',
+        'scheduler/claims/pending_claims.py',
+        'was_there = ledger.released(claim, self.ledger.clock())',
         'was_there = True',
     ),
     Mutation(
         'claims of other schedulers are not entered',
         'rpc/peers.py',
-        '            self._ledger.put(claim, next(self._orders))',
-        '            pass',
+        '                ledger.chosen(claim, next(self._orders))',
+        '                pass',
     ),
     Mutation(
         'a release is not announced',

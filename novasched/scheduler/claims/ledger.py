@@ -119,6 +119,16 @@ class PastMember:
     until: float
 
 
+def chosen_limit(timeout: float) -> float:
+    """Seconds after which a choice is over that is neither claimed nor released: the
+    message about the end of its request was lost. A request alone, which has no
+    timeout, keeps its choices.
+
+    :param timeout: see :class:`ClaimsLedger`.
+    """
+    return max(REQUEST_LIMIT_S, timeout)
+
+
 class GroupMembers:
     """The claims of members of server groups, and the members whose claims are OVER.
 
@@ -191,6 +201,7 @@ class ClaimsLedger:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self._chosen_limit = chosen_limit(timeout)
         self.number = 0
         self._entries: dict[PendingClaim, Entry] = {}
         # The same claims by host and instance, in the order of arrival. Dicts, since a
@@ -205,21 +216,14 @@ class ClaimsLedger:
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
         self._expire_at = 0.0
 
-    @property
-    def chosen_limit(self) -> float:
-        """Seconds after which a choice is over that is neither claimed nor released:
-        the message about the end of its request was lost. A request alone, which has no
-        timeout, keeps its choices."""
-        return max(REQUEST_LIMIT_S, self.timeout)
-
     def __contains__(self, claim: object) -> bool:
         return claim in self._entries
 
     def __iter__(self) -> Iterator[PendingClaim]:
         return iter(self._entries)
 
-    def add(self, claim: PendingClaim, order: float = math.inf) -> None:
-        """Enter a claim that was chosen.
+    def chosen(self, claim: PendingClaim, order: float = math.inf) -> None:
+        """Enter a claim whose host was chosen.
 
         :param order: the place of the claim among the announcements of all schedulers.
         """
@@ -328,7 +332,7 @@ class ClaimsLedger:
 
             end = late_at
             if entry.stage is Stage.CHOSEN:
-                end = claim.since + self.chosen_limit
+                end = claim.since + self._chosen_limit
             elif entry.stage is Stage.SHOWN:
                 end = entry.shown_at + SHOWN_S
                 if entry.counts_at(oldest):
@@ -338,7 +342,7 @@ class ClaimsLedger:
                 continue
             self._remove(claim)
             if entry.stage is Stage.SHOWN:
-                self.members.remember(claim, claim.since + self.chosen_limit)
+                self.members.remember(claim, claim.since + self._chosen_limit)
         if self.members.queue:
             self.members.forget(now)
 

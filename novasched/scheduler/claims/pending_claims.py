@@ -25,6 +25,7 @@ from typing import Any
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.claims.decision_lock import DecisionLock
+from novasched.scheduler.claims.ledger import ClaimsLedger
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import (
@@ -86,14 +87,14 @@ class CountingClaims:
     view, and brings the view up to date by the changes since.
     """
 
-    def __init__(self, ledger: SharedLedger) -> None:
-        self._ledger = ledger
+    def __init__(self) -> None:
         self._view = _View()
 
-    def beside(self, snapshot: HostSnapshot) -> Mapping[str, ClaimsOfHost]:
+    def beside(
+        self, ledger: ClaimsLedger, snapshot: HostSnapshot
+    ) -> Mapping[str, ClaimsOfHost]:
         """The claims that a snapshot does not show, on hosts that the snapshot knows,
-        by UUID of the host. The caller holds the lock of the ledger."""
-        ledger = self._ledger.claims
+        by UUID of the host."""
         view = self._view
         changed = snapshot.changed_since(view.version)
         changes = ledger.changes_since(view.number)
@@ -253,8 +254,8 @@ class PendingClaims:
         self.ledger = ledger
         self.peers = peers
         self.decision_lock = DecisionLock(clock=ledger.clock)
-        self._counting = CountingClaims(ledger)
-        self._hosts_left = HostsLeft(settings, self.drop)
+        self._counting = CountingClaims()
+        self._hosts_left = HostsLeft(settings, self.release)
         self._numbers = count(1)
 
     def for_request(self, request: Request) -> 'PendingClaims':
@@ -279,10 +280,9 @@ class PendingClaims:
             instances do not count: an instance goes to one host at a time.
         :param own: claims of the request itself, which count.
         """
-        with self.ledger.changed:
-            ledger = self.ledger.claims
+        with self.ledger as ledger:
             ledger.expire(self.ledger.clock())
-            counting = self._counting.beside(snapshot)
+            counting = self._counting.beside(ledger, snapshot)
             repeated = ledger.hosts_of(again)
 
         visible: dict[str, ClaimsOfHost] | None = None
@@ -312,7 +312,7 @@ class PendingClaims:
         """A host less claims."""
         return self._hosts_left.of(host, claims)
 
-    def add(
+    def choose(
         self,
         host: Host,
         request: Request,
@@ -333,20 +333,23 @@ class PendingClaims:
             amounts=candidate.resources() if candidate else {},
             number=next(self._numbers),
         )
-        self.ledger.put(claim)
+        with self.ledger as ledger:
+            ledger.chosen(claim)
         if self.peers is not None:
             self.peers.announce(claim, Stage.CHOSEN)
         return claim
 
-    def drop(self, claim: PendingClaim) -> None:
+    def release(self, claim: PendingClaim) -> None:
         """Release a claim that was not made after all, or was undone."""
-        was_there = self.ledger.drop(claim)
+        with self.ledger as ledger:
+            was_there = ledger.released(claim, self.ledger.clock())
         if was_there and claim.is_ours and self.peers is not None:
             self.peers.announce(claim, Stage.RELEASED)
 
-    def settle(self, claims: Sequence[PendingClaim]) -> None:
+    def claimed(self, claims: Sequence[PendingClaim]) -> None:
         """Note that a request is answered with claims."""
-        self.ledger.settle(claims)
+        with self.ledger as ledger:
+            ledger.claimed(claims, self.ledger.clock())
         if self.peers is not None:
             for claim in claims:
                 if claim.is_ours:
@@ -374,8 +377,7 @@ class PendingClaims:
             return uuid in own or (uuid in group.members and host in group.hosts)
 
         hosts = {}
-        with self.ledger.changed:
-            ledger = self.ledger.claims
+        with self.ledger as ledger:
             for member in ledger.members.past(group.uuid):
                 if not is_known(member.uuid, member.host):
                     hosts[member.uuid] = member.host_uuid
@@ -402,8 +404,7 @@ class PendingClaims:
             return False
 
         own = request.instance_uuids or ()
-        with self.ledger.changed:
-            ledger = self.ledger.claims
+        with self.ledger as ledger:
             begun = self.ledger.clock() - UNDECIDED_CLAIM_S
             undecided = [
                 claim
@@ -419,7 +420,7 @@ class PendingClaims:
                     for claim in undecided
                 )
 
-            self.ledger.changed.wait_for(is_over, UNDECIDED_CLAIM_S)
+            self.ledger.wait_for(is_over, UNDECIDED_CLAIM_S)
             return ledger.was_released(since, own)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
@@ -436,22 +437,21 @@ class PendingClaims:
 
         :param since: the number of the change up to which the amounts are known.
         """
-        with self.ledger.changed:
-            ledger = self.ledger.claims
+        with self.ledger as ledger:
             is_all, amounts = ledger.amounts_since(since, moment)
             return ledger.number, is_all, amounts
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
         """The UUIDs of the instances that hosts of a cell do not show yet, or that the
         next reading may not show again, from a database that lags behind."""
-        with self.ledger.changed:
+        with self.ledger as ledger:
             settled = self.ledger.clock() - MAX_READ_LAG_S
             return [
                 claim.request.instance_uuid
-                for claim in self.ledger.claims
+                for claim in ledger
                 if claim.host.cell_uuid == cell_uuid
                 and claim.request.instance_uuid
-                and not self.ledger.claims.was_shown_before(claim, settled)
+                and not ledger.was_shown_before(claim, settled)
             ]
 
     def note_shown(self, rows: Mapping[str, Any], read_at: float) -> None:
@@ -471,19 +471,18 @@ class PendingClaims:
             if may_precede_choice(row, claim):
                 oldest -= MAX_READ_LAG_S
             is_over = claim.since <= oldest and not is_pending(row, claim.host.key)
-            with self.ledger.changed:
-                if claim not in self.ledger.claims:
+            with self.ledger as ledger:
+                if claim not in ledger:
                     continue
                 if is_over:
-                    self.ledger.claims.shown(claim, read_at)
+                    ledger.shown(claim, read_at)
                 else:
-                    self.ledger.claims.hidden(claim, read_at)
+                    ledger.hidden(claim, read_at)
 
     def count(self) -> int:
         """The number of instances that this process has sent on their way, and that no
         host shows."""
-        with self.ledger.changed:
-            ledger = self.ledger.claims
+        with self.ledger as ledger:
             ledger.expire(self.ledger.clock())
             return sum(
                 claim.is_ours and ledger.stage_of(claim) is not Stage.SHOWN

@@ -326,7 +326,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     assert located_hosts(snapshot) == {'h1-0': 'h1', 'h3-1': 'h3'}
     [host] = snapshot.hosts.values()
     claims = PendingClaims(Settings())
-    claim = claims.add(host, request, None, {})
+    claim = claims.choose(host, request, None, {})
     assert claims.of(snapshot) == {host.uuid: (claim,)}
 
 

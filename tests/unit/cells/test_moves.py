@@ -206,8 +206,8 @@ def test_a_move_counts_while_reads_lag(steps, lag_s, choice_s):
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
     host = a_host('dest')
     request = a_request(flavor=Flavor(id=1))
-    claim = claims.add(host, request, None, {})
-    claims.settle([claim])
+    claim = claims.choose(host, request, None, {})
+    claims.claimed([claim])
 
     counted = []
     for number in range(250):
@@ -234,7 +234,7 @@ def test_rows_are_read(cloud, step):
     reader = cloud.reader()
     request = a_request()
     [host] = hosts_of(reader, request).values()
-    claim = reader.pending_claims.add(host, request, None, {})
+    claim = reader.pending_claims.choose(host, request, None, {})
     for row, pending in (('building - -', {host.uuid: (claim,)}), (step, {})):
         cloud.sql('cell1', 'DELETE FROM instances')
         values = {'uuid': request.instance_uuid, **row_of(row)}

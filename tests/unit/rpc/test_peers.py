@@ -79,7 +79,7 @@ class Scheduler:
         limits = {}
         if request.numa_topology:
             limits = {fitting.LIMITS: fitting.limits_of(host, request)}
-        return self.claims.add(host, request, candidate, limits)
+        return self.claims.choose(host, request, candidate, limits)
 
     def speak(self, *others):
         """Send all messages that are due to this scheduler and to ``others``."""
@@ -98,11 +98,11 @@ class Scheduler:
     def hears(self):
         """Instances in claims of peers, with True for claimed instances."""
         is_claimed = {}
-        for claim in self.claims.ledger.all():
-            if not claim.is_ours:
-                is_claimed[claim.request.instance_uuid] = self.claims.ledger.is_claimed(
-                    claim
-                )
+        with self.claims.ledger as ledger:
+            for claim in ledger:
+                if not claim.is_ours:
+                    uuid = claim.request.instance_uuid
+                    is_claimed[uuid] = ledger.is_claimed(claim)
         return is_claimed
 
 
@@ -164,7 +164,7 @@ def test_one_alone_announces_nothing():
     newcomer = Scheduler('newcomer')
     first.speak()
     early = first.add('early')
-    first.claims.settle([early])
+    first.claims.claimed([early])
     [heartbeat] = first.speak()
     assert heartbeat.rows == []
 
@@ -174,7 +174,7 @@ def test_one_alone_announces_nothing():
         first.speak(newcomer)
         assert newcomer.hears == {a_uuid('early'): True, a_uuid('late'): False}
 
-        first.claims.drop(early)
+        first.claims.release(early)
         first.speak(newcomer)
         assert newcomer.hears == {a_uuid('late'): False}
 
@@ -188,15 +188,15 @@ def test_what_becomes_of_a_claim(pair):
     Placement ends claims of the same instance on other hosts."""
     one, two = pair
     before = two.add('moves', OTHER)
-    two.claims.settle([before])
+    two.claims.claimed([before])
 
     gone = one.add('gone')
     kept = one.add('moves')
     one.speak(two)
     assert two.hears == {a_uuid('gone'): False, a_uuid('moves'): False}
 
-    one.claims.settle([kept])
-    one.claims.drop(gone)
+    one.claims.claimed([kept])
+    one.claims.release(gone)
     one.speak(two)
     assert two.hears == {a_uuid('moves'): True}
     assert before not in two.claims.ledger.all()
@@ -207,7 +207,7 @@ def test_what_becomes_of_a_claim(pair):
 def test_who_comes_later_asks(pair):
     """A newcomer asks, and gets all pending claims."""
     one, two = pair
-    one.claims.settle([one.add('claimed')])
+    one.claims.claimed([one.add('claimed')])
     one.add('chosen')
     one.speak(two)
     late = Scheduler('late')
@@ -228,7 +228,7 @@ def test_what_was_missed_is_asked_for(pair):
     one.speak(two)
 
     one.add('missed')
-    one.claims.drop(gone)
+    one.claims.release(gone)
     one.speak()
     one.speak(two)
     assert two.hears == {a_uuid('gone'): False}
@@ -250,8 +250,8 @@ def test_changes_while_a_peer_is_not_heard(pair):
     one.speak(two)
     assert one.peers.position == (0, 1)
 
-    one.claims.settle([claimed])
-    one.claims.drop(gone)
+    one.claims.claimed([claimed])
+    one.claims.release(gone)
     one.add('chosen')
     one.speak(two)
     introduce(two, one)
@@ -262,9 +262,10 @@ def rivals(scheduler, claim):
     """The instances with claims that take precedence over a claim of the scheduler."""
     scheduler.peers.catch_up(claim)
     instances = []
-    for rival in scheduler.claims.ledger.all():
-        if scheduler.claims.ledger.is_ahead(rival, claim) and rival.is_near(claim):
-            instances.append(rival.request.instance_uuid)
+    with scheduler.claims.ledger as ledger:
+        for rival in ledger:
+            if ledger.is_ahead(rival, claim) and rival.is_near(claim):
+                instances.append(rival.request.instance_uuid)
     return instances
 
 
@@ -278,7 +279,7 @@ def test_first_announced_stays(pair):
     two.speak(one)
     assert rivals(one, first) == []
     assert rivals(two, second) == [a_uuid('first')]
-    two.claims.settle([second])
+    two.claims.claimed([second])
     two.speak(one)
     assert rivals(one, first) == [a_uuid('second')]
 
@@ -305,7 +306,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     one = Scheduler('one')
     two = Scheduler('two', clock)
     introduce(one, two)
-    one.claims.settle([one.add('server')])
+    one.claims.claimed([one.add('server')])
     one.speak(two)
     clock.now += PEER_TIMEOUT_S + 1
     two.speak()
@@ -360,7 +361,7 @@ def test_a_claim_is_told_as_old_as_it_is():
     """A claim is as old for a peer as for the scheduler that has made the claim."""
     clock = ManualClock()
     claims = PendingClaims(Settings(), SharedLedger(60.0, clock))
-    claim = claims.add(HOST, a_request(), None, {})
+    claim = claims.choose(HOST, a_request(), None, {})
     row = row_of(claim, math.inf, clock.now + 50.0)
     assert (row.state, row.age, row.claimed_age) == (Stage.CHOSEN, 50.0, None)
     assert claim_of(row, now=7000.0).since == 6950.0
@@ -374,8 +375,10 @@ def test_a_claim_that_has_ended_is_not_announced(pair):
     one, two = pair
     own = one.add('server')
     theirs = replace(own, host=OTHER, is_ours=False)
-    one.claims.ledger.put(theirs, order=1)
-    one.claims.ledger.settle([theirs])
+    with one.claims.ledger as ledger:
+        ledger.chosen(theirs, order=1)
+    with one.claims.ledger as ledger:
+        ledger.claimed([theirs], one.claims.ledger.clock())
     one.speak(two)
     assert two.hears == {}
 
@@ -387,7 +390,7 @@ def test_a_claim_ends_at_the_same_moment_for_all():
     two = Scheduler('two', clock)
     claim = one.add('server')
     clock.now += 100.0
-    one.claims.settle([claim])
+    one.claims.claimed([claim])
     clock.now += 50.0
     introduce(one, two)
     assert two.hears == {a_uuid('server'): True}
@@ -403,7 +406,7 @@ def test_what_was_never_heard_is_not_kept(pair):
     one, _ = pair
     lost = one.add('lost')
     one.peers.announcements()
-    one.claims.drop(lost)
+    one.claims.release(lost)
     one.clock.now += HEARTBEAT_INTERVAL_S
     one.speak()
     assert one.peers._claims._unheard == {}
@@ -431,7 +434,7 @@ def test_a_claim_is_claimed_at_one_moment():
         two.speak(one)
         one.speak(two)
     claim = one.add(candidate=a_candidate(HOST.uuid, VCPU=1))
-    one.claims.settle([claim])
+    one.claims.claimed([claim])
     one.speak(two)
     assert two.claims.unclaimed(clock.now - 1.0) == claim.amounts
     claimed_at = clock.now
@@ -657,7 +660,8 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
     one.add(candidate=broken, **DEVICE)
     one.add('whole')
     for claim in one.claims.ledger.all():
-        two.claims.ledger.put(replace(claim, is_ours=False))
+        with two.claims.ledger as ledger:
+            ledger.chosen(replace(claim, is_ours=False))
 
     assert two.left().num_instances == HOST.num_instances + 1
     assert two.hears == {a_uuid('whole'): False}
@@ -674,7 +678,7 @@ def test_unclaimed_of_who_is_silent(is_silent):
     two = Scheduler('two', clock)
     with two.peers.receiving():
         introduce(one, two)
-        one.claims.settle([one.add('claimed')])
+        one.claims.claimed([one.add('claimed')])
         one.add('chosen')
         one.speak(two)
         assert two.hears == {a_uuid('claimed'): True, a_uuid('chosen'): False}

@@ -30,9 +30,10 @@ def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=
     claim = PendingClaim(
         host, request, candidate, None, {}, since, amounts, is_ours=False
     )
-    driver.pending_claims.ledger.put(claim, order)
+    with driver.pending_claims.ledger as ledger:
+        ledger.chosen(claim, order)
     if is_claimed:
-        driver.pending_claims.settle([claim])
+        driver.pending_claims.claimed([claim])
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,8 @@ class Faster:
                 {},
                 is_ours=False,
             )
-            self.claims.ledger.put(theirs, order=0)
+            with self.claims.ledger as ledger:
+                ledger.chosen(theirs, order=0)
             self.rival = None
 
 
@@ -330,7 +331,7 @@ def test_the_second_choice_counts_every_claim_before_it():
 
     def choose():
         request = a_request(instance_uuid=a_uuid('ours'))
-        driver.pending_claims.add(B, request, None, {})
+        driver.pending_claims.choose(B, request, None, {})
 
     placement.choose = choose
     assert ask(driver) == [['c']]
@@ -373,10 +374,9 @@ def test_a_member_that_is_newer_than_the_list_of_the_caller(
     request = a_request(
         instance_uuid=uuid, instance_uuids=(uuid,), group=a_group(policy)
     )
-    claim = driver.pending_claims.add(shown_on or C, request, None, {})
-    driver.pending_claims.settle([claim])
-    with driver.pending_claims.ledger.changed:
-        ledger = driver.pending_claims.ledger.claims
+    claim = driver.pending_claims.choose(shown_on or C, request, None, {})
+    driver.pending_claims.claimed([claim])
+    with driver.pending_claims.ledger as ledger:
         ledger.shown(claim, -math.inf)
         if is_over:
             ledger.expire(claim.since)
@@ -422,11 +422,11 @@ def test_a_member_that_comes_while_hosts_are_read(policy, chosen, answer, is_sho
         request = a_request(
             instance_uuid=uuid, instance_uuids=(uuid,), group=a_group(policy)
         )
-        claim = driver.pending_claims.add(chosen, request, None, {})
-        driver.pending_claims.settle([claim])
+        claim = driver.pending_claims.choose(chosen, request, None, {})
+        driver.pending_claims.claimed([claim])
         if is_shown:
-            with driver.pending_claims.ledger.changed:
-                driver.pending_claims.ledger.claims.shown(claim, -math.inf)
+            with driver.pending_claims.ledger as ledger:
+                ledger.shown(claim, -math.inf)
 
     hosts.place = place
     assert ask(driver, group=a_group(policy)) == answer
@@ -497,12 +497,12 @@ def test_a_group_that_has_changed_when_a_claim_is_refused(
         with suppress(NoValidHost):
             ask(driver, instance_uuids=(uuid,), instance_uuid=uuid, group=group)
 
-    def drop(claim, real=driver.pending_claims.drop):
+    def drop(claim, real=driver.pending_claims.release):
         real(claim)
         for uuid in members:
             place(uuid)
 
-    driver.pending_claims.drop = drop
+    driver.pending_claims.release = drop
     place('y')
 
     assert claimed(driver) == places
@@ -647,10 +647,10 @@ def test_a_request_counts_every_claim_however_long_it_takes(seconds):
     def place():
         for host in others:
             uuid = a_uuid(f'other on {host.host}')
-            claim = claims.add(host, a_request(instance_uuid=uuid), None, {})
-            claims.settle([claim])
-            with claims.ledger.changed:
-                claims.ledger.claims.shown(claim, clock.now)
+            claim = claims.choose(host, a_request(instance_uuid=uuid), None, {})
+            claims.claimed([claim])
+            with claims.ledger as ledger:
+                ledger.shown(claim, clock.now)
 
     slow.place = place
     basis = Basis(began=clock.now, read_since=clock.now)

@@ -78,7 +78,8 @@ class FasterRival:
 
     def catch_up(self, claim):
         if self.rival is not None:
-            self.claims.ledger.put(self.rival, order=0)
+            with self.claims.ledger as ledger:
+                ledger.chosen(self.rival, order=0)
             self.rival = None
 
 

@@ -47,7 +47,7 @@ def a_host_snapshot(*hosts, read_at=1000.0):
 def send(pending_claims, name='server', host=A):
     """Add a pending claim of an instance of 1 GiB on a host."""
     request = replace(a_request(instance_uuid=a_uuid(name)), flavor=SMALL)
-    return pending_claims.add(host, request, None, {})
+    return pending_claims.choose(host, request, None, {})
 
 
 def hosts_minus_pending(pending_claims, snapshot=None, **seen):
@@ -79,7 +79,7 @@ def test_what_is_in_flight_is_taken_off(pending_claims):
     assert host.num_io_ops == 2
     assert host.instances.keys() == {a_uuid('server'), a_uuid('other')}
 
-    pending_claims.drop(first)
+    pending_claims.release(first)
     assert free_ram(pending_claims) == [3072, 4096]
 
 
@@ -140,7 +140,7 @@ def test_a_reading_that_is_older_than_the_one_before(clock, pending_claims):
     """The next reading may come from a database that lags behind, and whose host does
     not show the instance. The claim counts beside this reading, and not beside a later
     reading that shows the instance."""
-    pending_claims.settle([send(pending_claims)])
+    pending_claims.claimed([send(pending_claims)])
     building = a_row(None, vm_state='building', task_state='scheduling')
     seen = []
     for row in (building, a_row(), building, a_row(), building):
@@ -155,7 +155,7 @@ def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
     """A build that fails on its host looks like a build whose host is not reached yet.
     Once an instance was shown for longer than databases lag behind, its claim does not
     count again."""
-    pending_claims.settle([send(pending_claims)])
+    pending_claims.claimed([send(pending_claims)])
     pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     clock.now += MAX_READ_LAG_S + 0.1
     assert pending_claims.instances_awaited_in(A.cell_uuid) == []
@@ -177,7 +177,7 @@ def test_a_build_that_begins_anew_elsewhere(clock, pending_claims):
 def test_an_older_snapshot_in_use(clock, pending_claims, is_shown, later, expected):
     """A claim is kept for two minutes after hosts show the instance, or need not show it
     any more: older hosts do not show it."""
-    pending_claims.settle([send(pending_claims)])
+    pending_claims.claimed([send(pending_claims)])
     if is_shown:
         pending_claims.note_shown({a_uuid('server'): a_row()}, clock.now)
     older = a_host_snapshot(read_at=clock.now - 1)
@@ -213,11 +213,11 @@ def test_an_instance_goes_to_one_place_at_a_time(pending_claims):
     assert free_ram(pending_claims, own={new_claim}, **seen) == [4096, 3072]
     assert free_ram(pending_claims) == [3072, 3072]
 
-    pending_claims.settle([new_claim])
+    pending_claims.claimed([new_claim])
     assert free_ram(pending_claims) == [4096, 3072]
 
-    pending_claims.drop(earlier_claim)
-    pending_claims.drop(new_claim)
+    pending_claims.release(earlier_claim)
+    pending_claims.release(new_claim)
     assert free_ram(pending_claims) == [4096, 4096]
 
 
@@ -227,13 +227,15 @@ def test_an_earlier_claim_that_is_heard_of_late(pending_claims, clock, is_answer
     claim stays, and the earlier one is over once the later one is answered."""
     later = send(pending_claims, host=B)
     if is_answered:
-        pending_claims.settle([later])
+        pending_claims.claimed([later])
     earlier = replace(later, host=A, since=clock.now - 10.0, is_ours=False)
-    pending_claims.ledger.put(earlier, 1)
-    pending_claims.ledger.settle([earlier], 9.0)
+    with pending_claims.ledger as ledger:
+        ledger.chosen(earlier, 1)
+    with pending_claims.ledger as ledger:
+        ledger.claimed([earlier], pending_claims.ledger.clock() - 9.0)
     assert free_ram(pending_claims) == [4096 if is_answered else 3072, 3072]
 
-    pending_claims.settle([later])
+    pending_claims.claimed([later])
     assert free_ram(pending_claims) == [4096, 3072]
 
 
@@ -242,11 +244,11 @@ def test_what_placement_does_not_have_yet(pending_claims, clock):
     succeeds."""
     request = a_request()
     candidate = a_candidate(A.uuid, VGPU=2)
-    first = pending_claims.add(A, request, candidate, {})
-    second = pending_claims.add(A, request, candidate, {})
+    first = pending_claims.choose(A, request, candidate, {})
+    second = pending_claims.choose(A, request, candidate, {})
     assert pending_claims.unclaimed(clock.now) == {A.uuid: {'VGPU': 4}}
 
-    pending_claims.settle([first, second])
+    pending_claims.claimed([first, second])
     assert pending_claims.unclaimed(999.9) == {A.uuid: {'VGPU': 4}}
     assert pending_claims.unclaimed(clock.now) == {}
 
@@ -299,7 +301,7 @@ def test_a_host_that_reports_anew_is_counted_from_there(pending_claims):
 def test_a_try_that_takes_long(clock, pending_claims, began, ended, later, expected):
     """A claim is kept while a try is in progress whose hosts were read before hosts
     showed the instance, but not for a try without an end."""
-    pending_claims.settle([send(pending_claims)])
+    pending_claims.claimed([send(pending_claims)])
     older = a_host_snapshot(read_at=clock.now - 1)
     shown_at = clock.now
 
@@ -347,13 +349,13 @@ def test_two_threads_subtract_claims_at_the_same_time(pending_claims, monkeypatc
         assert pending_claims.left(later, pending)[A.uuid].free_ram_mb == 0
 
 
-def test_the_ledger_is_not_used_without_its_lock():
+def test_a_change_is_awaited_with_the_ledger_at_hand():
     """The ledger asserts that its lock is held: other threads may be changing it."""
-    ledger = SharedLedger(60.0)
-    with pytest.raises(AssertionError, match='without its lock'):
-        _ = ledger.claims
-    with ledger.changed:
-        assert [*ledger.claims] == []
+    shared = SharedLedger(60.0)
+    with pytest.raises(AssertionError, match='not at hand'):
+        shared.wait_for(lambda: True, 0.0)
+    with shared as ledger:
+        shared.wait_for(lambda: not [*ledger], 0.0)
 
 
 @pytest.mark.parametrize(
@@ -369,10 +371,10 @@ def test_members_of_a_group(clock, pending_claims, later, is_remembered):
     """A member of a server group is remembered for as long as a request may be in
     progress that began before the member was placed."""
     request = a_request(instance_uuid=a_uuid('server'), group=a_group('anti-affinity'))
-    claim = pending_claims.add(A, request, None, {})
-    pending_claims.settle([claim])
-    with pending_claims.ledger.changed:
-        pending_claims.ledger.claims.shown(claim, clock.now)
+    claim = pending_claims.choose(A, request, None, {})
+    pending_claims.claimed([claim])
+    with pending_claims.ledger as ledger:
+        ledger.shown(claim, clock.now)
     clock.now += later
     pending_claims.of(a_host_snapshot(read_at=clock.now))
 
@@ -405,7 +407,7 @@ def test_nothing_is_in_flight_for_ever(clock, timeout, answered, later, expected
 
     if answered is not None:
         clock.now = began + answered
-        pending_claims.settle([claim])
+        pending_claims.claimed([claim])
     clock.now = began + later
 
     assert free_ram(pending_claims, a_host_snapshot(read_at=clock.now))[0] == expected
@@ -443,6 +445,6 @@ def test_a_host_that_came_free(pending_claims, arrived, name, is_alone, came_fre
     uuid = a_uuid(name)
     request = a_request(instance_uuid=uuid, instance_uuids=(uuid,))
 
-    pending_claims.drop(send(pending_claims, 'released'))
+    pending_claims.release(send(pending_claims, 'released'))
 
     assert pending_claims.came_free(request, arrived) is came_free
