@@ -76,14 +76,12 @@ class Claim:
         cls, request: Request, candidate: Candidate, basis: Basis = FRESH
     ) -> 'Claim':
         """Claim a candidate for the current instance."""
-        destination = request.requested_destination
         return cls(
             str(request.instance_uuid),
             candidate,
             {'project_id': request.project_id, 'user_id': request.user_id},
             request.trace_id,
-            # nova restricts a request to a cell if the instance is in a cell already.
-            moves=bool(destination and destination.cell_uuid),
+            moves=request.moves,
             until=basis.first_claim + CLAIM_LIMIT_S,
             retry_until=basis.deadline,
         )

@@ -196,7 +196,8 @@ class Claims:
         claims = [claim.uncertain() for claim in claims]
         until = time.monotonic() + SEPARATE_LIMIT_S
         while True:
-            seconds = min(until - time.monotonic(), _retry_s(claims))
+            # All claims of a request have the same patience.
+            seconds = min(until - time.monotonic(), claims[0].retry_s)
             if not self.api.breaker.wait_closed(max(0.0, seconds)):
                 return Written(lost=claims, error=PlacementUnavailable(why))
 
@@ -324,7 +325,8 @@ class Claims:
         began = time.monotonic()
         try:
             with self._batches.measure(len(claims)):
-                response = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+                retry_s = min(claim.retry_s for claim in claims)
+                response = self.api.send(*_request(claims), retry_s=retry_s)
         except OutcomeUnknown as error:
             return _Reply(Answer.LOST, error)
         except PlacementUnavailable as error:
@@ -428,10 +430,6 @@ def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str
         return 'PUT', f'/allocations/{first.uuid}', first.trace_id, first.body()
     body = {claim.uuid: claim.body() for claim in claims}
     return 'POST', '/allocations', first.trace_id, body
-
-
-def _retry_s(claims: Sequence[Claim]) -> float:
-    return min(claim.retry_s for claim in claims)
 
 
 def _too_late(claims: Sequence[Claim]) -> PlacementUnavailable | None:

@@ -35,7 +35,8 @@ NEIGHBOURS = {
 
 PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
-    'placement.query', 'placement.candidates', 'placement.wire',
+    'placement.query', 'placement.candidates', 'placement.claim_protocol',
+    'placement.wire',
     'observe.records', 'rpc.notifications',
     'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip

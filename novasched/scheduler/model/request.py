@@ -201,6 +201,13 @@ class Request:
         return self.num_instances
 
     @property
+    def moves(self) -> bool:
+        """True for an instance that was in a cell before the request: nova restricts
+        such a request to the cell."""
+        destination = self.requested_destination
+        return destination is not None and destination.cell_uuid is not None
+
+    @property
     def trace_id(self) -> str | None:
         """The request id for the logs of other services."""
         return self.global_request_id or self.request_id

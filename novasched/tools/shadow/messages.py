@@ -173,12 +173,9 @@ def rebuild_request(
     except (BadObject, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f'no payload that can be read ({error})') from None
 
-    # A move is for one instance and names its cell. num_instances is still that of the
-    # multi-create.
-    destination = request.requested_destination
-    is_move = destination is not None and destination.cell_uuid is not None
+    # A move is for one instance. num_instances is still that of the multi-create.
     uuids = [str(request.instance_uuid)]
-    if not is_move:
+    if not request.moves:
         for _ in range(request.num_instances - 1):
             uuids.append(str(uuid.uuid4()))
 
@@ -187,7 +184,7 @@ def rebuild_request(
         missing += SAVED_FIELDS
     if not is_versioned:
         missing += UNSAVED_FIELDS
-    if is_move:
+    if request.moves:
         missing.append('requested_destination.allow_cross_cell_move')
     if request.retry is not None and request.retry.hosts:
         missing.append('retry.hosts')

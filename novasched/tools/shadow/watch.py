@@ -338,8 +338,9 @@ class LiveComparison:
         settings = self.shadow.driver.pipeline.settings
         requested = requested_amounts(request, settings)
 
-        # Earlier allocations, as in a move, are part of the claimed amounts.
-        if requested and not verdict.before.hosts:
+        # Earlier allocations of an instance that moves are part of the claimed amounts.
+        # A new instance has none: the first look came after the claim.
+        if requested and not (request.moves and verdict.before.hosts):
             for claim in claims:
                 if claim.amounts in ({}, requested):
                     continue

@@ -197,6 +197,14 @@ def test_the_compute_tells_if_placement_cannot(bus):
             'it has claimed MEMORY_MB:512 VCPU:2, but the notification asks for',
             ('is_bfv',),
         ),
+        # The first look came after the claim.
+        (
+            (A, ON_VOLUME),
+            (A,),
+            {},
+            'it has claimed MEMORY_MB:512 VCPU:2, but the notification asks for',
+            ('is_bfv',),
+        ),
         # Not all of the request is told.
         (
             (B, AMOUNTS),
