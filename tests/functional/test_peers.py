@@ -113,14 +113,14 @@ def test_the_broker_is_lost_for_a_while(cloud):
         )
 
         released = add(second, 'gone')
-        cut_off.settle([add(cut_off, 'kept')])
+        cut_off.claimed([add(cut_off, 'kept')])
         wait_for_claims(schedulers, ['gone', 'kept'])
 
         tunnel.refuse()
         wait_until(lambda: has_peers(cut_off, 1), START, 'loss')
         add(cut_off, 'lonely')
         add(third, 'far')
-        second.drop(released)
+        second.release(released)
         late = start('late', cloud.amqp_url)
         wait_until(lambda: late.peers.position[1] >= 3, START, 'newcomer')
 

@@ -183,7 +183,7 @@ class SchedulerProcess:
         if self.application is None or self._loop.is_dead(self.name):
             return set()
         # Without the lock: no task runs while a check looks.
-        ledger = self.application.driver.pending_claims.ledger._claims
+        ledger = self.application.driver.pending_claims.ledger._ledger
         return {claim.request.instance_uuid for claim in ledger}
 
     @property
@@ -197,7 +197,7 @@ class SchedulerProcess:
         """The claims in the ledger that are neither made nor released."""
         if self.application is None or self._loop.is_dead(self.name):
             return
-        ledger = self.application.driver.pending_claims.ledger._claims
+        ledger = self.application.driver.pending_claims.ledger._ledger
         for claim in ledger:
             if ledger.stage_of(claim) is Stage.CHOSEN:
                 yield claim
