@@ -124,7 +124,8 @@ class Claims:
             # Placement may make earlier claims even now, once the instance is gone.
             by_uuid = {claim.uuid: claim for claim in written.made}
             tasks = [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
-            self.cleanup.put_back(tasks)
+            if tasks:
+                self.cleanup.put_back(tasks)
 
         if written.error is not None:
             raise written.error

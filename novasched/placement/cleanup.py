@@ -408,7 +408,8 @@ class AllocationCleanup:
         """
         instances = set(uuids)
         with self._changed:
-            self._changed.wait_for(lambda: not self._trying & instances)
+            while self._trying & instances:
+                self._changed.wait()
             tasks = [task for task in self._tasks if task.claim.uuid in instances]
             if not tasks:
                 return []

@@ -375,30 +375,29 @@ class SchedulingState:
             return self.pending == before.pending
         return self.pending.get(host.uuid) == before.pending.get(host.uuid)
 
-    def stays(self, choice: PendingClaim, turn: Turn, pipeline: Pipeline) -> bool:
+    def stays(self, choice: 'Choice', pipeline: Pipeline) -> bool:
         """True if a choice, once it is claimed, fits beside the claims that other
         schedulers made at the same time. If the choice was overtaken, also beside the
-        claims of other requests of this process.
-
-        :param turn: the turn in which the choice was made.
-        """
+        claims of other requests of this process."""
         claims = self.pending_claims
+        claim = choice.claim
+        turn = choice.turn
         if claims.peers is not None:
-            claims.peers.catch_up(choice)
+            claims.peers.catch_up(claim)
         elif not turn.was_overtaken:
             return True  # all requests that chose meanwhile have seen this choice
 
-        while turn.was_overtaken or self._rivals(choice):
+        while turn.was_overtaken or self._rivals(claim):
             # Within a turn no other request chooses. Earlier choices are seen here, and
             # later requests see this choice.
             with self.turn() as next_turn:
-                rivals = self._rivals(choice, with_ours=turn.was_overtaken)
-                if rivals and not self._fits_beside(rivals, choice, pipeline):
+                rivals = self._rivals(claim, with_ours=turn.was_overtaken)
+                if rivals and not self._fits_beside(rivals, claim, pipeline):
                     claims.given_back += 1
                     LOG.info(
                         'Another request was faster on %s for instance %s',
-                        choice.host,
-                        choice.request.instance_uuid,
+                        claim.host,
+                        claim.request.instance_uuid,
                     )
                     return False
             if not next_turn.was_overtaken:
@@ -567,3 +566,17 @@ class SchedulingState:
                     row.append(Selection.of(other, candidate, zone, limited))
             selections.append(row)
         return selections
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A host chosen for an instance, and not claimed yet.
+
+    :ivar turn: the turn in which the host was chosen.
+    :ivar beside: the state in which the host was chosen. Later choices of a request are
+        made beside more pending claims.
+    """
+
+    claim: PendingClaim
+    turn: Turn
+    beside: SchedulingState

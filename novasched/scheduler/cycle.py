@@ -13,9 +13,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 
 from novasched.scheduler.assignments import (
+    Choice,
     OfferedHosts,
     SchedulingState,
     with_hosts_of,
@@ -50,7 +52,7 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
-from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
+from novasched.scheduler.model.claim import ClaimsOfHost
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
@@ -64,6 +66,23 @@ from novasched.scheduler.ports import (
 from novasched.scheduler.prefilters import Prefilter
 
 LOG = logging.getLogger('nova.scheduler.manager')
+
+
+MAX_RANKINGS = 100
+"""Rankings of hosts for an instance, while other requests are faster each time. Each of
+these requests has found a host: with so many requests, the hosts are full."""
+
+
+class ClaimEnd(Enum):
+    """The end of a claim.
+
+    MADE: Placement has the claim. REFUSED: Placement has refused the claim. OVERTAKEN:
+    the choice does not fit beside the claim of another request, which was faster.
+    """
+
+    MADE = 'made'
+    REFUSED = 'refused'
+    OVERTAKEN = 'overtaken'
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +124,10 @@ class Cycle:
         self.steps: list[Step] = []
         self.together_refused = False
         self._host_uuids: set[str] = set()
+        self._request: Request
+        self._candidates: Candidates | None = None
+        self._began = 0.0
+        self._is_announced = False
 
     def decide(self, request: Request, is_announced: bool = False) -> Outcome:
         """A host for each instance, claimed, with its alternates behind it; or why
@@ -113,56 +136,54 @@ class Cycle:
         :param is_announced: an earlier try has sent the notification that hosts are
             being selected.
         """
-        began = self.deps.pipeline.clock()
-        candidates: Candidates | None = None
-        selections: list[list[Selection]] = []
-        error: Exception | None = None
+        self._began = self.deps.pipeline.clock()
+        self._request = request
+        self._is_announced = is_announced
         ledger = self.deps.pending_claims.ledger
         try:
             with ledger.keeping(self.basis.read_since):
                 if request.is_rebuild:
                     request = self._without_false_hint(request)
-                asked = request
+                    self._request = request
                 if not request.is_rebuild:
-                    asked, candidates = self._ask_placement(request)
-                if self.deps.notifier is not None and not is_announced:
-                    is_announced = True
-                    self.deps.notifier.started(asked)
-                state = self._read_hosts(asked, candidates)
-                selections = self._place(state)
-                end = End.PLACED
+                    request, self._candidates = self._ask_placement(request)
+                if self.deps.notifier is not None and not self._is_announced:
+                    self._is_announced = True
+                    self.deps.notifier.started(request)
+                state = self._read_hosts(request, self._candidates)
+                return self._outcome(End.PLACED, selections=self._place(state))
         except NoValidHost as refusal:
-            error = refusal
-            end = End.STALE if self._may_be_stale(candidates) else End.REFUSED
-            if end is End.REFUSED and self._may_be_incomplete():
-                end = End.INCOMPLETE
+            return self._outcome(self._end_of_refusal(), refusal)
         except IncompleteData as incomplete:
-            error = incomplete
-            end = End.INCOMPLETE
+            return self._outcome(End.INCOMPLETE, incomplete)
         except StaleData as stale:
-            error = stale
-            end = End.STALE
+            return self._outcome(End.STALE, stale)
         except Unavailable as unavailable:
-            error = unavailable
-            end = End.UNAVAILABLE
+            return self._outcome(End.UNAVAILABLE, unavailable)
         except Exception as unexpected:
             # A plugin raised, or there is a bug. The decision is recorded like any
             # other, and the driver raises the error again.
-            error = unexpected
-            end = End.FAILED
+            return self._outcome(End.FAILED, unexpected)
 
+    def _outcome(
+        self,
+        end: End,
+        error: Exception | None = None,
+        selections: list[list[Selection]] | None = None,
+    ) -> Outcome:
+        """The outcome of the try, with its decision."""
         outdated = None
-        if end is End.STALE and is_remembered(candidates):
+        if end is End.STALE and is_remembered(self._candidates):
             outdated = reason_of(error) or 'no host is left'
         failure = failure_of(error)
-        ends_with_step = end in (End.PLACED, End.REFUSED) and failure is None
-        if not ends_with_step or not self.steps:
-            self._end_step(self._step_in_progress(request))
+        is_interrupted = failure is not None or end not in (End.PLACED, End.REFUSED)
+        if is_interrupted or not self.steps:
+            self._end_step(self._step_in_progress())
 
         decision = Decision(
-            request=request,
+            request=self._request,
             seed=self.seed,
-            began=began,
+            began=self._began,
             ended=self.deps.pipeline.clock(),
             basis=self.basis,
             steps=tuple(self.steps),
@@ -171,7 +192,7 @@ class Cycle:
             attempts=tuple(self.attempts),
             together_refused=self.together_refused,
             outdated=outdated,
-            selections=selections,
+            selections=selections or [],
             refusal=error.reason if isinstance(error, NoValidHost) else None,
             failure=failure,
         )
@@ -179,7 +200,21 @@ class Cycle:
             # A traceback refers to frames, which refer to the error and to the hosts.
             # Only an unexpected error needs its traceback.
             error = error.with_traceback(None)
-        return Outcome(end, decision, error, is_announced)
+        return Outcome(end, decision, error, self._is_announced)
+
+    def _end_of_refusal(self) -> End:
+        """The end of a try without a valid host."""
+        if is_remembered(self._candidates) or self.basis.read_since < self.basis.began:
+            # An earlier answer of Placement, or a reading of the databases from before
+            # the try, proves nothing.
+            return End.STALE
+        # ``[placement] max_allocation_candidates`` cuts an answer about all hosts
+        # without a sign, and ``min_unit`` of an inventory hides a host from a query for
+        # 1 of a resource class.
+        is_about_all = self.counts is not None and self.counts.source == ALL_HOSTS
+        if is_about_all and not self.basis.own_query:
+            return End.INCOMPLETE
+        return End.REFUSED
 
     def _without_false_hint(self, request: Request) -> Request:
         """The request without the hint of a rebuild, unless nova-api has set the hint.
@@ -286,7 +321,8 @@ class Cycle:
         is_alone = state.request.claims and state.request.count == 1
         with ExitStack() as undo:
             if is_alone:
-                state = self._place_in_turn(state, random, undo)
+                [uuid] = state.instance_uuids
+                state = self._place_one(state, uuid, random, undo)
             else:
                 state = self._place_together(state, random, undo)
             selections = self._with_alternates(state, random)
@@ -304,81 +340,122 @@ class Cycle:
         """Every instance on the best host that the instances before it leave, in one
         claim; in turn where Placement refuses that claim."""
         state = begun
-        made: list[tuple[SchedulingState, PendingClaim, Turn]] = []
-        with ExitStack() as choices:
-            # Others may decide between two instances. zip() asks for a turn only if
-            # another instance is left.
-            with closing(state.turns()) as turns:
-                for uuid, turn in zip(state.instance_uuids, turns, strict=False):
-                    request = state.request.for_instance(uuid)
-                    state, _ = self._rank(state, request, random)
-                    choice = self._choose(state, request, choices)
-                    # Without the ranked hosts: the states wait in memory for the
-                    # claim.
-                    made.append((replace(state, hosts=()), choice, turn))
-                    state = state.with_one_more(request, choice)
+        choices: list[Choice] = []
+        # Others may decide between two instances. zip() asks for a turn only if another
+        # instance is left.
+        with closing(state.turns()) as turns:
+            for uuid, turn in zip(state.instance_uuids, turns, strict=False):
+                request = state.request.for_instance(uuid)
+                state, _ = self._rank(state, request, random)
+                choice = self._choose(state, request, turn, undo)
+                # Without the ranked hosts: the states wait in memory for the claim.
+                beside = replace(state, hosts=())
+                choices.append(replace(choice, beside=beside))
+                state = state.with_one_more(request, choice.claim)
+        if not state.request.claims:
+            self._end_step(CLAIM)
+            return state
 
-            if state.request.claims:
-                wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
-                basis = self._claiming(state)
-                claims = self.deps.placement.claim_together(wanted, basis)
-                for claim in claims or ():
-                    choices.callback(self.deps.placement.delete_allocations, claim)
-                if claims is None or not self._all_stay(made):
-                    self.attempts.clear()
-                    self.together_refused = claims is None
-                    self._end_step(CLAIM, refused=ALL_TOGETHER if not claims else None)
-                    choices.close()
-                    if claims is None:
-                        state.check_claim_refusal(1)
-                    return self._place_in_turn(begun, random, undo)
-            undo.push(choices.pop_all())
+        claims = self._claim_together(state, undo)
+        if claims is not None and self._all_stay(choices):
+            self._end_step(CLAIM)
+            return state
 
-        self._end_step(CLAIM)
-        return state
+        self.attempts.clear()
+        self.together_refused = claims is None
+        self._end_step(CLAIM, refused=None if claims else ALL_TOGETHER)
+        undo.close()
+        if claims is None:
+            state.check_claim_refusal(1)
+        return self._place_in_turn(begun, random, undo)
+
+    def _all_stay(self, choices: Sequence[Choice]) -> bool:
+        """True if every choice of a request fits beside the claims made at the same
+        time."""
+        pipeline = self.deps.pipeline
+        return all(choice.beside.stays(choice, pipeline) for choice in choices)
+
+    def _claim_together(
+        self, state: SchedulingState, undo: ExitStack
+    ) -> Sequence[object] | None:
+        """Claim the candidates of all instances at once; None if Placement refuses.
+
+        :param undo: deletes the allocations unless the request is answered.
+        """
+        placement = self.deps.placement
+        wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
+        claims = placement.claim_together(wanted, self._claiming(state))
+        for claim in claims or ():
+            undo.callback(placement.delete_allocations, claim)
+        return claims
 
     def _place_in_turn(
         self, state: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
-        """Each instance claimed, on the best host on which Placement allows the claim,
-        before the next instance is ranked."""
-        placement = self.deps.placement
+        """Each instance claimed before the next instance is ranked."""
         for uuid in state.instance_uuids[len(state.placed) :]:
-            before = state
-            request = state.request.for_instance(uuid)
-            with state.turn() as first_turn:
-                state, attempt = self._rank(state, request, random)
-                best = self._choose(state, request, undo)
+            state = self._place_one(state, uuid, random, undo)
+        return state
 
-            for choice, turn, chosen_in in self._choices(
-                best, first_turn, request, state, attempt, undo
-            ):
-                claim = None
-                if choice.candidate is not None:
-                    basis = self._claiming(state)
-                    claim = placement.claim(request, choice.candidate, basis)
-                with ExitStack() as made:
-                    if claim:
-                        made.callback(placement.delete_allocations, claim)
-                        if chosen_in.stays(choice, turn, self.deps.pipeline):
-                            undo.push(made.pop_all())
-                            state = state.with_one_more(request, choice)
-                            self._end_step(CLAIM)
-                            break
+    def _place_one(
+        self,
+        state: SchedulingState,
+        uuid: str | None,
+        random: Random,
+        undo: ExitStack,
+    ) -> SchedulingState:
+        """The next instance claimed, on the best host on which Placement allows the
+        claim. Where another request was faster on the host, the hosts are ranked anew
+        beside the claim of that request.
 
-                state.pending_claims.release(choice)
-                if claim:
-                    # Another request was faster. The instance is ranked anew beside
-                    # that request's claim.
-                    attempt.unfit += (choice.host.host,)
-                    return self._place_in_turn(before, random, undo)
-                attempt.refused += (choice.host.key,)
-                self._end_step(CLAIM, refused=choice.host.host)
-                state.check_claim_refusal(len(attempt.refused))
+        :raises NoValidHost: no host is left, or other requests were faster each time.
+        """
+        request = state.request.for_instance(uuid)
+        for _ in range(MAX_RANKINGS):
+            with state.turn() as turn:
+                ranked, attempt = self._rank(state, request, random)
+                best = self._choose(ranked, request, turn, undo)
+
+            for choice in self._choices(best, request, attempt, undo):
+                end = self._claim(choice, undo)
+                if end is ClaimEnd.MADE:
+                    self._end_step(CLAIM)
+                    return ranked.with_one_more(request, choice.claim)
+
+                state.pending_claims.release(choice.claim)
+                host = choice.claim.host
+                if end is ClaimEnd.OVERTAKEN:
+                    attempt.unfit += (host.host,)
+                    break
+                attempt.refused += (host.key,)
+                self._end_step(CLAIM, refused=host.host)
+                ranked.check_claim_refusal(len(attempt.refused))
             else:
                 LOG.debug('Unable to successfully claim against any host.')
-                raise state.not_enough()
-        return state
+                raise ranked.not_enough()
+        LOG.warning('Other requests were faster %d times for %s', MAX_RANKINGS, uuid)
+        raise state.not_enough()
+
+    def _claim(self, choice: Choice, undo: ExitStack) -> ClaimEnd:
+        """Claim the candidate of a choice.
+
+        :param undo: deletes the allocations unless the request is answered.
+        """
+        placement = self.deps.placement
+        claim = None
+        if choice.claim.candidate is not None:
+            basis = self._claiming(choice.beside)
+            request = choice.claim.request
+            claim = placement.claim(request, choice.claim.candidate, basis)
+        if not claim:
+            return ClaimEnd.REFUSED
+
+        with ExitStack() as made:
+            made.callback(placement.delete_allocations, claim)
+            if choice.beside.stays(choice, self.deps.pipeline):
+                undo.push(made.pop_all())
+                return ClaimEnd.MADE
+        return ClaimEnd.OVERTAKEN
 
     def _claiming(self, state: SchedulingState) -> Basis:
         """The basis of the try, in which the time for claims has begun."""
@@ -418,92 +495,79 @@ class Cycle:
         return state, attempt
 
     def _choose(
-        self, state: SchedulingState, request: Request, undo: ExitStack
-    ) -> PendingClaim:
-        """Assign the current instance to the best of the ranked hosts, in a turn."""
+        self, state: SchedulingState, request: Request, turn: Turn, undo: ExitStack
+    ) -> Choice:
+        """Choose the best of the ranked hosts for the current instance, in a turn."""
         best = state.hosts[0]
         candidate = state.candidate(best)
-        return state.assign(request, best, candidate, self.deps.pipeline.limits, undo)
-
-    def _all_stay(
-        self, made: Sequence[tuple[SchedulingState, PendingClaim, Turn]]
-    ) -> bool:
-        """True if every choice of a request fits beside the claims made at the same
-        time."""
-        pipeline = self.deps.pipeline
-        return all(state.stays(choice, turn, pipeline) for state, choice, turn in made)
+        limits = self.deps.pipeline.limits
+        claim = state.assign(request, best, candidate, limits, undo)
+        return Choice(claim, turn, state)
 
     def _choices(
         self,
-        best: PendingClaim,
-        turn: Turn,
+        best: Choice,
         request: Request,
-        state: SchedulingState,
         attempt: PlacementAttempt,
         undo: ExitStack,
-    ) -> Iterator[tuple[PendingClaim, Turn, SchedulingState]]:
+    ) -> Iterator[Choice]:
         """Choices to claim, one after the other, until a claim succeeds.
 
         The best choice comes first, then choices of the other candidates of the same
-        host, then the candidates of the hosts behind it, each with the turn in which
-        the choice was made, and with the state of that turn: later choices were made
-        beside more pending claims. A host is left out if it no longer fits: other
-        requests may have chosen it meanwhile.
+        host, then the candidates of the hosts behind it. A host is left out if it no
+        longer fits: other requests may have chosen it meanwhile.
         """
-        yield best, turn, state
-        if state.candidates is None:
+        yield best
+        ranked = best.beside
+        if ranked.candidates is None:
             return
-        refused = [best.candidate] if best.candidate else []
-        for host in state.hosts:
+        refused = [best.claim.candidate] if best.claim.candidate else []
+        for host in ranked.hosts:
             while len(refused) < MAX_CLAIMS_PER_HOST:
-                with state.turn() as turn:
-                    now = replace(state, hosts=[host]).now()
-                    choice = self._choice_on(host, state, now, request, refused, undo)
+                choice = self._choose_on(host, ranked, request, refused, undo)
                 if choice is None:
                     if not refused:
                         attempt.unfit += (host.host,)
                     break
-                yield choice, turn, now
-                assert choice.candidate is not None
-                refused.append(choice.candidate)
+                yield choice
+                assert choice.claim.candidate is not None
+                refused.append(choice.claim.candidate)
             refused = []
 
-    def _choice_on(
+    def _choose_on(
         self,
         host: Host,
-        state: SchedulingState,
-        now: SchedulingState,
+        ranked: SchedulingState,
         request: Request,
         refused: Sequence[Candidate],
         undo: ExitStack,
-    ) -> PendingClaim | None:
-        """Assign the current instance to a host, if it still fits, with a candidate
-        that was not refused; within a turn.
+    ) -> Choice | None:
+        """Choose a host for the current instance, in a turn, if the host still fits
+        with a candidate that was not refused.
 
-        :param state: the state in which the hosts were ranked.
-        :param now: the present state of the host alone.
+        :param ranked: the state in which the hosts were ranked.
         """
         pipeline = self.deps.pipeline
-        is_as_before = now.is_as_before(state, host)
-        if refused:
-            avoiding = now.avoiding(host, refused)
-            is_as_before = is_as_before and avoiding is now
-            now = avoiding
-
-        if not is_as_before:
-            ranking = pipeline.filter(
-                now.hosts,
-                now.with_pending_members(request),
-                len(state.placed),
-                now.candidates,
-            )
-            now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
-        if not now.hosts:
-            return None
-        candidate = now.candidate(now.hosts[0], refused)
-        if candidate is None:
-            return None
-        return now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
+        with ranked.turn() as turn:
+            beside = replace(ranked, hosts=[host]).now()
+            now = beside
+            if refused:
+                now = beside.avoiding(host, refused)
+            if now is not beside or not now.is_as_before(ranked, host):
+                ranking = pipeline.filter(
+                    now.hosts,
+                    now.with_pending_members(request),
+                    len(now.placed),
+                    now.candidates,
+                )
+                now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
+            if not now.hosts:
+                return None
+            candidate = now.candidate(now.hosts[0], refused)
+            if candidate is None:
+                return None
+            claim = now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
+            return Choice(claim, turn, beside)
 
     def _with_alternates(
         self, state: SchedulingState, random: Random
@@ -581,24 +645,11 @@ class Cycle:
         now = self.deps.pipeline.clock()
         self.steps.append(Step(name, now, attempt, refused))
 
-    def _step_in_progress(self, request: Request) -> str:
+    def _step_in_progress(self) -> str:
         """The step in which an error ends the try."""
         if self.steps:
             return NEXT_STEP[self.steps[-1].name]
-        return HOSTS if request.is_rebuild else PREFILTERS
-
-    def _may_be_stale(self, candidates: Candidates | None) -> bool:
-        """True if the try rests on an earlier answer of Placement, or on a reading of
-        the databases from before the try: then a refusal proves nothing."""
-        return is_remembered(candidates) or self.basis.read_since < self.basis.began
-
-    def _may_be_incomplete(self) -> bool:
-        """True if the try rests on an answer of Placement about all hosts: then a
-        refusal proves nothing. ``[placement] max_allocation_candidates`` cuts such an
-        answer without a sign, and ``min_unit`` of an inventory hides a host from a
-        query for 1 of a resource class."""
-        is_worked_out = self.counts is not None and self.counts.source == ALL_HOSTS
-        return is_worked_out and not self.basis.own_query
+        return HOSTS if self._request.is_rebuild else PREFILTERS
 
 
 def is_remembered(candidates: Candidates | None) -> bool:

@@ -300,6 +300,33 @@ def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
     assert driver.pending_claims.given_back == given_back
 
 
+class AlwaysFaster(Faster):
+    """Another scheduler, which moves its member to each host that is chosen, just
+    before."""
+
+    theirs = None
+
+    def catch_up(self, claim):
+        if self.theirs is not None:
+            with self.claims.ledger as ledger:
+                ledger.released(self.theirs, time.monotonic())
+        self.rival = claim.host
+        super().catch_up(claim)
+        [self.theirs] = [each for each in self.claims.ledger.all() if not each.is_ours]
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_other_requests_are_always_faster(caplog, count):
+    """The hosts are ranked a limited number of times. Nothing stays claimed."""
+    driver = cloud(A, B, C, in_flight_timeout=60.0)
+    AlwaysFaster(driver, None)
+    with pytest.raises(NoValidHost):
+        ask(driver, count=count, group=a_group('anti-affinity'))
+    assert 'Other requests were faster 100 times' in caplog.text
+    assert claimed(driver) == {}
+    assert driver.pending_claims.count() == 0
+
+
 class RefusesTheFirst(CountingPlacement):
     """Refuses claims on a host without slots. Another request of the process chooses a
     host meanwhile."""
