@@ -109,7 +109,7 @@ MUTATIONS = (
     Mutation(
         'choices are not checked beside those of other schedulers',
         'scheduler/assignments.py',
-        '        while turn.was_overtaken or self._rivals(choice):',
+        '        while turn.was_overtaken or self._rivals(claim):',
         '        while False:',
     ),
     Mutation(
@@ -159,8 +159,8 @@ MUTATIONS = (
     Mutation(
         'a refusal on an earlier answer of Placement stands',
         'scheduler/cycle.py',
-        'end = End.STALE if self._may_be_stale(candidates) else End.REFUSED',
-        'end = End.REFUSED',
+        '            return End.STALE\n',
+        '            return End.REFUSED\n',
         rare='Placement is asked anew where an earlier answer has no host; filters have '
         'to reject all hosts of the answer, while another host has room again',
     ),
