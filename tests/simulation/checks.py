@@ -199,10 +199,8 @@ class Checks:
         return PLACEMENT_PATIENCE_S + SLACK_S
 
     def _waits_for_turns(self, call: Call) -> bool:
-        """True if each decision for a server of a call waits for a decision of a long
-        call, which takes seconds."""
-        if len(call.uuids) == 1:
-            return False
+        """True if each turn of a call waits for a decision of a long call, which takes
+        seconds. A call needs several turns if claims are refused."""
         for other in self.world.calls:
             if other.is_long and other.process is call.process:
                 ended = other.answered_at
