@@ -47,7 +47,6 @@ STAGES = {
     (Stage.CLAIMED, 'released'): Stage.RELEASED,
     (Stage.SHOWN, 'claimed'): Stage.SHOWN,
     (Stage.SHOWN, 'shown'): Stage.SHOWN,
-    (Stage.SHOWN, 'superseded'): OVER,
     (Stage.SHOWN, 'expired'): OVER,
     (Stage.SHOWN, 'released'): Stage.RELEASED,
 }
@@ -166,6 +165,8 @@ class Walk(RuleBasedStateMachine):
             return
         for other in self.there:
             if other.instance != story.instance or other.claim in answered:
+                continue
+            if other.stage is Stage.SHOWN:
                 continue
             if other.claim.since <= claim.since:
                 other.happens('superseded')

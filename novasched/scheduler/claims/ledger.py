@@ -275,6 +275,10 @@ class ClaimsLedger:
             for other in tuple(self._of_instance.get(instance, ())):
                 if other is claim or other in claims:
                     continue
+                if self._entries[other].stage is Stage.SHOWN:
+                    # The instance is on that host until its move has ended, and tries
+                    # in progress may have read the host before the instance came.
+                    continue
                 if other.since <= claim.since:
                     self._remove(other)
                 elif self.is_claimed(other):

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+from novasched.scheduler.claims.ledger import ClaimsLedger
+from novasched.scheduler.model.claim import PendingClaim
+from tests.lab.builders import a_request, named_hosts
+
+A, B = named_hosts('ab')
+
+
+def claim_on(host, since):
+    return PendingClaim(host, a_request(), None, None, {}, since, {})
+
+
+def test_a_claim_that_hosts_show_outlasts_a_move():
+    """A long request has read a host before an instance came. The instance counts on the
+    host even after a later request has moved the instance."""
+    ledger = ClaimsLedger(60.0)
+    ledger.begin_try(0.0)
+    there = claim_on(A, 1.0)
+    moved = claim_on(B, 3.0)
+    ledger.chosen(there)
+    ledger.claimed([there], 1.5)
+    ledger.shown(there, 2.0)
+    ledger.chosen(moved)
+    ledger.claimed([moved], 3.5)
+
+    assert ledger.counting_at(A.uuid, 0.5) == (there,)
+    assert ledger.counting_at(A.uuid, 2.5) == ()
+    assert ledger.counting_at(B.uuid, 0.5) == (moved,)
