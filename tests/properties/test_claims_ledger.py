@@ -166,12 +166,13 @@ class Walk(RuleBasedStateMachine):
         for other in self.there:
             if other.instance != story.instance or other.claim in answered:
                 continue
-            if other.stage is Stage.SHOWN:
-                continue
-            if other.claim.since <= claim.since:
-                other.happens('superseded')
-            elif other.claimed_at < math.inf and story.is_there:
-                story.happens('superseded')
+            earlier = other
+            if other.claim.since > claim.since:
+                earlier = story
+                if other.claimed_at == math.inf:
+                    continue
+            if earlier.is_there and earlier.stage is not Stage.SHOWN:
+                earlier.happens('superseded')
 
     @rule(claim=claims, age=st.sampled_from([0, 1, 7]))
     def show(self, claim, age):

@@ -253,8 +253,9 @@ class ClaimsLedger:
 
     def claimed(self, claims: Collection[PendingClaim], moment: float) -> None:
         """Note that a request is answered with claims. Earlier claims of the same
-        instances are over: an instance goes to one host at a time. So is a claim of
-        another scheduler that is heard of after a later claim was answered.
+        instances are over, unless hosts show them: an instance goes to one host at a
+        time. So is a claim of another scheduler that is heard of after a later claim
+        was answered.
 
         Earlier claims are not over before: a request that is refused does not tell
         where its instances are, and their rows tell whether earlier claims still count.
@@ -275,14 +276,10 @@ class ClaimsLedger:
             for other in tuple(self._of_instance.get(instance, ())):
                 if other is claim or other in claims:
                     continue
-                if self._entries[other].stage is Stage.SHOWN:
-                    # The instance is on that host until its move has ended, and tries
-                    # in progress may have read the host before the instance came.
-                    continue
                 if other.since <= claim.since:
-                    self._remove(other)
+                    self._supersede(other)
                 elif self.is_claimed(other):
-                    self._remove(claim)
+                    self._supersede(claim)
 
     def shown(self, claim: PendingClaim, read_at: float) -> None:
         """Note that hosts which were read at a moment show the instance."""
@@ -452,6 +449,15 @@ class ClaimsLedger:
     def _note(self, entry: Entry, added: int) -> None:
         self._changes.append(Change(entry, added))
         self.number += 1
+
+    def _supersede(self, claim: PendingClaim) -> None:
+        """End a claim whose instance a later request has placed.
+
+        A claim that hosts show stays: the instance is on the host until its move has
+        ended, and tries in progress may have read the host before the instance came.
+        """
+        if self.stage_of(claim) is not Stage.SHOWN:
+            self._remove(claim)
 
     def _remove(self, claim: PendingClaim) -> bool:
         """Remove a claim, and tell if it was there."""

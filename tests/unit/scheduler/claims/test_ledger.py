@@ -26,3 +26,18 @@ def test_a_claim_that_hosts_show_outlasts_a_move():
     assert ledger.counting_at(A.uuid, 0.5) == (there,)
     assert ledger.counting_at(A.uuid, 2.5) == ()
     assert ledger.counting_at(B.uuid, 0.5) == (moved,)
+
+
+def test_a_claim_that_is_heard_of_late_is_over():
+    """Another scheduler's claim does not count if hosts show a later claim of the same
+    instance."""
+    ledger = ClaimsLedger(60.0)
+    later = claim_on(B, 3.0)
+    ledger.chosen(later)
+    ledger.claimed([later], 3.5)
+    ledger.shown(later, 4.0)
+    earlier = claim_on(A, 1.0)
+    ledger.chosen(earlier)
+    ledger.claimed([earlier], 1.5)
+
+    assert ledger.on_host(A.uuid) == ()
