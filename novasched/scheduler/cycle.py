@@ -151,7 +151,8 @@ class Cycle:
                     self._is_announced = True
                     self.deps.notifier.started(request)
                 state = self._read_hosts(request, self._candidates)
-                return self._outcome(End.PLACED, selections=self._place(state))
+                selections = self._place(state)
+            return self._outcome(End.PLACED, selections=selections)
         except NoValidHost as refusal:
             return self._outcome(self._end_of_refusal(), refusal)
         except IncompleteData as incomplete:
