@@ -36,6 +36,9 @@ PLACEMENT_PATIENCE_S = 30.0
 SLACK_S = 20.0
 """Seconds beyond the patience in which a call is answered. The last try repeats requests
 to Placement for some seconds, and a call may wait for the thread of such a try."""
+TURNS_S = 100.0
+"""Further seconds for a call beside a long call: ten turns, each after a decision that
+takes ten seconds."""
 HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
 KNOWN_S = 30.0
@@ -192,11 +195,12 @@ class Checks:
         has_stopped = call.began < world.weather.down_since < math.inf
         if call.is_long:
             return LONG_ANSWER_S
-        if self._waits_for_turns(call):
-            return ANSWER_S
         if has_stopped or has_database_trouble or has_lost:
             return ANSWER_S
-        return PLACEMENT_PATIENCE_S + SLACK_S
+        seconds = PLACEMENT_PATIENCE_S + SLACK_S
+        if self._waits_for_turns(call):
+            seconds += TURNS_S
+        return seconds
 
     def _waits_for_turns(self, call: Call) -> bool:
         """True if each turn of a call waits for a decision of a long call, which takes
