@@ -24,6 +24,7 @@ from novasched.scheduler import fitting
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.shared import BatchFilter, CandidateFilter, judge
+from novasched.scheduler.host_table import HostTable, Numbers
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -31,7 +32,7 @@ from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.ports import Needs
 from novasched.scheduler.requested_hosts import keep_requested_hosts
 from novasched.scheduler.weighers import Weigher
-from novasched.scheduler.weights import HostTable, Numbers, no_clock, weigh
+from novasched.scheduler.weights import no_clock, weigh
 
 FILTERS = logging.getLogger('nova.filters')
 MANAGER = logging.getLogger('nova.scheduler.manager')

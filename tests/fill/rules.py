@@ -9,6 +9,7 @@ import numpy as np
 from novasched.cells.usual_guests import MAX_USUAL_GUESTS
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
+from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers.usable_capacity import (
     Demand,
@@ -16,7 +17,7 @@ from novasched.scheduler.weighers.usable_capacity import (
     PartDemand,
     UsualDemands,
 )
-from novasched.scheduler.weights import HostTable, weigh
+from novasched.scheduler.weights import weigh
 from tests.fill.trace import MAX_GPUS, WHOLE
 from tests.lab.builders import a_host, a_request
 

@@ -257,7 +257,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a changed host keeps its weights',
-        'scheduler/weights.py',
+        'scheduler/host_table.py',
         '                column.fresh[changed_rows] = False',
         '                column.fresh[changed_rows[1:]] = False',
     ),

@@ -64,11 +64,11 @@ IMPURE_MODULES = {
 MAY_LOG = {
     'scheduler.assignments',
     'scheduler.cycle',
+    'scheduler.host_table',
     'scheduler.claims.pending_claims',
     'scheduler.pipeline',
     'scheduler.prefilters',
     'scheduler.requested_hosts',
-    'scheduler.weights',
 }
 """Modules that log decisions with nova's loggers."""
 

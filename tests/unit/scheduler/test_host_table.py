@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from novasched.scheduler import weights
-from novasched.scheduler.weights import HostTable
+from novasched.scheduler import host_table
+from novasched.scheduler.host_table import HostTable
 from tests.lab.builders import a_host, numbered_hosts
 
 A = a_host('a')
@@ -54,14 +54,14 @@ def test_columns_for_one_request():
 
 
 def test_the_columns_that_were_asked_for_last_are_kept(monkeypatch):
-    monkeypatch.setattr(weights, 'MAX_COLUMNS', 2)
+    monkeypatch.setattr(host_table, 'MAX_COLUMNS', 2)
     table = HostTable()
     assert [ask(table, [A], key) for key in 'xyxzxy'] == ['a', 'a', '', 'a', '', 'a']
 
 
 def test_rows_of_hosts_that_are_gone(monkeypatch):
     """The rows of deleted hosts are removed after a while."""
-    monkeypatch.setattr(weights, 'SPARE_ROWS', 3)
+    monkeypatch.setattr(host_table, 'SPARE_ROWS', 3)
     table = HostTable()
     sizes = []
     for number in range(20):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler import weights
+from novasched.scheduler import host_table
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.filters.shared import CandidateFilter
@@ -473,7 +473,7 @@ def test_reasons_of_many_flavors(monkeypatch):
     """The columns used last keep their reasons, up to a total number of reasons. A
     column without reasons asks its filter again. A single request may exceed the
     number."""
-    monkeypatch.setattr(weights, 'MAX_REASONS', 10)
+    monkeypatch.setattr(host_table, 'MAX_REASONS', 10)
     line = pipeline(TooSmall)
     hosts = [a_host(f'h{i}', ram=i) for i in range(4)]
 

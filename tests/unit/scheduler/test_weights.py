@@ -7,9 +7,10 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.scheduler import weights
 from novasched.scheduler.errors import BadPlugin
+from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers import BatchWeigher, Scope, Weigher, host_alone
-from novasched.scheduler.weights import HostTable, normalised
+from novasched.scheduler.weights import normalised
 from tests.lab.builders import a_host, a_request
 
 RAM = 'ram_weight_multiplier'

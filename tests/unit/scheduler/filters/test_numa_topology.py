@@ -6,12 +6,12 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.shared import judge
+from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.numa import HostCell, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pipeline import judge_changed
 from novasched.scheduler.plugin import Enabled
-from novasched.scheduler.weights import HostTable
 from tests.lab.builders import NOT_ASKED, a_host, a_mapped_candidate, a_request
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 

@@ -10,13 +10,14 @@ from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.candidates import AskedCandidates
 from novasched.placement.local_candidates import LocalCandidates, match
 from novasched.placement.remembered import RememberedAnswer
+from novasched.scheduler.host_table import HostTable
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers.fragmentation import FragmentationWeigher
 from novasched.scheduler.weighers.traits import TraitsWeigher
-from novasched.scheduler.weights import HostTable, weigh
+from novasched.scheduler.weights import weigh
 from tests.lab import provider_trees
 from tests.lab.builders import a_candidate, a_flavor, a_host, a_request
 
