@@ -18,7 +18,6 @@ from random import Random
 
 from novasched.scheduler.assignments import (
     Choice,
-    OfferedHosts,
     SchedulingState,
     with_hosts_of,
 )
@@ -55,6 +54,7 @@ from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.claim import ClaimsOfHost
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.offered_hosts import OfferedHosts
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import (
     MAX_CLAIMS_PER_HOST,

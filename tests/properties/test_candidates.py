@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from novasched.placement.candidates import AskedCandidates
 from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
-from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import choose
 from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.offered_hosts import OfferedHosts
 from tests.lab.builders import a_full_candidate, a_host, a_uuid
 
 CARDS = 'abcd'

@@ -45,6 +45,7 @@ IMPURE = {
     'scheduler.claims.shared_ledger',
     'scheduler.drivers',
     'scheduler.memory',
+    'scheduler.patience',
     'rpc.notifications.sender',
     'observe.records.diagnosis',
     'observe.records.questions',

@@ -1,36 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""filter_scheduler: the cycle as it stands."""
+"""filter_scheduler: decides a request in tries, and records the decision."""
 
 import logging
-import math
 import secrets
 import time
 from dataclasses import replace
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import SchedulerDeps
-from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
+from novasched.scheduler.errors import NoValidHost, Unavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.offered_hosts import OfferedHosts
+from novasched.scheduler.patience import Patience
 from novasched.scheduler.pipeline import Pipeline
 
-FIRST_PAUSE_S = 0.1
-PAUSE_S = 1.0
-"""Seconds before a request is decided anew, at first and in the end."""
 MAX_TRIES = 4
-"""How often a request is decided where others release what they have chosen
+"""Maximum number of tries that may end without a valid host: after each of these tries
+but the last, the request is decided anew if other requests have released a claim
 meanwhile."""
-LOOK_S = 1.0
-"""Seconds between looks of those who wait whether the process is going to end."""
-ROOM_S = 2.0
-"""Seconds for which requests make room after the last message was left in the broker.
-The broker needs a moment to deliver the next messages."""
 
 SLACK_PER_HOST_S = 0.0001
 MAX_SLACK_S = 0.25
@@ -38,87 +30,6 @@ MAX_SLACK_S = 0.25
 request is one of several: the more hosts, the more their reading costs."""
 
 LOG = logging.getLogger('nova.scheduler.manager')
-
-
-class Patience:
-    """The time that requests wait for the end of an outage.
-
-    Every method may be called by any thread: each value is written as a whole, and a
-    value that is a moment old does no harm.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._ends_at = math.inf  # when the process ends
-        self._failing_since = math.inf
-        self._full_at = -math.inf  # when no message could be taken from the broker
-
-    def stop(self, seconds: float) -> None:
-        """Let every request end within some seconds: the process ends."""
-        self._ends_at = time.monotonic() + seconds
-
-    def make_room(self) -> None:
-        """Note that no message can be taken from the broker, for want of threads."""
-        self._full_at = time.monotonic()
-
-    def note(self, outcome: Outcome) -> None:
-        """Note since when Placement or a database fails.
-
-        An outage ends with an answer. A try that did not ask Placement says nothing: a
-        rebuild does not need Placement, and prefilters may refuse before Placement is
-        asked.
-        """
-        if outcome.end is End.UNAVAILABLE:
-            self._failing_since = min(self._failing_since, time.monotonic())
-            return
-        counts = outcome.decision.counts
-        is_answer = outcome.end in (End.PLACED, End.REFUSED)
-        if is_answer and counts is not None and counts.asked:
-            self._failing_since = math.inf
-
-    def wait(self, request: Request, error: Unavailable, tries: int) -> bool:
-        """Wait until the service that failed may work again.
-
-        :param tries: the number of tries that have failed.
-        :returns: False if the request has waited for as long as it may.
-        """
-        if self.seconds_left(request, error) <= 0:
-            return False
-
-        if tries == 1:
-            LOG.warning(
-                'Instances %s wait, for %.0f s at the most: %s',
-                request.instance_uuids,
-                self.seconds_left(request, error),
-                error,
-            )
-        # An open circuit tells when it closes. Other errors are over at once as far as
-        # they can tell, so that a pause has to pass.
-        if error.is_over(0.0):
-            pause = min(FIRST_PAUSE_S * 2 ** (tries - 1), PAUSE_S)
-            time.sleep(min(pause, max(0.0, self.seconds_left(request, error))))
-        while (left := self.seconds_left(request, error)) > 0:
-            # In short looks, since the process may be told to end.
-            if error.is_over(min(LOOK_S, left)):
-                break
-        return True
-
-    def seconds_left(self, request: Request, error: Unavailable) -> float:
-        """Seconds that a request may still wait for the end of an outage.
-
-        While this process has no room for more messages, the broker keeps them, and
-        their callers get no heartbeats. Then the patience of a request counts from the
-        beginning of the outage, if the outage began before the request arrived, so that
-        the request leaves its thread to the next one.
-        """
-        patience = self._settings.database_patience
-        if isinstance(error, PlacementUnavailable):
-            patience = self._settings.placement_patience
-        now = time.monotonic()
-        since = request.received
-        if now < self._full_at + ROOM_S:
-            since = min(since, self._failing_since)
-        return min(since + patience, self._ends_at) - now
 
 
 class FilterScheduler:

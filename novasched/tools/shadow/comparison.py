@@ -19,7 +19,6 @@ from prettytable import PrettyTable
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.observe.records.render import raw_weight
-from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.attempt import End, Outcome, next_basis
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
@@ -33,6 +32,7 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.offered_hosts import OfferedHosts
 from novasched.scheduler.requested_hosts import REJECTIONS
 from novasched.service.build import Application, compose
 from novasched.tools import config_files
