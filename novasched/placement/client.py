@@ -33,7 +33,7 @@ from novasched.placement.candidates import AskedCandidates
 from novasched.placement.claims import Claims
 from novasched.placement.cleanup import Instances
 from novasched.placement.local_candidates import LocalCandidates, match
-from novasched.placement.remembered import RememberedAnswers, Taken
+from novasched.placement.remembered import RememberedAnswers, Taken, nothing_taken
 from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.wire import (
     AllocationCandidates,
@@ -42,7 +42,6 @@ from novasched.placement.wire import (
     ProviderSummary,
     ResourceProviders,
 )
-from novasched.scheduler.claims.pending_claims import nothing_taken
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates

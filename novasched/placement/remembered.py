@@ -31,7 +31,7 @@ from novasched.placement.local_candidates import LocalCandidates, MatchedHosts, 
 from novasched.placement.query import Query
 from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.trees import TreeQuery
-from novasched.scheduler.claims.pending_claims import TakenAmounts, nothing_taken
+from novasched.scheduler.claims.ledger import TakenAmounts
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.changes import UNVERSIONED
 
@@ -59,6 +59,11 @@ Taken = Callable[[float, int | None], TakenAmounts]
 """Returns the amounts of claims that Placement may not have counted at a moment
 (monotonic seconds), as changes since a change number, or in full for None. See
 :meth:`novasched.scheduler.claims.pending_claims.PendingClaims.taken`."""
+
+
+def nothing_taken(moment: float, since: int | None) -> TakenAmounts:
+    """Implements :data:`Taken` where no claims are known."""
+    return TakenAmounts(0, since is None, {})
 
 
 class RememberedAnswer:

@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
-from novasched.scheduler.assignments import (
-    Choice,
-    SchedulingState,
-    with_hosts_of,
-)
 from novasched.scheduler.attempt import End, Outcome
 from novasched.scheduler.claims.decision_lock import Turn
+from novasched.scheduler.claims.groups import (
+    newer_members,
+    with_hosts_of,
+    with_pending_members,
+)
 from novasched.scheduler.claims.pending_claims import PendingClaims
+from novasched.scheduler.claims.rivals import Choice, stays
 from novasched.scheduler.decision import (
     ALL_HOSTS,
     ALL_TOGETHER,
@@ -51,7 +52,7 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
-from novasched.scheduler.model.claim import ClaimsOfHost
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.offered_hosts import OfferedHosts
@@ -64,9 +65,10 @@ from novasched.scheduler.ports import (
     Placement,
 )
 from novasched.scheduler.prefilters import Prefilter
+from novasched.scheduler.scheduling_state import SchedulingState
 
 LOG = logging.getLogger('nova.scheduler.manager')
-
+CLAIMS = logging.getLogger('nova.scheduler.utils')
 
 MAX_RANKINGS = 100
 """Rankings of hosts for an instance, while other requests are faster each time. Each of
@@ -125,6 +127,7 @@ class Cycle:
         self.together_refused = False
         self._host_uuids: set[str] = set()
         self._request: Request
+        self._claims: PendingClaims
         self._candidates: Candidates | None = None
         self._began = 0.0
         self._is_announced = False
@@ -145,6 +148,7 @@ class Cycle:
                 if request.is_rebuild:
                     request = self._without_false_hint(request)
                     self._request = request
+                self._claims = self.deps.pending_claims.for_request(request)
                 if not request.is_rebuild:
                     request, self._candidates = self._ask_placement(request)
                 if self.deps.notifier is not None and not self._is_announced:
@@ -272,27 +276,26 @@ class Cycle:
         deps = self.deps
         if candidates is None:
             deps.hosts.prefetch(self.basis.read_since)
-        claims = deps.pending_claims.for_request(request)
         needs = deps.pipeline.needed_instances(request)
         if request.instance_group is None:
             snapshot = deps.hosts.read(candidates, request, needs, self.basis)
         else:
-            request, snapshot = self._read_for_group(request, candidates, needs, claims)
+            request, snapshot = self._read_for_group(request, candidates, needs)
         if needs.usual_guests:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
-        hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, claims.peers)
+        peers = self._claims.peers
+        hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, peers)
 
         counts = self.counts or CandidateCounts(asked=False)
         self.counts = counts.with_hosts(candidates, snapshot, len(hosts))
         self._end_step(HOSTS)
-        return SchedulingState(request, self.basis, snapshot, hosts, candidates, claims)
+        return SchedulingState(request, self.basis, snapshot, hosts, candidates)
 
     def _read_for_group(
         self,
         request: Request,
         candidates: Candidates | None,
         needs: Needs,
-        claims: PendingClaims,
     ) -> tuple[Request, HostSnapshot]:
         """The request with the members of its server group that the caller may not
         know, and the hosts.
@@ -300,8 +303,9 @@ class Cycle:
         :param needs: the instances that the request needs without these members.
         """
         deps = self.deps
+        ledger = self._claims.ledger
         asked = request
-        newer = claims.newer_members(request)
+        newer = newer_members(request, ledger)
         while True:
             if newer:
                 asked = request.with_members(newer)
@@ -311,7 +315,7 @@ class Cycle:
 
             # A member that was claimed while the hosts were read is among the pending
             # claims, unless the hosts show it already.
-            shown = claims.newer_members(request, snapshot)
+            shown = newer_members(request, ledger, snapshot)
             if shown.keys() <= newer.keys():
                 return with_hosts_of(newer, asked, snapshot), snapshot
             newer = {**newer, **shown}
@@ -330,7 +334,7 @@ class Cycle:
             self._end_step(ALTERNATES)
             undo.pop_all()
 
-        state.pending_claims.claimed(state.placed)
+        self._claims.claimed(state.placed)
         if self.deps.notifier is not None:
             self.deps.notifier.ended(state.request, state.placed)
         return selections
@@ -344,7 +348,7 @@ class Cycle:
         choices: list[Choice] = []
         # Others may decide between two instances. zip() asks for a turn only if another
         # instance is left.
-        with closing(state.turns()) as turns:
+        with closing(self._claims.turns(state.request)) as turns:
             for uuid, turn in zip(state.instance_uuids, turns, strict=False):
                 request = state.request.for_instance(uuid)
                 state, _ = self._rank(state, request, random)
@@ -374,7 +378,7 @@ class Cycle:
         """True if every choice of a request fits beside the claims made at the same
         time."""
         pipeline = self.deps.pipeline
-        return all(choice.beside.stays(choice, pipeline) for choice in choices)
+        return all(stays(choice, self._claims, pipeline) for choice in choices)
 
     def _claim_together(
         self, state: SchedulingState, undo: ExitStack
@@ -385,7 +389,7 @@ class Cycle:
         """
         placement = self.deps.placement
         wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
-        claims = placement.claim_together(wanted, self._claiming(state))
+        claims = placement.claim_together(wanted, self._claiming())
         for claim in claims or ():
             undo.callback(placement.delete_allocations, claim)
         return claims
@@ -413,7 +417,7 @@ class Cycle:
         """
         request = state.request.for_instance(uuid)
         for _ in range(MAX_RANKINGS):
-            with state.turn() as turn:
+            with self._claims.turn(request) as turn:
                 ranked, attempt = self._rank(state, request, random)
                 best = self._choose(ranked, request, turn, undo)
 
@@ -423,7 +427,7 @@ class Cycle:
                     self._end_step(CLAIM)
                     return ranked.with_one_more(request, choice.claim)
 
-                state.pending_claims.release(choice.claim)
+                self._claims.release(choice.claim)
                 host = choice.claim.host
                 if end is ClaimEnd.OVERTAKEN:
                     attempt.unfit += (host.host,)
@@ -445,23 +449,23 @@ class Cycle:
         placement = self.deps.placement
         claim = None
         if choice.claim.candidate is not None:
-            basis = self._claiming(choice.beside)
             request = choice.claim.request
+            basis = self._claiming()
             claim = placement.claim(request, choice.claim.candidate, basis)
         if not claim:
             return ClaimEnd.REFUSED
 
         with ExitStack() as made:
             made.callback(placement.delete_allocations, claim)
-            if choice.beside.stays(choice, self.deps.pipeline):
+            if stays(choice, self._claims, self.deps.pipeline):
                 undo.push(made.pop_all())
                 return ClaimEnd.MADE
         return ClaimEnd.OVERTAKEN
 
-    def _claiming(self, state: SchedulingState) -> Basis:
+    def _claiming(self) -> Basis:
         """The basis of the try, in which the time for claims has begun."""
         if self.basis.first_claim == math.inf:
-            now = state.pending_claims.ledger.clock()
+            now = self._claims.ledger.clock()
             self.basis = replace(self.basis, first_claim=now)
         return self.basis
 
@@ -474,9 +478,9 @@ class Cycle:
         :raises NoValidHost: no host passes the filters, or none has a candidate.
         """
         pipeline = self.deps.pipeline
-        state = state.now()
+        state = self._claims.beside(state)
         index = len(state.placed)
-        request = state.with_pending_members(request)
+        request = with_pending_members(request, state, self._claims.ledger)
 
         ranking = pipeline.filter(state.hosts, request, index, state.candidates)
         attempt = self._begin_attempt(request, state, ranking)
@@ -500,9 +504,8 @@ class Cycle:
     ) -> Choice:
         """Choose the best of the ranked hosts for the current instance, in a turn."""
         best = state.hosts[0]
-        candidate = state.candidate(best)
-        limits = self.deps.pipeline.limits
-        claim = state.assign(request, best, candidate, limits, undo)
+        candidate = self._claims.best_candidate(state, best)
+        claim = self._assign(best, request, candidate, undo)
         return Choice(claim, turn, state)
 
     def _choices(
@@ -549,26 +552,52 @@ class Cycle:
         :param ranked: the state in which the hosts were ranked.
         """
         pipeline = self.deps.pipeline
-        with ranked.turn() as turn:
-            beside = replace(ranked, hosts=[host]).now()
+        claims = self._claims
+        with claims.turn(request) as turn:
+            beside = claims.beside(replace(ranked, hosts=[host]))
             now = beside
             if refused:
                 now = beside.avoiding(host, refused)
             if now is not beside or not now.is_as_before(ranked, host):
                 ranking = pipeline.filter(
                     now.hosts,
-                    now.with_pending_members(request),
+                    with_pending_members(request, now, claims.ledger),
                     len(now.placed),
                     now.candidates,
                 )
                 now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
             if not now.hosts:
                 return None
-            candidate = now.candidate(now.hosts[0], refused)
+            [host] = now.hosts
+            candidate = claims.best_candidate(now, host, refused)
             if candidate is None:
                 return None
-            claim = now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
+            claim = self._assign(host, request, candidate, undo)
             return Choice(claim, turn, beside)
+
+    def _assign(
+        self,
+        host: Host,
+        request: Request,
+        candidate: Candidate | None,
+        undo: ExitStack,
+    ) -> PendingClaim:
+        """Enter a pending claim for the current instance on a host, in a turn. Other
+        requests count the claim at once.
+
+        :param undo: releases the claim unless the request is answered.
+        """
+        claims = self._claims
+        assert claims.decision_lock.is_in_turn(), 'chosen without a turn'
+        if candidate is not None:
+            CLAIMS.debug(
+                'Attempting to claim resources in the placement API for instance %s',
+                request.instance_uuid,
+            )
+        limits = self.deps.pipeline.limits(host, request)
+        claim = claims.choose(host, request, candidate, limits)
+        undo.callback(claims.release, claim)
+        return claim
 
     def _with_alternates(
         self, state: SchedulingState, random: Random
@@ -580,19 +609,45 @@ class Cycle:
             number = pipeline.settings.max_attempts - 1
         if number and len(state.placed) > 1:
             # The ranking of the last instance counts that instance on no host yet.
-            state = state.now()
+            state = self._claims.beside(state)
             ranking = pipeline.rank(
                 state.hosts,
-                state.with_pending_members(state.request),
+                with_pending_members(state.request, state, self._claims.ledger),
                 len(state.placed) - 1,
                 random,
                 state.candidates,
             )
             state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
 
+        spare = state.hosts if number else ()
+        return self._selections(state, spare, number)
+
+    def _selections(
+        self, state: SchedulingState, spare: Sequence[Host], number: int
+    ) -> list[list[Selection]]:
+        """The chosen hosts, each followed by alternates: spare hosts of the same cell.
+
+        :param number: the maximum number of alternates.
+        """
+        pipeline = self.deps.pipeline
         zone = pipeline.settings.default_availability_zone
-        spare_hosts = state.hosts if number else ()
-        return state.selections(spare_hosts, number, zone, pipeline.limits)
+        chosen = {claim.host.uuid for claim in state.placed}
+        selections = []
+        for claim in state.placed:
+            host = claim.host
+            uuid = claim.request.instance_uuid
+            LOG.debug('Selected host: %s', host, extra={'instance_uuid': uuid})
+            row = [Selection.of(host, claim.candidate, zone, claim.limits)]
+            for other in spare:
+                if len(row) > number:
+                    break
+                is_spare = other.uuid not in chosen and state.has_candidate(other)
+                if is_spare and other.cell_uuid == host.cell_uuid:
+                    candidate = self._claims.best_candidate(state, other)
+                    limits = pipeline.limits(other, state.request)
+                    row.append(Selection.of(other, candidate, zone, limits))
+            selections.append(row)
+        return selections
 
     def _begin_attempt(
         self, request: Request, state: SchedulingState, ranking: Ranking

@@ -259,7 +259,7 @@ class Walk(RuleBasedStateMachine):
                 self.known.remove(claim)
         assert self.known == {story.claim for story in self.there}
 
-        is_all, amounts = self.ledger.amounts_since(self.number, -math.inf)
+        _, is_all, amounts = self.ledger.amounts_since(self.number, -math.inf)
         assert not is_all
         for provider, of_provider in amounts.items():
             self.known_amounts[provider] += of_provider['VCPU']
@@ -315,7 +315,7 @@ class Walk(RuleBasedStateMachine):
     def placement_lacks_the_amounts_since_its_answer(self):
         for moment in (self.now, self.now - 5, -math.inf):
             unknown = [story for story in self.there if story.claimed_at > moment]
-            is_all, amounts = self.ledger.amounts_since(None, moment)
+            _, is_all, amounts = self.ledger.amounts_since(None, moment)
             assert is_all
             sums = {host: of_host['VCPU'] for host, of_host in amounts.items()}
             assert sums == Counter(story.host for story in unknown)

@@ -108,9 +108,9 @@ MUTATIONS = (
     ),
     Mutation(
         'choices are not checked beside those of other schedulers',
-        'scheduler/assignments.py',
-        '        while turn.was_overtaken or self._rivals(claim):',
-        '        while False:',
+        'scheduler/claims/rivals.py',
+        '    while turn.was_overtaken or _rivals(choice, claims):',
+        '    while False:',
     ),
     Mutation(
         'the later of two schedulers takes precedence',
@@ -167,7 +167,7 @@ MUTATIONS = (
     Mutation(
         'the group of a request has no pending members',
         'scheduler/cycle.py',
-        '        request = state.with_pending_members(request)\n',
+        '        request = with_pending_members(request, state, self._claims.ledger)\n',
         '',
     ),
     Mutation(
@@ -239,9 +239,9 @@ MUTATIONS = (
     ),
     Mutation(
         'the members of a group are those that the caller knows',
-        'scheduler/claims/pending_claims.py',
-        '                hosts[uuid] = host.uuid\n        return hosts\n',
-        '        return hosts\n',
+        'scheduler/claims/groups.py',
+        '            hosts[uuid] = host.uuid\n    return hosts\n',
+        '    return hosts\n',
     ),
     Mutation(
         'no database lags behind',
@@ -281,7 +281,7 @@ MUTATIONS = (
     ),
     Mutation(
         'a claim counts on its host with any candidate',
-        'scheduler/claims/pending_claims.py',
+        'scheduler/claims/hosts_left.py',
         'host, claim.request, claim.candidate, claim.limits, self._settings',
         'host, claim.request, None, claim.limits, self._settings',
     ),

@@ -63,10 +63,11 @@ IMPURE_MODULES = {
     'time',
 }
 MAY_LOG = {
-    'scheduler.assignments',
+    'scheduler.scheduling_state',
     'scheduler.cycle',
     'scheduler.host_table',
-    'scheduler.claims.pending_claims',
+    'scheduler.claims.hosts_left',
+    'scheduler.claims.rivals',
     'scheduler.pipeline',
     'scheduler.prefilters',
     'scheduler.requested_hosts',

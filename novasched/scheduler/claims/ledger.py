@@ -44,6 +44,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, Stage
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
@@ -101,6 +102,21 @@ class Change:
 
     entry: Entry
     added: int
+
+
+class TakenAmounts(NamedTuple):
+    """The amounts of claims that an answer of Placement does not include.
+
+    :ivar number: the number of the last change of the ledger.
+    :ivar is_all: False if the amounts were taken since an earlier change, less the
+        amounts given back.
+    :ivar by_provider: provider UUID to resource class to amount, negative where more
+        was given back than taken.
+    """
+
+    number: int
+    is_all: bool
+    by_provider: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,15 +437,10 @@ class ClaimsLedger:
             return None
         return [*islice(reversed(self._changes), count)]
 
-    def amounts_since(
-        self, number: int | None, moment: float
-    ) -> tuple[bool, Mapping[str, Mapping[str, int]]]:
-        """The amounts of claims that Placement did not have at a moment. An answer to a
-        query of that moment does not include these amounts.
+    def amounts_since(self, number: int | None, moment: float) -> TakenAmounts:
+        """The amounts of claims that Placement did not have at a moment.
 
         :param number: the last change that the caller knows; None for all claims.
-        :returns: True if the amounts are of all claims; and provider UUID to
-            resource class to amount, negative where more was given back than taken.
         """
         changes = None if number is None else self.changes_since(number)
         is_all = changes is None
@@ -444,7 +455,7 @@ class ClaimsLedger:
                 of_provider = sums.setdefault(provider, Counter())
                 for name, amount in amounts.items():
                     of_provider[name] += change.added * amount
-        return is_all, sums
+        return TakenAmounts(self.number, is_all, sums)
 
     def _note(self, entry: Entry, added: int) -> None:
         self._changes.append(Change(entry, added))

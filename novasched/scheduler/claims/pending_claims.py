@@ -8,26 +8,29 @@ spread over hosts, cells of NUMA hosts and PCI devices instead of colliding ther
 
 ``ledger.py`` has the claims and their stages, and ``shared_ledger.py`` adds the
 lock and the clock. The pending claims here are announced to other schedulers, whose
-claims are in the same ledger. Two schedulers that choose at the same moment do not know
-of each other's choice yet, so that each scheduler checks its choice once the claim is
-made. Of two claims that do not fit beside each other, the claim that was announced
-first stays.
+claims are in the same ledger. ``rivals.py`` checks a choice beside the claims of
+schedulers that chose at the same moment.
 """
 
-import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import compress, count
-from operator import ne
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.claims.decision_lock import DecisionLock
-from novasched.scheduler.claims.ledger import ClaimsLedger
+from novasched.scheduler.claims.decision_lock import DecisionLock, Turn
+from novasched.scheduler.claims.hosts_left import (
+    CountingClaims,
+    HostsLeft,
+    changed_hosts,
+)
+from novasched.scheduler.claims.ledger import TakenAmounts
 from novasched.scheduler.claims.shared_ledger import SharedLedger
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, choose
 from novasched.scheduler.model.claim import (
     ClaimsOfHost,
     PendingClaim,
@@ -35,196 +38,15 @@ from novasched.scheduler.model.claim import (
     is_pending,
     may_precede_choice,
 )
-from novasched.scheduler.model.host import Host, HostSnapshot
+from novasched.scheduler.model.host import Host, HostSnapshot, uuid_of
 from novasched.scheduler.model.instance import MAX_READ_LAG_S
+from novasched.scheduler.model.pci import HostDevices
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
-
-LOG = logging.getLogger(__name__)
+from novasched.scheduler.scheduling_state import SchedulingState
 
 UNDECIDED_CLAIM_S = 1.0
 """Seconds within which nearly every chosen host is claimed or released."""
-
-TakenAmounts = tuple[int, bool, Mapping[str, Mapping[str, int]]]
-"""The number of a change of the ledger; False if the amounts were taken since an
-earlier change, less the amounts given back, and True if they are all; provider UUID to
-resource class to amount."""
-
-
-def nothing_taken(moment: float, since: int | None) -> TakenAmounts:
-    """Say that nothing was taken, where no claims are known; see
-    :meth:`PendingClaims.taken`."""
-    return 0, since is None, {}
-
-
-def changed_hosts(
-    before: Mapping[str, ClaimsOfHost], now: Mapping[str, ClaimsOfHost]
-) -> set[str]:
-    """The hosts whose claims differ, by UUID."""
-    differs = map(ne, map(before.get, now), now.values())
-    return {*compress(now, differs), *(before.keys() - now.keys())}
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """The claims that count beside a snapshot of hosts.
-
-    :ivar version: the version of the snapshot.
-    :ivar read_at: when the snapshot was read, in monotonic seconds.
-    :ivar number: the number of the last change of the ledger.
-    """
-
-    version: int = 0
-    read_at: float = -math.inf
-    number: int = 0
-    claims: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
-
-
-class CountingClaims:
-    """Reads from the ledger which claims count beside a snapshot of hosts.
-
-    Few claims change from one request to the next, so that the reader keeps the last
-    view, and brings the view up to date by the changes since.
-    """
-
-    def __init__(self) -> None:
-        self._view = _View()
-
-    def beside(
-        self, ledger: ClaimsLedger, snapshot: HostSnapshot
-    ) -> Mapping[str, ClaimsOfHost]:
-        """The claims that a snapshot does not show, on hosts that the snapshot knows,
-        by UUID of the host."""
-        view = self._view
-        changed = snapshot.changed_since(view.version)
-        changes = ledger.changes_since(view.number)
-        if changed is None or changes is None:
-            counting: dict[str, ClaimsOfHost] = {}
-            uuids = {*ledger.hosts()}
-        else:
-            counting = {**view.claims}
-            uuids = {change.entry.claim.host.uuid for change in changes}
-            uuids.update(changed.intersection(ledger.hosts()))
-            if view.read_at != snapshot.read_at:
-                uuids.update(ledger.hosts_with_shown_claims())
-
-        for uuid in uuids:
-            claims: ClaimsOfHost = ()
-            if uuid in snapshot.hosts or uuid in snapshot.everywhere:
-                claims = ledger.counting_at(uuid, snapshot.read_at)
-            if claims:
-                counting[uuid] = claims
-            else:
-                counting.pop(uuid, None)
-        # Later snapshots do not know the changes since a snapshot for one request.
-        if snapshot.is_shared:
-            self._view = _View(
-                snapshot.version, snapshot.read_at, ledger.number, counting
-            )
-        return counting
-
-
-@dataclass(frozen=True, slots=True)
-class _Remainder:
-    """The hosts that claims leave of a snapshot.
-
-    :ivar version: the version of the snapshot.
-    :ivar hosts: the hosts with claims, less the claims, by UUID.
-    """
-
-    version: int = 0
-    claims: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
-    hosts: Mapping[str, Host] = field(default_factory=dict)
-
-
-class HostsLeft:
-    """Subtracts claims from hosts, and keeps the result for the next request.
-
-    Several threads may call every method at the same time: a request looks for
-    alternates while another request decides, and so does a request that was overtaken.
-    Each value that is kept says which hosts and claims the value is from.
-
-    :param drop: called with a claim of another scheduler that cannot be subtracted.
-    """
-
-    def __init__(
-        self, settings: Settings, drop: Callable[[PendingClaim], None]
-    ) -> None:
-        self._settings = settings
-        self._drop = drop
-        # By UUID: the host, the claims, and the host less the claims.
-        self._less_claims: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
-        # Of a shared snapshot. Read once and written once by a call: parts of the
-        # results of two threads do not belong together.
-        self._last = _Remainder()
-
-    def all(
-        self, snapshot: HostSnapshot, claims: Mapping[str, ClaimsOfHost]
-    ) -> Mapping[str, Host]:
-        """The hosts with claims, less the claims, by UUID."""
-        hosts = snapshot.hosts
-        last = self._last
-        changed = snapshot.changed_since(last.version)
-        if changed is None:
-            left: dict[str, Host] = {}
-            uuids = {*claims}
-        else:
-            left = {**last.hosts}
-            uuids = changed_hosts(last.claims, claims) | (changed & claims.keys())
-
-        for uuid in left.keys() - claims.keys():
-            del left[uuid]
-            self._less_claims.pop(uuid, None)
-        for uuid in uuids & claims.keys():
-            if uuid in hosts:
-                left[uuid] = self.of(hosts[uuid], claims[uuid])
-            else:
-                left.pop(uuid, None)
-
-        if snapshot.is_shared:
-            self._last = _Remainder(snapshot.version, claims, left)
-        return left
-
-    def of(self, host: Host, claims: ClaimsOfHost) -> Host:
-        """A host less claims. If the claims begin with the claims that were subtracted
-        last, only the new claims are subtracted.
-
-        :raises Exception: a claim of this process cannot be subtracted.
-        """
-        if not claims:
-            return host
-        base, subtracted, left = self._less_claims.get(host.uuid, (host, (), host))
-        if base is not host or claims[: len(subtracted)] != subtracted:
-            subtracted = ()
-            left = host
-
-        for claim in claims[len(subtracted) :]:
-            try:
-                left = self._less(left, claim)
-            except Exception as error:
-                if claim.is_ours:
-                    raise
-                # Another process wrote the claim, so that no request of ours must fail.
-                LOG.warning(
-                    'A claim of another scheduler on %s cannot be subtracted, and is'
-                    ' dropped: %r',
-                    host,
-                    error,
-                )
-                self._drop(claim)
-        self._less_claims[host.uuid] = host, claims, left
-        return left
-
-    def _less(self, host: Host, claim: PendingClaim) -> Host:
-        place = claim.place
-        if host is not claim.host:
-            # The claim was fitted on the host as it was then.
-            place = fitting.claimed_fit(
-                host, claim.request, claim.candidate, claim.limits, self._settings
-            )
-        return fitting.with_instance_claimed(
-            host, claim.request, claim.candidate, place
-        )
 
 
 class PendingClaims:
@@ -267,6 +89,73 @@ class PendingClaims:
         if self.ledger.timeout and request.claims:
             return self
         return PendingClaims(self.settings, SharedLedger(math.inf, self.ledger.clock))
+
+    def turn(self, request: Request) -> AbstractContextManager[Turn]:
+        """Wait for a turn to decide, and have it for as long as the context lasts."""
+        return self.decision_lock.turn(of_several=request.count > 1)
+
+    def turns(self, request: Request) -> Generator[Turn, None, None]:
+        """A turn for each instance; see
+        :meth:`novasched.scheduler.claims.decision_lock.DecisionLock.turns`."""
+        return self.decision_lock.turns(of_several=request.count > 1)
+
+    def beside(self, state: SchedulingState) -> SchedulingState:
+        """A state with hosts less the claims that are pending now, and with the
+        candidates that these claims leave."""
+        pending = self.of(state.snapshot, state.own_instances, state.placed)
+        if pending == state.pending:
+            state = replace(state, pending=pending)
+            return self._with_candidates_left(state, ())
+
+        left = self.left(state.snapshot, pending)
+        changed = left
+        if state.pending:
+            # Hosts whose last claim has ended are whole again.
+            whole = state.snapshot.hosts
+            changed = {}
+            for uuid in changed_hosts(state.pending, pending) & whole.keys():
+                changed[uuid] = left.get(uuid, whole[uuid])
+        state = state.with_pending(pending, changed)
+        return self._with_candidates_left(state, {*changed})
+
+    def _with_candidates_left(
+        self, state: SchedulingState, changed: Collection[str]
+    ) -> SchedulingState:
+        """A state with the candidates that the pending claims leave, without hosts that
+        have no candidate left.
+
+        :param changed: the hosts whose claims have changed, by UUID.
+        """
+        if state.candidates is None:
+            return state
+
+        unclaimed = partial(self.unclaimed, state.asked_at)
+        devices = partial(_devices_of, state, self.settings, {})
+        candidates = state.candidates.beside(unclaimed, devices, changed)
+        hosts = state.hosts
+        if changed:
+            exhausted = frozenset(candidates.exhausted(changed))
+            if exhausted:
+                hosts = [host for host in hosts if host.uuid not in exhausted]
+        return replace(state, hosts=hosts, candidates=candidates)
+
+    def best_candidate(
+        self, state: SchedulingState, host: Host, refused: Sequence[Candidate] = ()
+    ) -> Candidate | None:
+        """The best candidate of a host beside the pending claims.
+
+        None if the request claims nothing, and if Placement would refuse all remaining
+        candidates for the reason of an earlier refusal.
+
+        :param refused: candidates that Placement has refused.
+        """
+        if state.candidates is None or not state.request.claims:
+            return None
+
+        unclaimed = partial(self.unclaimed, state.asked_at)
+        far = partial(fitting.far_devices, host, state.request, self.settings)
+        candidate = choose(state.candidates, host.uuid, unclaimed, far, refused)
+        return candidate and candidate.detach()
 
     def of(
         self,
@@ -355,44 +244,6 @@ class PendingClaims:
                 if claim.is_ours:
                     self.peers.announce(claim, Stage.CLAIMED)
 
-    def newer_members(
-        self, request: Request, snapshot: HostSnapshot | None = None
-    ) -> Mapping[str, str]:
-        """The members of the server group of a request that the caller may not know,
-        or whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
-
-        nova-conductor reads the group before it calls a scheduler. A request may wait
-        for seconds in the queue of the broker and for Placement.
-
-        :param snapshot: only the members that these hosts show, so that their claims do
-            not count beside the hosts any more.
-        """
-        group = request.instance_group
-        if group is None or not group.uuid:
-            return {}
-
-        own = request.instance_uuids or ()
-
-        def is_known(uuid: str, host: str) -> bool:
-            return uuid in own or (uuid in group.members and host in group.hosts)
-
-        hosts = {}
-        with self.ledger as ledger:
-            for member in ledger.members.past(group.uuid):
-                if not is_known(member.uuid, member.host):
-                    hosts[member.uuid] = member.host_uuid
-            for claim in ledger.members.claims(group.uuid):
-                uuid = claim.request.instance_uuid or ''
-                host = claim.host
-                if is_known(uuid, host.host):
-                    continue
-                if snapshot is not None:
-                    counting = ledger.counting_at(host.uuid, snapshot.read_at)
-                    if claim in counting:
-                        continue
-                hosts[uuid] = host.uuid
-        return hosts
-
     def came_free(self, request: Request, since: float) -> bool:
         """Wait a little for the claims that are CHOSEN, and tell if other requests
         have released a claim since a moment.
@@ -429,7 +280,7 @@ class PendingClaims:
 
         An answer to a query of that moment does not include these amounts.
         """
-        return self.taken(moment)[2]
+        return self.taken(moment).by_provider
 
     def taken(self, moment: float, since: int | None = None) -> TakenAmounts:
         """The amounts of claims that Placement did not have at a moment, as far as they
@@ -438,8 +289,7 @@ class PendingClaims:
         :param since: the number of the change up to which the amounts are known.
         """
         with self.ledger as ledger:
-            is_all, amounts = ledger.amounts_since(since, moment)
-            return ledger.number, is_all, amounts
+            return ledger.amounts_since(since, moment)
 
     def instances_awaited_in(self, cell_uuid: str) -> list[str]:
         """The UUIDs of the instances that hosts of a cell do not show yet, or that the
@@ -488,3 +338,16 @@ class PendingClaims:
                 claim.is_ours and ledger.stage_of(claim) is not Stage.SHOWN
                 for claim in ledger
             )
+
+
+def _devices_of(
+    state: SchedulingState, settings: Settings, by_uuid: dict[str, Host], uuid: str
+) -> HostDevices:
+    """The PCI devices of a host of a state, less the pending claims.
+
+    :param by_uuid: gets the hosts by UUID at the first call.
+    """
+    if not by_uuid:
+        by_uuid.update(zip(map(uuid_of, state.hosts), state.hosts, strict=True))
+    host = by_uuid.get(uuid) or state.snapshot.hosts[uuid]
+    return fitting.host_devices(host, state.request, settings)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from novasched.placement.local_candidates import LocalCandidates, MatchedHosts
-from novasched.scheduler.assignments import NOT_ENOUGH
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.basis import FRESH
+from novasched.scheduler.scheduling_state import NOT_ENOUGH
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement

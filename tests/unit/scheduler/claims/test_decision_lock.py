@@ -4,18 +4,15 @@
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing, contextmanager
 from statistics import fmean
 
 import pytest
 
-from novasched.scheduler.assignments import SchedulingState
-from novasched.scheduler.claims.decision_lock import DecisionLock
+from novasched.scheduler.claims.decision_lock import DecisionLock, Turn
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
-from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_hosts
 from tests.lab.memory_schedulers import ManualClock, a_driver
@@ -232,8 +229,8 @@ def test_one_decision_of_a_large_request_is_overtaken():
     assert overtaken == [False, True, False]
 
 
-def test_an_instance_is_assigned_in_a_turn():
-    """A host is not chosen without a turn, and a request does not wait for itself."""
+def test_a_request_does_not_wait_for_itself():
+    """A request that has a turn does not ask for another one."""
     lock = DecisionLock()
     assert not lock.is_in_turn()
     with lock.turn():
@@ -242,13 +239,24 @@ def test_an_instance_is_assigned_in_a_turn():
             pass
     assert not lock.is_in_turn()
 
+
+class NoLock(DecisionLock):
+    """A lock that lets every request decide without a turn."""
+
+    @contextmanager
+    def turn(self, of_several=False):
+        yield Turn(of_several)
+
+
+def test_a_host_is_chosen_in_a_turn():
+    """A host is not chosen without a turn: other requests may choose it as well."""
+    uuid = a_uuid('instance')
+    request = a_request(instance_uuids=(uuid,), instance_uuid=uuid)
     driver = a_driver([a_host('a')], in_flight_timeout=60.0)
-    snapshot = HostSnapshot(driver.deps.hosts.hosts)
-    state = SchedulingState(
-        a_request(), FRESH, snapshot, (), None, driver.pending_claims
-    )
-    with ExitStack() as undo, pytest.raises(AssertionError, match='without a turn'):
-        state.assign(a_request(), a_host('a'), None, driver.pipeline.limits, undo)
+    driver.pending_claims.decision_lock = NoLock()
+    with pytest.raises(AssertionError, match='without a turn'):
+        driver.select_destinations(request)
+    assert driver.pending_claims.count() == 0
 
 
 class SlowFilter(Filter):

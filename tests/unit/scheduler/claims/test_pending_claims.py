@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.scheduler.claims.groups import newer_members
 from novasched.scheduler.claims.ledger import SHOWN_S
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
@@ -380,7 +381,7 @@ def test_members_of_a_group(clock, pending_claims, later, is_remembered):
 
     waiting = a_request(instance_uuid=a_uuid('other'), group=a_group('anti-affinity'))
     remembered = {a_uuid('server'): A.uuid} if is_remembered else {}
-    assert pending_claims.newer_members(waiting) == remembered
+    assert newer_members(waiting, pending_claims.ledger) == remembered
 
 
 @pytest.mark.parametrize(
