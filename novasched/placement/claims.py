@@ -38,9 +38,9 @@ from novasched.placement.cleanup import (
     FIRST_PAUSE_S,
     AllocationCleanup,
     AllocationDeleter,
-    CleanupTask,
     Instances,
 )
+from novasched.placement.cleanup_task import CleanupTask
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import PlacementUnavailable
 

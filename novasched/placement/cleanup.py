@@ -27,14 +27,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.placement.claim_protocol import PROXY_PATIENCE_S
+from novasched.placement.cleanup_task import (
+    CLEANUP_LIMIT_S,
+    LATE_CLAIM_S,
+    CleanupTask,
+    Doubt,
+    TaskEnd,
+    doubt_about,
+)
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.model.instance import MAX_READ_LAG_S, InstanceState
@@ -46,16 +54,6 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 10.0
 """Seconds between attempts, at first and at last."""
-LATE_CLAIM_S = 120.0
-"""Seconds after which Placement does not carry out a request any more: its database and
-web server have given up."""
-AFTER_WORK_S = 180.0
-"""Seconds for which a deletion is attempted at least after nova has ended its work on
-the instance, and after an outage of a database."""
-CLEANUP_LIMIT_S = LATE_CLAIM_S + AFTER_WORK_S
-"""Seconds for which a deletion is attempted at least. A look at the allocations has the
-last word, so that no outage of Placement ends the attempts. Afterwards ``nova-manage
-placement audit`` finds the allocations."""
 LOOK_LIMIT_S = 5.0
 """Seconds between the first reading of allocations and their deletion. A consumer that
 loses all allocations and gets equal allocations has the same generation again, but not
@@ -65,23 +63,6 @@ MAX_TASKS = 1000
 MAX_WATCHED = 100
 """Claims in the queue with which no further claim is watched."""
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
-
-
-class Doubt(NamedTuple):
-    """The reason why the allocations of a claim are left.
-
-    :ivar is_part: the instance holds the allocations of the claim beside others.
-    :ivar is_there: the instance is on a host of the claim.
-    :ivar is_early: a later look tells whether the allocations have to be deleted.
-    :ivar may_pass: a later look may tell, since nova works on the instance, or a
-        database does not answer.
-    """
-
-    why: str
-    is_part: bool = False
-    is_there: bool = False
-    is_early: bool = False
-    may_pass: bool = False
 
 
 Delete = Callable[[Claim, bool], Doubt | None]
@@ -203,140 +184,11 @@ class AllocationDeleter:
         if self._instances is None:
             return Doubt('nobody can tell', is_part)
 
-        providers = [*claim.candidate.allocations]
         try:
-            state = self._instances.find(claim.uuid, providers)
+            state = self._instances.find(claim.uuid, [*claim.candidate.allocations])
         except DatabaseUnavailable as error:
             return Doubt(str(error), is_part, may_pass=True)
-
-        why = why_in_doubt(state, claim.moves, requested, is_part, len(providers))
-        if state is None:
-            return None if why is None else Doubt(why, is_part)
-        if why is not None:
-            is_there = state.host in state.hosts
-            is_at_work = state.building or state.task is not None
-            return Doubt(why, is_part, is_there, may_pass=is_at_work)
-        if is_new and not state.gone:
-            why = 'the database may not show yet that it has a task'
-            return Doubt(why, is_part, is_early=True)
-        return None
-
-
-def why_in_doubt(
-    state: InstanceState | None,
-    moves: bool,
-    requested: bool,
-    is_part: bool = False,
-    providers: int = 1,
-) -> str | None:
-    """Why another request may own allocations that equal a claim; None if no request
-    does.
-
-    :param state: the instance as it is in nova's databases.
-    :param moves: the claim was for an instance that was in a cell already.
-    :param requested: the current request is about the instance, and the task of the
-        instance belongs to it.
-    :param is_part: the instance has other allocations as well. Then no request owns the
-        claim only if the instance is at rest and no provider of the claim is, or
-        serves, its host.
-    :param providers: number of providers of the claim.
-    """
-    if state is None:
-        if moves or is_part:
-            return 'nova does not know it'
-        return None
-    if state.gone:
-        return None
-
-    if state.host is not None:
-        if not state.hosts:
-            return f'it is on the host {state.host}, and that of the claim is not known'
-        if state.host in state.hosts:
-            return f'it is on the host {state.host}, for which the claim was'
-    if not state.hosts.isdisjoint(state.evacuated_from):
-        return 'it was evacuated from the host of the claim, which is not back yet'
-    if is_part and (state.host is None or len(state.hosts) < providers):
-        return 'it holds more, which may be on the same host'
-
-    if requested:
-        return None
-    if state.building:
-        return 'its build has not ended'
-    if state.task:
-        return f'it has a task in progress: {state.task}'
-    return None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CleanupTask:
-    """A claim whose allocations may have to be deleted.
-
-    :ivar final: from then on Placement does not make the claim any more (monotonic
-        seconds).
-    :ivar until: the first look from then on is the last one (monotonic seconds).
-    :ivar longest: the latest moment for ``until`` (monotonic seconds).
-    :ivar successor: a later claim for the same amounts, with an answer. The amounts
-        alone belong to the successor. Beside other allocations they may be the lost
-        claim, made after the caller had deleted the successor.
-    :ivar in_doubt: equal allocations existed before the next claim for the instance.
-    """
-
-    claim: Claim
-    final: float
-    until: float
-    longest: float
-    successor: Claim | None = None
-    in_doubt: bool = False
-
-    def after(self, made: Claim | None) -> 'CleanupTask':
-        """The task after another claim for the same instance.
-
-        A successor is deleted only if the instance is gone, or at rest on another host.
-
-        :param made: the other claim; None if Placement has refused it.
-        """
-        if made is None:
-            return self
-        if made.wanted() == self.claim.wanted():
-            successor = replace(made, moves=True, is_uncertain=True)
-            return replace(self, successor=successor)
-
-        providers = made.candidate.allocations.keys()
-        if providers.isdisjoint(self.claim.candidate.allocations):
-            return self
-        # Amounts of these providers beside other allocations belong to the other claim.
-        return replace(self, claim=replace(self.claim, is_uncertain=False))
-
-    def is_settled(self, doubt: Doubt | None) -> bool:
-        """True if a look has found, or left, no allocations of the lost claim.
-
-        The amounts of a successor alone belong to the successor.
-        """
-        if doubt is None:
-            return True
-        return self.successor is not None and not (doubt.is_part or doubt.is_early)
-
-    def after_look(self, doubt: Doubt | None, now: float) -> 'CleanupTask':
-        """The task after a look at the allocations of the instance.
-
-        Once the instance was on the host of the successor, the allocations of the
-        successor belong to it, also beside other allocations: an evacuated instance
-        keeps the allocations on its source.
-
-        A request may decide, and nova may work on an instance, for longer than a
-        deletion is attempted. Only a look afterwards tells whether the instance has
-        the allocations.
-        """
-        if doubt is None:
-            return self
-        task = self
-        if doubt.may_pass:
-            until = min(max(self.until, now + AFTER_WORK_S), self.longest)
-            task = replace(task, until=until)
-        if doubt.is_there and self.successor is not None:
-            successor = replace(self.successor, is_uncertain=False)
-            task = replace(task, successor=successor)
-        return task
+        return doubt_about(claim, state, requested, is_part, is_new)
 
 
 class AllocationCleanup:
@@ -461,7 +313,7 @@ class AllocationCleanup:
 
         pauses = backoff(self._first_pause, LAST_PAUSE_S)
         while self._tasks and time.monotonic() < until:
-            self._try_all(final=True)
+            self._try_all(is_last=True)
             if self._tasks:
                 time.sleep(max(0.0, min(next(pauses), until - time.monotonic())))
 
@@ -473,7 +325,7 @@ class AllocationCleanup:
     def _run(self) -> None:
         try:
             for pause in backoff(self._first_pause, LAST_PAUSE_S):
-                self._try_all(final=False)
+                self._try_all(is_last=False)
                 with self._changed:
                     if not self._tasks:
                         # A task that is added from now on begins another thread.
@@ -486,14 +338,17 @@ class AllocationCleanup:
                 if self._thread is threading.current_thread():
                     self._thread = None
 
-    def _try_all(self, final: bool) -> None:
+    def _try_all(self, is_last: bool) -> None:
         """Attempt all tasks, until Placement does not answer. An unexpected error of a
-        task is logged, and the next task follows."""
+        task is logged, and the next task follows.
+
+        :param is_last: the process ends, and tasks are not attempted later.
+        """
         for task in [*self._tasks]:
-            if self._over.is_set() and not final:
+            if self._over.is_set() and not is_last:
                 return
             try:
-                self._try(task, final)
+                self._try(task, is_last)
             except PlacementUnavailable as error:
                 LOG.debug('Allocations are still to be deleted: %s', error)
                 return
@@ -501,43 +356,47 @@ class AllocationCleanup:
                 uuid = task.claim.uuid
                 LOG.exception('Cannot delete allocation for instance %s', uuid)
 
-    def _try(self, task: CleanupTask, final: bool) -> None:
-        """:raises PlacementUnavailable: allocations cannot be read or deleted."""
+    def _try(self, task: CleanupTask, is_last: bool) -> None:
+        """Attempt a task, unless another thread does so.
+
+        :raises PlacementUnavailable: allocations cannot be read or deleted.
+        """
         uuid = task.claim.uuid
         with self._changed:
             if task not in self._tasks or uuid in self._trying:
-                return  # another thread does so
+                return
             self._trying.add(uuid)
 
-        rest: CleanupTask | None = task
-        is_left = False
+        following: CleanupTask | TaskEnd = task
         doubt = None
         try:
             doubt = self._delete(task.successor or task.claim, False)
-            now = self._clock()
-            if task.is_settled(doubt) and (final or now >= task.final):
-                rest = None
-            else:
-                rest = task.after_look(doubt, now)
-                is_left = now >= rest.until
-                if final and doubt is not None:
-                    is_left = is_left or not doubt.is_early
+            following = task.following(doubt, self._clock(), is_last)
         except PlacementUnavailable:
             raise  # without an answer of Placement, the task goes on
         except BaseException:
-            is_left = self._clock() >= task.until
+            if self._clock() >= task.until:
+                following = TaskEnd.LEFT
             raise
         finally:
             with self._changed:
                 self._trying.discard(uuid)
+                self._replace(task, following, doubt)
                 self._changed.notify_all()
-                if task in self._tasks:  # and not given up meanwhile
-                    self._tasks.remove(task)
-                    if is_left:
-                        _leave(task, doubt)
-                    elif rest is not None:
-                        # Behind the other tasks, which may fare better.
-                        self._tasks.append(rest)
+
+    def _replace(
+        self, task: CleanupTask, following: CleanupTask | TaskEnd, doubt: Doubt | None
+    ) -> None:
+        """Put what follows an attempt in the place of a task; for a holder of the
+        lock."""
+        if task not in self._tasks:
+            return  # given up meanwhile
+        self._tasks.remove(task)
+        if following is TaskEnd.LEFT:
+            _leave(task, doubt)
+        elif isinstance(following, CleanupTask):
+            # Behind the other tasks, which may fare better.
+            self._tasks.append(following)
 
 
 def _leave(task: CleanupTask, doubt: Doubt | None = None) -> None:

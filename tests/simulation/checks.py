@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import os_resource_classes as classes
 
-from novasched.placement.cleanup import CLEANUP_LIMIT_S
+from novasched.placement.cleanup_task import CLEANUP_LIMIT_S
 from novasched.rpc.faults import translate_error
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim

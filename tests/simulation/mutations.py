@@ -70,9 +70,9 @@ MUTATIONS = (
     ),
     Mutation(
         'an undo looks once',
-        'placement/cleanup.py',
-        'if task.is_settled(doubt) and (final or now >= task.final):',
-        'if task.is_settled(doubt):',
+        'placement/cleanup_task.py',
+        'if self._is_settled(doubt) and (is_last or now >= self.final):',
+        'if self._is_settled(doubt):',
     ),
     Mutation(
         'a deletion is repeated after a lost answer',
@@ -83,7 +83,7 @@ MUTATIONS = (
     ),
     Mutation(
         'late requests are expected for ten seconds only',
-        'placement/cleanup.py',
+        'placement/cleanup_task.py',
         'LATE_CLAIM_S = 120.0',
         'LATE_CLAIM_S = 10.0',
     ),

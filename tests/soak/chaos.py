@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from novasched.placement.cleanup import LATE_CLAIM_S
+from novasched.placement.cleanup_task import LATE_CLAIM_S
 from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import now
 from tests.lab.large_cloud_hosts import FAST

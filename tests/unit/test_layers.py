@@ -36,6 +36,7 @@ NEIGHBOURS = {
 PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
     'placement.query', 'placement.candidates', 'placement.claim_protocol',
+    'placement.cleanup_task',
     'placement.wire',
     'observe.records', 'rpc.notifications',
     'observe.page.query', 'observe.page.hosts',

@@ -13,17 +13,19 @@ import pytest
 from novasched.placement import cleanup as cleanup_module
 from novasched.placement.allocations import Claim
 from novasched.placement.api import Response
+from novasched.placement.claim_protocol import PROXY_PATIENCE_S
 from novasched.placement.cleanup import (
+    LOOK_LIMIT_S,
+    AllocationCleanup,
+    AllocationDeleter,
+)
+from novasched.placement.cleanup_task import (
     AFTER_WORK_S,
     CLEANUP_LIMIT_S,
     LATE_CLAIM_S,
-    LOOK_LIMIT_S,
-    PROXY_PATIENCE_S,
-    AllocationCleanup,
-    AllocationDeleter,
     CleanupTask,
     Doubt,
-    why_in_doubt,
+    doubt_about,
 )
 from novasched.placement.wire import ConsumerAllocations
 from novasched.scheduler.errors import PlacementUnavailable
@@ -288,8 +290,9 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
 )
 def test_doubt(state, moves, doubtful, asked):
     """A task in progress is no doubt for the request of the task."""
-    assert bool(why_in_doubt(state, moves, False)) is doubtful
-    assert bool(why_in_doubt(state, moves, True)) is asked
+    claim = Claim('server', a_candidate(a_uuid('one')), {}, moves=moves)
+    assert bool(doubt_about(claim, state, requested=False)) is doubtful
+    assert bool(doubt_about(claim, state, requested=True)) is asked
 
 
 @pytest.mark.parametrize(
@@ -309,7 +312,9 @@ def test_doubt_after_an_evacuation(evacuated_from, is_part, doubtful):
         hosts=frozenset({'one'}),
         evacuated_from=frozenset(evacuated_from),
     )
-    assert bool(why_in_doubt(state, True, False, is_part)) is doubtful
+    claim = Claim('server', a_candidate(a_uuid('one')), {}, moves=True)
+    doubt = doubt_about(claim, state, requested=False, is_part=is_part)
+    assert bool(doubt) is doubtful
 
 
 def test_doubt_at_the_end(cleanup, caplog):

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim whose allocations may have to be deleted, and the step after each look at
+the allocations.
+
+::
+
+               nothing is left, and Placement makes the claim no more
+    attempted -------------------------------------------------------> OVER
+        |
+        |      another request may own the allocations, to the end
+        +------------------------------------------------------------> LEFT
+
+A task is attempted again after each other look: while Placement may still make the
+claim, while nova works on the instance, and while a database does not answer.
+
+``cleanup.py`` looks at the allocations, deletes them, and carries out the steps.
+Nothing here asks Placement, waits, or reads a clock.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+from novasched.placement.allocations import Claim
+from novasched.scheduler.model.instance import InstanceState
+
+LATE_CLAIM_S = 120.0
+"""Seconds after which Placement does not carry out a request any more: its database and
+web server have given up."""
+AFTER_WORK_S = 180.0
+"""Seconds for which a deletion is attempted at least after nova has ended its work on
+the instance, and after an outage of a database."""
+CLEANUP_LIMIT_S = LATE_CLAIM_S + AFTER_WORK_S
+"""Seconds for which a deletion is attempted at least. A look at the allocations has the
+last word, so that no outage of Placement ends the attempts. Afterwards ``nova-manage
+placement audit`` finds the allocations."""
+
+
+class Doubt(NamedTuple):
+    """The reason why the allocations of a claim are left.
+
+    :ivar is_part: the instance holds the allocations of the claim beside others.
+    :ivar is_there: the instance is on a host of the claim.
+    :ivar is_early: a later look tells whether the allocations have to be deleted.
+    :ivar may_pass: a later look may tell, since nova works on the instance, or a
+        database does not answer.
+    """
+
+    why: str
+    is_part: bool = False
+    is_there: bool = False
+    is_early: bool = False
+    may_pass: bool = False
+
+
+class TaskEnd(Enum):
+    """The end of a task."""
+
+    OVER = auto()
+    """No allocations of the claim are left, and none will come."""
+    LEFT = auto()
+    """Allocations may be left. The log names the instance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CleanupTask:
+    """A claim whose allocations may have to be deleted.
+
+    :ivar final: from then on Placement does not make the claim any more (monotonic
+        seconds).
+    :ivar until: the first look from then on is the last one (monotonic seconds).
+    :ivar longest: the latest moment for ``until`` (monotonic seconds).
+    :ivar successor: a later claim for the same amounts, with an answer. The amounts
+        alone belong to the successor. Beside other allocations they may be the lost
+        claim, made after the caller had deleted the successor.
+    :ivar in_doubt: equal allocations existed before the next claim for the instance.
+    """
+
+    claim: Claim
+    final: float
+    until: float
+    longest: float
+    successor: Claim | None = None
+    in_doubt: bool = False
+
+    def after(self, made: Claim | None) -> 'CleanupTask':
+        """The task after another claim for the same instance.
+
+        A successor is deleted only if the instance is gone, or at rest on another host.
+
+        :param made: the other claim; None if Placement has refused it.
+        """
+        if made is None:
+            return self
+        if made.wanted() == self.claim.wanted():
+            successor = replace(made, moves=True, is_uncertain=True)
+            return replace(self, successor=successor)
+
+        providers = made.candidate.allocations.keys()
+        if providers.isdisjoint(self.claim.candidate.allocations):
+            return self
+        # Amounts of these providers beside other allocations belong to the other claim.
+        return replace(self, claim=replace(self.claim, is_uncertain=False))
+
+    def following(
+        self, doubt: Doubt | None, now: float, is_last: bool
+    ) -> 'CleanupTask | TaskEnd':
+        """The task after a look at the allocations of the instance, or its end.
+
+        :param doubt: why the allocations are left; None if nothing is left.
+        :param is_last: no later look follows, since the process ends.
+        """
+        if self._is_settled(doubt) and (is_last or now >= self.final):
+            return TaskEnd.OVER
+
+        task = self.after_look(doubt, now)
+        if now >= task.until:
+            return TaskEnd.LEFT
+        if is_last and doubt is not None and not doubt.is_early:
+            return TaskEnd.LEFT
+        return task
+
+    def _is_settled(self, doubt: Doubt | None) -> bool:
+        """True if a look has found, or left, no allocations of the lost claim.
+
+        The amounts of a successor alone belong to the successor.
+        """
+        if doubt is None:
+            return True
+        return self.successor is not None and not (doubt.is_part or doubt.is_early)
+
+    def after_look(self, doubt: Doubt | None, now: float) -> 'CleanupTask':
+        """The task after a look that does not end it.
+
+        Once the instance was on the host of the successor, the allocations of the
+        successor belong to it, also beside other allocations: an evacuated instance
+        keeps the allocations on its source.
+
+        A request may decide, and nova may work on an instance, for longer than a
+        deletion is attempted. Only a look afterwards tells whether the instance has
+        the allocations.
+        """
+        if doubt is None:
+            return self
+        task = self
+        if doubt.may_pass:
+            until = min(max(self.until, now + AFTER_WORK_S), self.longest)
+            task = replace(task, until=until)
+        if doubt.is_there and self.successor is not None:
+            successor = replace(self.successor, is_uncertain=False)
+            task = replace(task, successor=successor)
+        return task
+
+
+def doubt_about(
+    claim: Claim,
+    state: InstanceState | None,
+    requested: bool,
+    is_part: bool = False,
+    is_new: bool = False,
+) -> Doubt | None:
+    """The reason why another request may own allocations that equal a claim; None if no
+    request does.
+
+    :param state: the instance as it is in nova's databases; None if nova does not know
+        the instance.
+    :param requested: the current request is about the instance, and the task of the
+        instance belongs to it.
+    :param is_part: the instance has other allocations as well. Then no request owns the
+        claim only if the instance is at rest and no provider of the claim is, or
+        serves, its host.
+    :param is_new: the state may be older than the allocations.
+    """
+    if state is None:
+        if claim.moves or is_part:
+            return Doubt('nova does not know it', is_part)
+        return None
+    if state.gone:
+        return None
+
+    if why := _why_in_doubt(claim, state, requested, is_part):
+        is_there = state.host in state.hosts
+        is_at_work = state.building or state.task is not None
+        return Doubt(why, is_part, is_there, may_pass=is_at_work)
+    if is_new:
+        why = 'the database may not show yet that it has a task'
+        return Doubt(why, is_part, is_early=True)
+    return None
+
+
+def _why_in_doubt(
+    claim: Claim, state: InstanceState, requested: bool, is_part: bool
+) -> str | None:
+    """See :func:`doubt_about`."""
+    if state.host is not None:
+        if not state.hosts:
+            return f'it is on the host {state.host}, and that of the claim is not known'
+        if state.host in state.hosts:
+            return f'it is on the host {state.host}, for which the claim was'
+    if not state.hosts.isdisjoint(state.evacuated_from):
+        return 'it was evacuated from the host of the claim, which is not back yet'
+    are_hosts_known = len(state.hosts) >= len(claim.candidate.allocations)
+    if is_part and (state.host is None or not are_hosts_known):
+        return 'it holds more, which may be on the same host'
+
+    if requested:
+        return None
+    if state.building:
+        return 'its build has not ended'
+    if state.task:
+        return f'it has a task in progress: {state.task}'
+    return None
