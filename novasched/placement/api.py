@@ -25,6 +25,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -273,55 +274,57 @@ class PlacementApi:
         if body is not None:
             data = msgspec.json.encode(body)
             headers['Content-Type'] = 'application/json'
+        request = partial(
+            self.http.request,
+            path,
+            method,
+            data=data,
+            headers=headers,
+            microversion=microversion,
+            # keystoneauth1's retries would hide that a write is repeated.
+            raise_exc=False,
+            connect_retries=0,
+            status_code_retries=0,
+        )
 
         attempts = _Attempts(limit, self._pause, once, time.monotonic())
         while True:
-            if reason := self.breaker.reason:
-                why = f'circuit open: {reason}'
-                if attempts.maybe_done:
-                    # By an earlier attempt, before the circuit opened.
-                    raise OutcomeUnknown(why)
-                raise CircuitOpen(why, self.breaker.wait_closed)
-
+            self._check_circuit(attempts.maybe_done)
             began = time.monotonic()
-            failure: _Failure | None
+            result: Response | _Failure
             try:
-                response = self.http.request(
-                    path,
-                    method,
-                    data=data,
-                    headers=headers,
-                    microversion=microversion,
-                    # keystoneauth1's retries would hide that a write is repeated.
-                    raise_exc=False,
-                    connect_retries=0,
-                    status_code_retries=0,
-                )
+                response = request()
             except NO_ANSWER_ERRORS as error:
-                failure = self._without_answer(error, began)
+                result = self._without_answer(error, began)
             else:
-                answer = Response(
-                    response.status_code,
-                    response.content,
-                    response.reason or '',
-                    attempts.maybe_done,
-                )
-                failure = self._judged(answer, began)
+                result = self._judged(response, began, attempts.maybe_done)
 
-            if failure is None:
-                if not answer.is_contended:
-                    return answer
-                attempts = attempts.after_contended()
-                if attempts.pause is None:
-                    return answer
-            else:
-                self.breaker.missed(failure.why)
-                attempts = attempts.after_failure(failure)
+            if isinstance(result, _Failure):
+                self.breaker.missed(result.why)
+                attempts = attempts.after_failure(result)
                 if attempts.pause is None:
                     if attempts.maybe_done:
-                        raise OutcomeUnknown(failure.why)
-                    raise failure.error(failure.why)
+                        raise OutcomeUnknown(result.why)
+                    raise result.error(result.why)
+            else:
+                if not result.is_contended:
+                    return result
+                attempts = attempts.after_contended()
+                if attempts.pause is None:
+                    return result
             time.sleep(attempts.pause)
+
+    def _check_circuit(self, maybe_done: bool) -> None:
+        """Check that requests may be sent.
+
+        :param maybe_done: an earlier attempt, before the circuit opened, may have been
+            carried out.
+        """
+        if reason := self.breaker.reason:
+            why = f'circuit open: {reason}'
+            if maybe_done:
+                raise OutcomeUnknown(why)
+            raise CircuitOpen(why, self.breaker.wait_closed)
 
     def _without_answer(self, error: Exception, began: float) -> _Failure:
         """Classify an error of keystoneauth1.
@@ -354,16 +357,22 @@ class PlacementApi:
 
         return _Failure(why, maybe_done=True)
 
-    def _judged(self, answer: Response, began: float) -> _Failure | None:
-        """Classify a response; None for an answer, yes or no."""
-        status = answer.status_code
+    def _judged(
+        self, response: requests.Response, began: float, repeated: bool
+    ) -> Response | _Failure:
+        """Classify a response: an answer, yes or no, or a failure.
+
+        :param repeated: Placement may have carried out an earlier attempt.
+        """
+        status = response.status_code
+        answer = Response(status, response.content, response.reason or '', repeated)
         if status < 500 and status not in (*REFUSAL_STATUSES, *TRANSIENT_STATUSES):
             # A refusal is an answer as well: Placement works.
             self.breaker.succeeded()
             if self._authorized is False:
                 LOG.info('The credentials in [placement] are accepted again')
             self._authorized = True
-            return None
+            return answer
 
         why = f'Placement answers {answer}'
         if status in (401, 403):
