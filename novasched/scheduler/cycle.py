@@ -10,7 +10,7 @@ Data flows one way; the outside comes in through ``ports.py``.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -32,16 +32,11 @@ from novasched.scheduler.decision import (
     CLAIM,
     FILTERS,
     HOSTS,
-    NEXT_STEP,
     PLACEMENT,
     PREFILTERS,
     WEIGHERS,
     CandidateCounts,
-    Decision,
     PlacementAttempt,
-    Ranking,
-    Step,
-    failure_of,
 )
 from novasched.scheduler.errors import (
     NO_CANDIDATES,
@@ -50,10 +45,11 @@ from novasched.scheduler.errors import (
     StaleData,
     Unavailable,
 )
+from novasched.scheduler.explanation import Explanation
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.candidate import Candidate, Candidates
-from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
-from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
+from novasched.scheduler.model.claim import PendingClaim
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.offered_hosts import OfferedHosts
 from novasched.scheduler.pipeline import Pipeline
@@ -106,30 +102,16 @@ class CycleDeps:
 class Cycle:
     """One try to place the instances of a request; a further try is another cycle.
 
-    Attempts and steps explain the decision, also where an error ends the try. The cycle
-    decides nothing by them.
-
-    :ivar prefiltered: the request as the prefilters left it, once they have run.
-    :ivar counts: the size of Placement's offer, once Placement has answered.
-    :ivar attempts: the search of a host for each instance so far.
-    :ivar steps: the steps that have ended.
-    :ivar together_refused: Placement refused to claim for all instances at once.
+    :ivar explanation: notes steps and attempts. The cycle decides nothing by them.
     """
 
     def __init__(self, deps: CycleDeps, basis: Basis, seed: int) -> None:
         self.deps = deps
         self.basis = basis
         self.seed = seed
-        self.prefiltered: Request | None = None
-        self.counts: CandidateCounts | None = None
-        self.attempts: list[PlacementAttempt] = []
-        self.steps: list[Step] = []
-        self.together_refused = False
-        self._host_uuids: set[str] = set()
-        self._request: Request
+        self.explanation = Explanation(seed, deps.pipeline.clock)
         self._claims: PendingClaims
         self._candidates: Candidates | None = None
-        self._began = 0.0
         self._is_announced = False
 
     def decide(self, request: Request, is_announced: bool = False) -> Outcome:
@@ -139,15 +121,14 @@ class Cycle:
         :param is_announced: an earlier try has sent the notification that hosts are
             being selected.
         """
-        self._began = self.deps.pipeline.clock()
-        self._request = request
+        self.explanation.begin(request)
         self._is_announced = is_announced
         ledger = self.deps.pending_claims.ledger
         try:
             with ledger.keeping(self.basis.read_since):
                 if request.is_rebuild:
                     request = self._without_false_hint(request)
-                    self._request = request
+                    self.explanation.request = request
                 self._claims = self.deps.pending_claims.for_request(request)
                 if not request.is_rebuild:
                     request, self._candidates = self._ask_placement(request)
@@ -180,26 +161,12 @@ class Cycle:
         outdated = None
         if end is End.STALE and is_remembered(self._candidates):
             outdated = reason_of(error) or 'no host is left'
-        failure = failure_of(error)
-        is_interrupted = failure is not None or end not in (End.PLACED, End.REFUSED)
-        if is_interrupted or not self.steps:
-            self._end_step(self._step_in_progress())
-
-        decision = Decision(
-            request=self._request,
-            seed=self.seed,
-            began=self._began,
-            ended=self.deps.pipeline.clock(),
-            basis=self.basis,
-            steps=tuple(self.steps),
-            prefiltered=self.prefiltered,
-            counts=self.counts,
-            attempts=tuple(self.attempts),
-            together_refused=self.together_refused,
+        decision = self.explanation.decision(
+            self.basis,
+            error,
+            is_whole=end in (End.PLACED, End.REFUSED),
             outdated=outdated,
             selections=selections or [],
-            refusal=error.reason if isinstance(error, NoValidHost) else None,
-            failure=failure,
         )
         if error is not None and end is not End.FAILED:
             # A traceback refers to frames, which refer to the error and to the hosts.
@@ -216,7 +183,8 @@ class Cycle:
         # ``[placement] max_allocation_candidates`` cuts an answer about all hosts
         # without a sign, and ``min_unit`` of an inventory hides a host from a query for
         # 1 of a resource class.
-        is_about_all = self.counts is not None and self.counts.source == ALL_HOSTS
+        counts = self.explanation.counts
+        is_about_all = counts is not None and counts.source == ALL_HOSTS
         if is_about_all and not self.basis.own_query:
             return End.INCOMPLETE
         return End.REFUSED
@@ -257,12 +225,12 @@ class Cycle:
             if not prefilter.keys or not prefilter.keys.isdisjoint(keys):
                 request = prefilter(request, self.basis)
         request = deps.hosts.with_requested_destination(request)
-        self.prefiltered = request
-        self._end_step(PREFILTERS)
+        self.explanation.prefiltered = request
+        self.explanation.end_step(PREFILTERS)
 
         candidates = deps.placement.candidates(request, self.basis)
-        self.counts = CandidateCounts.of(candidates)
-        self._end_step(PLACEMENT)
+        self.explanation.counts = CandidateCounts.of(candidates)
+        self.explanation.end_step(PLACEMENT)
         if not candidates:
             LOG.info(NO_CANDIDATES)
             raise NoValidHost()
@@ -286,9 +254,10 @@ class Cycle:
         peers = self._claims.peers
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, peers)
 
-        counts = self.counts or CandidateCounts(asked=False)
-        self.counts = counts.with_hosts(candidates, snapshot, len(hosts))
-        self._end_step(HOSTS)
+        counts = self.explanation.counts or CandidateCounts(asked=False)
+        counts = counts.with_hosts(candidates, snapshot, len(hosts))
+        self.explanation.counts = counts
+        self.explanation.end_step(HOSTS)
         return SchedulingState(request, self.basis, snapshot, hosts, candidates)
 
     def _read_for_group(
@@ -331,7 +300,7 @@ class Cycle:
             else:
                 state = self._place_together(state, random, undo)
             selections = self._with_alternates(state, random)
-            self._end_step(ALTERNATES)
+            self.explanation.end_step(ALTERNATES)
             undo.pop_all()
 
         self._claims.claimed(state.placed)
@@ -358,17 +327,17 @@ class Cycle:
                 choices.append(replace(choice, beside=beside))
                 state = state.with_one_more(request, choice.claim)
         if not state.request.claims:
-            self._end_step(CLAIM)
+            self.explanation.end_step(CLAIM)
             return state
 
         claims = self._claim_together(state, undo)
         if claims is not None and self._all_stay(choices):
-            self._end_step(CLAIM)
+            self.explanation.end_step(CLAIM)
             return state
 
-        self.attempts.clear()
-        self.together_refused = claims is None
-        self._end_step(CLAIM, refused=None if claims else ALL_TOGETHER)
+        self.explanation.attempts.clear()
+        self.explanation.together_refused = claims is None
+        self.explanation.end_step(CLAIM, refused=None if claims else ALL_TOGETHER)
         undo.close()
         if claims is None:
             state.check_claim_refusal(1)
@@ -424,7 +393,7 @@ class Cycle:
             for choice in self._choices(best, request, attempt, undo):
                 end = self._claim(choice, undo)
                 if end is ClaimEnd.MADE:
-                    self._end_step(CLAIM)
+                    self.explanation.end_step(CLAIM)
                     return ranked.with_one_more(request, choice.claim)
 
                 self._claims.release(choice.claim)
@@ -433,7 +402,7 @@ class Cycle:
                     attempt.unfit += (host.host,)
                     break
                 attempt.refused += (host.key,)
-                self._end_step(CLAIM, refused=host.host)
+                self.explanation.end_step(CLAIM, refused=host.host)
                 ranked.check_claim_refusal(len(attempt.refused))
             else:
                 LOG.debug('Unable to successfully claim against any host.')
@@ -483,8 +452,8 @@ class Cycle:
         request = with_pending_members(request, state, self._claims.ledger)
 
         ranking = pipeline.filter(state.hosts, request, index, state.candidates)
-        attempt = self._begin_attempt(request, state, ranking)
-        self._end_step(FILTERS, attempt)
+        attempt = self.explanation.begin_attempt(request, state, ranking)
+        self.explanation.end_step(FILTERS, attempt)
         state = replace(state, candidates=ranking.candidates)
         if not ranking.hosts:
             if ranking.refusal:
@@ -493,7 +462,7 @@ class Cycle:
 
         ranking = pipeline.weigh(ranking, request, index, random)
         attempt.ranking = ranking.explained(with_hosts=attempt.index == 0)
-        self._end_step(WEIGHERS, attempt)
+        self.explanation.end_step(WEIGHERS, attempt)
         state = replace(state, hosts=ranking.hosts)
         if state.candidates is not None and not state.candidates[state.hosts[0].uuid]:
             state = state.with_candidates_alone()
@@ -648,64 +617,6 @@ class Cycle:
                     row.append(Selection.of(other, candidate, zone, limits))
             selections.append(row)
         return selections
-
-    def _begin_attempt(
-        self, request: Request, state: SchedulingState, ranking: Ranking
-    ) -> PlacementAttempt:
-        """The attempt to place the current instance, with the filters' verdicts. It
-        takes the place of an earlier attempt for the same instance."""
-        uuid = request.instance_uuid if request.instance_uuids else None
-        earlier = None
-        last_uuid = self.attempts[-1].instance_uuid if self.attempts else None
-        if uuid is not None and uuid == last_uuid:
-            earlier = self.attempts.pop()
-
-        index = len(self.attempts)
-        attempt = PlacementAttempt(
-            instance_uuid=uuid,
-            index=index,
-            start=len(state.hosts),
-            pending=self._count_pending(state.hosts, state.pending),
-            ranking=ranking.explained(with_hosts=index == 0),
-            refused=earlier.refused if earlier else (),
-            unfit=earlier.unfit if earlier else (),
-            passed=len(ranking.hosts),
-        )
-        self.attempts.append(attempt)
-        for result in ranking.filters:
-            self._host_uuids.difference_update(map(uuid_of, result.rejected_hosts))
-        return attempt
-
-    def _count_pending(
-        self, hosts: Sequence[Host], pending: Mapping[str, ClaimsOfHost]
-    ) -> int:
-        """The number of hosts with pending claims.
-
-        The UUIDs of the hosts are collected once for a request: to collect them for
-        each instance takes a tenth of the time of a decision. The hosts of an instance
-        are the hosts of the instance before, less the rejected hosts.
-        """
-        if not pending:
-            return 0
-        if len(self._host_uuids) != len(hosts):
-            self._host_uuids = set(map(uuid_of, hosts))
-        return len(self._host_uuids.intersection(pending))
-
-    def _end_step(
-        self,
-        name: str,
-        attempt: PlacementAttempt | None = None,
-        refused: str | None = None,
-    ) -> None:
-        """Note the end of a step."""
-        now = self.deps.pipeline.clock()
-        self.steps.append(Step(name, now, attempt, refused))
-
-    def _step_in_progress(self) -> str:
-        """The step in which an error ends the try."""
-        if self.steps:
-            return NEXT_STEP[self.steps[-1].name]
-        return HOSTS if self._request.is_rebuild else PREFILTERS
 
 
 def is_remembered(candidates: Candidates | None) -> bool:

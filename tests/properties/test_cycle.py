@@ -6,9 +6,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import PlacementAttempt, Ranking
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.explanation import Explanation
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid, numbered_uuids
@@ -60,19 +60,21 @@ def requests_for(counts, apart):
         )
 
 
-class Unobserved(Cycle):
+class NoExplanation(Explanation):
     """Notes neither steps nor attempts."""
 
-    def _end_step(self, name, attempt=None, refused=None):
+    def end_step(self, name, attempt=None, refused=None):
         """Forget the step."""
 
-    def _begin_attempt(self, request, state, ranking):
+    def begin_attempt(self, request, state, ranking):
         return PlacementAttempt(None, 0, 0, 0, Ranking(()))
 
 
 class UnobservedScheduler(FilterScheduler):
     def _cycle(self, basis, seed):
-        return Unobserved(super()._cycle(basis, seed).deps, basis, seed)
+        cycle = super()._cycle(basis, seed)
+        cycle.explanation = NoExplanation(seed, cycle.deps.pipeline.clock)
+        return cycle
 
 
 @given(**CLOUDS)
