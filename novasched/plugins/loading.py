@@ -206,8 +206,8 @@ def driver(
         source = _find(available, name, option)
 
     driver_class = _load(source, option, name, prepare)
-    if not hasattr(driver_class, 'select_destinations'):
-        why = 'is not a driver: it has no method select_destinations()'
+    if not (isinstance(driver_class, type) and issubclass(driver_class, Driver)):
+        why = f'is not a driver: it is no subclass of {Driver.__module__}.Driver'
         raise ConfigError(option, name, why)
     # The context manager, as a decorator, also reports errors of the constructor.
     return _config_errors(option, name)(lambda parts: driver_class(parts))

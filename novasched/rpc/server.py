@@ -402,10 +402,8 @@ def make_server(
     )
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()
-    # Drivers from plugins need not have the method.
-    make_room = getattr(driver, 'make_room', lambda: None)
     return internals.RpcServer(
-        transport, target, dispatcher, heartbeats, counts, on_full=make_room
+        transport, target, dispatcher, heartbeats, counts, on_full=driver.make_room
     )
 
 

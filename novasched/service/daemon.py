@@ -188,8 +188,7 @@ class RunningScheduler:
         :raises NovaschedError: a part cannot be read.
         """
         self.application.hosts.renew()
-        if periodic := getattr(self.application.driver, 'periodic', None):
-            periodic()
+        self.application.driver.periodic()
 
     def stop(self, deadline: float) -> None:
         """Take no more requests, finish the requests in progress, and close.
@@ -197,8 +196,7 @@ class RunningScheduler:
         :param deadline: when the process should end (monotonic seconds).
         """
         # The driver first, so that requests that wait for Placement end in time.
-        if stop := getattr(self.application.driver, 'stop', None):
-            stop(deadline - time.monotonic() - TASKS_TIMEOUT_S)
+        self.application.driver.stop(deadline - time.monotonic() - TASKS_TIMEOUT_S)
         self.server.stop()
         self.server.wait()
 
@@ -258,9 +256,8 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     if settings.periodic_enable:
         discover = application.discovery.run
         intervals.append((discover, settings.discover_hosts_in_cells_interval))
-        periodic = getattr(application.driver, 'periodic', None)
-        if periodic is not None:
-            intervals.append((periodic, settings.periodic_task_interval))
+        periodic = application.driver.periodic
+        intervals.append((periodic, settings.periodic_task_interval))
 
     tasks = []
     for work, interval in intervals:

@@ -4,7 +4,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims
@@ -40,19 +39,28 @@ class SchedulerDeps:
     clock: Callable[[], float] = time.perf_counter
 
 
-class Driver(Protocol):
-    """Answers requests, in many threads at once.
+class Driver:
+    """Answers requests, in many threads at once. The base class of all drivers."""
 
-    A driver may have further methods. ``periodic()`` is called when a worker starts,
-    and then every ``[scheduler] periodic_task_interval`` seconds; its errors are
-    logged. ``stop(seconds)`` gets the time that requests in progress still have.
-    ``make_room()`` is called repeatedly while all threads are busy and messages wait.
-    """
-
-    def __init__(self, deps: SchedulerDeps) -> None: ...
+    def __init__(self, deps: SchedulerDeps) -> None:
+        self.deps = deps
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """A host for each instance, followed by alternates.
 
         :raises NoValidHost: an instance has no valid host; nothing stays claimed.
+        """
+        raise NotImplementedError
+
+    def periodic(self) -> None:
+        """Do the periodic task: when a worker starts, and then every ``[scheduler]
+        periodic_task_interval`` seconds. Errors are logged."""
+
+    def make_room(self) -> None:
+        """Note that all threads are busy while messages wait; called repeatedly."""
+
+    def stop(self, seconds: float) -> None:
+        """End soon, since the process ends.
+
+        :param seconds: the time that requests in progress still have.
         """

@@ -21,8 +21,7 @@ from novasched.scheduler.model.request import Request
 
 
 class CachingScheduler(FilterScheduler):
-    """Implements :class:`novasched.scheduler.drivers.Driver`, with its periodic
-    task."""
+    """Decides on the hosts that the periodic task has read."""
 
     def __init__(self, deps: SchedulerDeps) -> None:
         self.host_cache = HostCache(deps.hosts, deps.settings)

@@ -10,7 +10,7 @@ from novasched.scheduler.attempt import End, Outcome, next_basis
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.cycle import Cycle, CycleDeps
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.drivers import SchedulerDeps
+from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import NoValidHost, Unavailable
 from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Selection
@@ -32,11 +32,11 @@ request is one of several: the more hosts, the more their reading costs."""
 LOG = logging.getLogger('nova.scheduler.manager')
 
 
-class FilterScheduler:
-    """Implements :class:`novasched.scheduler.drivers.Driver`."""
+class FilterScheduler(Driver):
+    """Decides by filters and weighers."""
 
     def __init__(self, deps: SchedulerDeps) -> None:
-        self.deps = deps
+        super().__init__(deps)
         self.pipeline = self.make_pipeline(deps)
         self.pending_claims = deps.pending_claims or PendingClaims(deps.settings)
         self._patience = Patience(deps.settings)

@@ -183,7 +183,7 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
         (
             DRIVER,
             f'{STYLE}.RackFilter',
-            'is not a driver: it has no method select_destinations()',
+            'is not a driver: it is no subclass of novasched.scheduler.drivers.Driver',
         ),
         (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],

@@ -23,6 +23,7 @@ from novasched.rpc import oslo_messaging_internals, server, wire
 from novasched.rpc.oslo_messaging_internals import MessageCounts
 from novasched.rpc.server import SchedulerEndpoint, Serializer
 from novasched.rpc.versions import IGNORED_CASTS
+from novasched.scheduler.drivers import Driver
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
@@ -48,7 +49,7 @@ WAIT = 30
 
 
 @dataclass
-class Script:
+class Script(Driver):
     """A driver that chooses the same hosts for every request."""
 
     requests: list[Request] = field(default_factory=list)
@@ -91,7 +92,7 @@ def serving(transport, driver, counts=None):
 
 
 @dataclass
-class Door:
+class Door(Driver):
     """A driver that keeps requests until the door is opened, and notes the order of
     requests."""
 
