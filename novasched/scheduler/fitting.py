@@ -7,26 +7,15 @@ The devices depend on the host cells: PCI NUMA policies want devices near the ce
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.numa import (
-    Fit,
-    GuestTopology,
-    HostTopology,
-    TopologyLimits,
-)
+from novasched.scheduler.model.numa import Fit, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import DeviceChoice, HostDevices, Pool
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.numa.fit import (
-    PciCheck,
-    consume_cells,
-    fit,
-    fitting_cells,
-    misfit,
-)
+from novasched.scheduler.numa.fit import FitProblem, PciCheck, consume_cells
 from novasched.scheduler.pci.pools import (
     Mappings,
     consume,
@@ -37,17 +26,6 @@ from novasched.scheduler.pci.pools import (
 
 LIMITS = 'numa_topology'
 """The key of :class:`TopologyLimits` in the limits of a selection."""
-
-
-class _FitArguments(NamedTuple):
-    """The arguments of :func:`~novasched.scheduler.numa.fit.fit`."""
-
-    host: HostTopology
-    guest: GuestTopology
-    limits: TopologyLimits | None
-    pci_check: PciCheck | None
-    pci_cells: Mapping[int, int]
-    packing: bool
 
 
 def mappings_of(request: Request, candidate: Candidate | None) -> Mappings | None:
@@ -80,10 +58,10 @@ def fit_on_host(
 
     A string says in one line why the guest does not fit.
     """
-    arguments = _fit_arguments(host, request, mappings, limits, settings)
-    if isinstance(arguments, str):
-        return arguments
-    return fit(*arguments)
+    problem = _fit_problem(host, request, mappings, limits, settings)
+    if isinstance(problem, str):
+        return problem
+    return problem.fit()
 
 
 def misfit_on_host(
@@ -94,20 +72,20 @@ def misfit_on_host(
     settings: Settings,
 ) -> str | None:
     """Return why :func:`fit_on_host` does not fit the guest, None if the guest fits."""
-    arguments = _fit_arguments(host, request, mappings, limits, settings)
-    if isinstance(arguments, str):
-        return arguments
-    return misfit(*arguments)
+    problem = _fit_problem(host, request, mappings, limits, settings)
+    if isinstance(problem, str):
+        return problem
+    return problem.misfit()
 
 
-def _fit_arguments(
+def _fit_problem(
     host: Host,
     request: Request,
     mappings: Mappings | None,
     limits: TopologyLimits | None,
     settings: Settings,
-) -> _FitArguments | str:
-    """Return the arguments of the fit, or why a fit is impossible."""
+) -> FitProblem | str:
+    """Return the fit to be found, or why a fit is impossible."""
     topology = host.numa_topology
     guest = request.numa_topology
     if topology is None:
@@ -118,7 +96,7 @@ def _fit_arguments(
     pci_check = None
     if request.pci_requests:
         pci_check = _pci_check(host, topology, request, mappings)
-    return _FitArguments(
+    return FitProblem(
         topology,
         guest,
         limits,
@@ -201,15 +179,17 @@ def choices_on_host(
     topology = host.numa_topology
     if topology is None:
         return ()
-    cell_sets = fitting_cells(
+    problem = FitProblem(
         topology,
         guest,
         limits_of(host, request),
-        _devices_by_cell(host),
-        settings.packing_host_numa_cells_allocation_strategy,
+        pci_cells=_devices_by_cell(host),
+        packing=settings.packing_host_numa_cells_allocation_strategy,
     )
     sockets = _sockets(topology)
-    return device_choices(host.pci_stats, request.pci_requests, cell_sets, sockets)
+    return device_choices(
+        host.pci_stats, request.pci_requests, problem.cells(), sockets
+    )
 
 
 def _devices_by_cell(host: Host) -> Mapping[int, int]:

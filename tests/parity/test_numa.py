@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from novasched.scheduler.model.numa import CellFit, Fit
-from novasched.scheduler.numa.fit import fit
+from novasched.scheduler.numa.fit import FitProblem
 from tests.lab.numa_checker import numa_arguments, violations
 from tests.parity.comparison import FAILS, SEED, Comparison, Difference
 from tests.parity.dice import Dice
@@ -143,12 +143,12 @@ def ours(case):
     pci = case.get('pci', {})
     near = {int(cell): count for cell, count in pci.get('near', {}).items()}
     wanted = pci.get('count', 0)
-    return fit(
+    return FitProblem(
         *numa_arguments(case),
         pci_check=(lambda ids: _lack(near, wanted, ids)) if wanted else None,
         pci_cells=near,
         packing=case['packing'],
-    )
+    ).fit()
 
 
 def _lack(near, wanted, ids):

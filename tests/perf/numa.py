@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from novasched.scheduler.model.numa import Fit
-from novasched.scheduler.numa.fit import fit
+from novasched.scheduler.numa.fit import FitProblem
 from tests.lab.daemon import Nova
 from tests.lab.nova_release import NovaRelease
 from tests.lab.numa_checker import numa_arguments
@@ -139,7 +139,7 @@ def _ours(case):
     while sum(taken) < MEASURED and len(taken) < 1000:
         host, guest, limits = numa_arguments(case)
         start = time.perf_counter()
-        found = fit(host, guest, limits)
+        found = FitProblem(host, guest, limits).fit()
         taken.append(time.perf_counter() - start)
     return sorted(taken)[len(taken) // 2], isinstance(found, Fit)
 

@@ -21,7 +21,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.numa import parse
-from novasched.scheduler.numa.fit import consume_cells, fit, misfit
+from novasched.scheduler.numa.fit import FitProblem, consume_cells
 from novasched.scheduler.numa.plain_fit import fits_plainly, is_plain
 from novasched.scheduler.numa.search import Search
 from tests.lab.numa_checker import cell_violations, network_violations, violations
@@ -256,8 +256,9 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
             return 'devices'
 
     before = copy.deepcopy((host, guest, limits))
-    result = fit(host, guest, limits, pci_check, near, packing)
-    reason = misfit(host, guest, limits, pci_check, near, packing)
+    problem = FitProblem(host, guest, limits, pci_check, near, packing)
+    result = problem.fit()
+    reason = problem.misfit()
 
     assert (host, guest, limits) == before
     assert isinstance(result, Fit) == fits(host, guest, limits, pci_fits)
@@ -307,7 +308,10 @@ def test_who_fits_plainly_fits(hosts_and_ratios, cells, emulator, is_simple):
     ).tolist()
 
     for (host, *ratios), fits_here in zip(hosts_and_ratios, verdicts, strict=True):
-        fits = host is not None and misfit(host, guest, TopologyLimits(*ratios)) is None
+        fits = False
+        if host is not None:
+            problem = FitProblem(host, guest, TopologyLimits(*ratios))
+            fits = problem.misfit() is None
         if fits_here:
             assert fits
         else:
@@ -335,7 +339,7 @@ def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
     """On hosts of any size, the CPUs that a guest takes are not free afterwards, nor
     are the other threads of an isolated core."""
     host, guest = pair
-    result = fit(host, guest, limits)
+    result = FitProblem(host, guest, limits).fit()
     if not isinstance(result, Fit):
         return
     assert not violations(host, guest, limits, result)
@@ -357,7 +361,7 @@ def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
                 if core & cell_fit.cpus:
                     assert not free & core
 
-    second = fit(consumed, guest, limits)
+    second = FitProblem(consumed, guest, limits).fit()
     assert isinstance(second, str) or not violations(consumed, guest, limits, second)
 
 

@@ -15,7 +15,7 @@ from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.numa import HostTopology
-from novasched.scheduler.numa.fit import consume_cells, fit
+from novasched.scheduler.numa.fit import FitProblem, consume_cells
 from tests.lab.builders import a_group, a_host, a_request, numbered_uuids
 from tests.lab.counting_placement import CountingPlacement, slots_on
 from tests.lab.memory_schedulers import a_driver
@@ -108,7 +108,7 @@ class Cloud:
         """Fit the instances onto their hosts in turn, as nova-compute does."""
         topologies = {host.uuid: TOPOLOGY for host in self.hosts}
         for uuid in self.placement.hosts.values():
-            place = fit(topologies[uuid], GUEST, None)
+            place = FitProblem(topologies[uuid], GUEST, None).fit()
             assert not isinstance(place, str), place
             topologies[uuid] = consume_cells(topologies[uuid], place, GUEST)
 

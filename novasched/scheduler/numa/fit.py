@@ -15,9 +15,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from types import MappingProxyType
 from typing import NamedTuple
 
 from novasched.scheduler.model.numa import (
@@ -76,121 +75,102 @@ class _CellChoice(NamedTuple):
         return (1 << len(self.cells)) - 1
 
 
-def fit(
-    host: HostTopology,
-    guest: GuestTopology,
-    limits: TopologyLimits | None = None,
-    pci_check: PciCheck | None = None,
-    pci_cells: Mapping[int, int] = MappingProxyType({}),
-    packing: bool = False,
-) -> Fit | str:
-    """Fit the guest on the host.
+@dataclass(frozen=True, slots=True)
+class FitProblem:
+    """A guest, and a host on whose NUMA cells the guest may fit.
 
-    :param pci_check: None when the request asks for no devices.
-    :param pci_cells: number of free PCI devices by the id of the nearest host cell; has
+    :ivar pci_check: None when the request asks for no devices.
+    :ivar pci_cells: number of free PCI devices by the id of the nearest host cell; has
         every cell with a PCI device pool.
-    :param packing: the option ``[compute]
+    :ivar packing: the option ``[compute]
         packing_host_numa_cells_allocation_strategy``.
-    :returns: the fit, or the reason in one line why the guest does not fit.
     """
-    choice = _cell_choice(host, guest, limits, pci_check, pci_cells, packing)
-    if isinstance(choice, str):
-        return choice
 
-    chosen = choice.search.first(choice.all_cells)
-    if chosen is None:
-        return _no_choice(choice, pci_check)
+    host: HostTopology
+    guest: GuestTopology
+    limits: TopologyLimits | None = None
+    pci_check: PciCheck | None = None
+    pci_cells: Mapping[int, int] = field(default_factory=dict)
+    packing: bool = False
 
-    fits = []
-    for i, cell in enumerate(guest.cells):
-        host_cell = choice.cells[chosen[i]]
-        fits.append(fit_cell(host_cell, cell, guest.emulator_cpus(i)))
-    return Fit(tuple(fits))
+    def fit(self) -> Fit | str:
+        """The cells and CPUs of the guest on the host, or the reason in one line why
+        the guest does not fit."""
+        choice = self._cell_choice()
+        if isinstance(choice, str):
+            return choice
 
+        chosen = choice.search.first(choice.all_cells)
+        if chosen is None:
+            return _no_choice(choice, self.pci_check)
 
-def misfit(
-    host: HostTopology,
-    guest: GuestTopology,
-    limits: TopologyLimits | None = None,
-    pci_check: PciCheck | None = None,
-    pci_cells: Mapping[int, int] = MappingProxyType({}),
-    packing: bool = False,
-) -> str | None:
-    """Return the reason why :func:`fit` does not fit the guest, None if the guest fits.
+        fits = []
+        for i, cell in enumerate(self.guest.cells):
+            host_cell = choice.cells[chosen[i]]
+            fits.append(fit_cell(host_cell, cell, self.guest.emulator_cpus(i)))
+        return Fit(tuple(fits))
 
-    ``misfit`` takes a fraction of the time of :func:`fit`, since no CPUs are chosen.
-    """
-    choice = _cell_choice(host, guest, limits, pci_check, pci_cells, packing)
-    if isinstance(choice, str):
-        return choice
+    def misfit(self) -> str | None:
+        """The reason why :meth:`fit` does not fit the guest; None if the guest fits.
 
-    if choice.search.succeeds(choice.all_cells):
-        return None
-    return _no_choice(choice, pci_check)
+        ``misfit`` takes a fraction of the time of :meth:`fit`, since no CPUs are
+        chosen.
+        """
+        choice = self._cell_choice()
+        if isinstance(choice, str):
+            return choice
+        if choice.search.succeeds(choice.all_cells):
+            return None
+        return _no_choice(choice, self.pci_check)
 
+    def cells(self) -> Iterator[Sequence[int]]:
+        """Yield each set of host cells that the guest fits without a look at the
+        devices, by the ids of the cells, roughly the most preferred first."""
+        if _refusal(self.host, self.guest):
+            return
+        cells = self._cells_in_order(has_devices=True)
+        masks = _masks(cells, self.guest, self.limits)
+        if isinstance(masks, str):
+            return
 
-def fitting_cells(
-    host: HostTopology,
-    guest: GuestTopology,
-    limits: TopologyLimits | None = None,
-    pci_cells: Mapping[int, int] = MappingProxyType({}),
-    packing: bool = False,
-) -> Iterator[Sequence[int]]:
-    """Yield each set of host cells that a guest with PCI devices fits, by the ids of
-    the cells, roughly the most preferred first. The devices are not checked.
+        networks = _network_masks(cells, self.limits).values()
+        fitting = [i for i in range(len(cells)) if union(masks) >> i & 1]
+        for indexes in combinations(fitting, len(self.guest.cells)):
+            chosen = sum(1 << i for i in indexes)
+            is_near = all(chosen & mask for mask in networks)
+            if is_near and bottleneck(masks, chosen) is None:
+                yield _ids(cells, chosen)
 
-    The arguments are the arguments of :func:`fit`.
-    """
-    if _refusal(host, guest):
-        return
-    cells = _in_preferred_order(host.cells, guest, pci_cells, True, packing)
-    masks = _masks(cells, guest, limits)
-    if isinstance(masks, str):
-        return
+    def _cells_in_order(self, has_devices: bool) -> Sequence[HostCell]:
+        """The host cells, the most preferred first."""
+        return _in_preferred_order(
+            self.host.cells, self.guest, self.pci_cells, has_devices, self.packing
+        )
 
-    networks = _network_masks(cells, limits).values()
-    fitting = [i for i in range(len(cells)) if union(masks) >> i & 1]
-    for indexes in combinations(fitting, len(guest.cells)):
-        chosen = sum(1 << i for i in indexes)
-        is_near = all(chosen & mask for mask in networks)
-        if is_near and bottleneck(masks, chosen) is None:
-            yield _ids(cells, chosen)
+    def _cell_choice(self) -> _CellChoice | str:
+        """The search for host cells, or the reason why no search is needed."""
+        refusal = _refusal(self.host, self.guest)
+        if refusal:
+            return refusal
 
+        cells = self._cells_in_order(self.pci_check is not None)
+        masks = _masks(cells, self.guest, self.limits)
+        if isinstance(masks, str):
+            return masks
 
-def _cell_choice(
-    host: HostTopology,
-    guest: GuestTopology,
-    limits: TopologyLimits | None,
-    pci_check: PciCheck | None,
-    pci_cells: Mapping[int, int],
-    packing: bool,
-) -> _CellChoice | str:
-    """Set up the search for host cells, or return why no search is needed.
+        networks = _network_masks(cells, self.limits)
+        accepts: Acceptance | None = None
+        if self.pci_check:
+            accepts = _acceptance(self.pci_check, cells)
 
-    The arguments are the arguments of :func:`fit`.
-    """
-    refusal = _refusal(host, guest)
-    if refusal:
-        return refusal
-
-    cells = _in_preferred_order(
-        host.cells, guest, pci_cells, pci_check is not None, packing
-    )
-    masks = _masks(cells, guest, limits)
-    if isinstance(masks, str):
-        return masks
-
-    networks = _network_masks(cells, limits)
-    accepts: Acceptance | None = None
-    if pci_check:
-        accepts = _acceptance(pci_check, cells)
-
-    keys: Sequence[Hashable] = ()
-    if networks or accepts:
-        kinds = [_pci_kind(cell, pci_cells) if accepts else None for cell in cells]
-        keys = _interchangeable((*masks, *networks.values()), kinds)
-    search = Search(masks, tuple(networks.values()), accepts, keys)
-    return _CellChoice(cells, masks, networks, search)
+        keys: Sequence[Hashable] = ()
+        if networks or accepts:
+            kinds: list[Hashable] = [None] * len(cells)
+            if accepts:
+                kinds = [_pci_kind(cell, self.pci_cells) for cell in cells]
+            keys = _interchangeable((*masks, *networks.values()), kinds)
+        search = Search(masks, tuple(networks.values()), accepts, keys)
+        return _CellChoice(cells, masks, networks, search)
 
 
 def _acceptance(pci_check: PciCheck, cells: Sequence[HostCell]) -> Acceptance:

@@ -4,7 +4,7 @@
 import pytest
 
 from novasched.scheduler.model.numa import Fit, Pages, TopologyLimits
-from novasched.scheduler.numa.fit import consume_cells, fit
+from novasched.scheduler.numa.fit import FitProblem, consume_cells
 from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared
 
 
@@ -103,7 +103,7 @@ def refuse_single_cell(ids):
 )
 def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
     """The reason names the guest cell, the host cells and the resource in one line."""
-    assert fit(host, guest) == verdict
+    assert FitProblem(host, guest).fit() == verdict
 
 
 LACKS = 'guest cell 0 fits no host cell: host cell 0 lacks'
@@ -160,7 +160,7 @@ RED = frozenset({'red'})
 def test_limits(cells, guest, limits, verdict):
     """Allocation ratios apply to shared guest cells only. A guest gets a host cell near
     each network, unless the network is near no host cell."""
-    fitted = fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits))
+    fitted = FitProblem(a_host(*cells), a_guest(guest), TopologyLimits(*limits)).fit()
 
     assert cells_of(fitted) == verdict
 
@@ -210,7 +210,7 @@ def test_preferred_host_cells(cells, options, chosen):
     all cells gets the cells in the order of the host."""
     options = {'guest': a_guest(a_shared()), **options}
 
-    assert cells_of(fit(a_host(*cells), **options)) == chosen
+    assert cells_of(FitProblem(a_host(*cells), **options).fit()) == chosen
 
 
 PAGES = (Pages(4, 1048576, used=10), Pages(2048, 100))
@@ -247,7 +247,7 @@ def test_consumed(guest, emulator, memory, cpus, pinned, pages):
     host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
     topology = a_guest(guest, emulator=emulator)
 
-    used, unused = consume_cells(host, fit(host, topology), topology).cells
+    used, unused = consume_cells(host, FitProblem(host, topology).fit(), topology).cells
 
     assert (used.memory_usage, used.cpu_usage) == (memory, cpus)
     assert used.pinned_cpus == pinned
@@ -259,7 +259,7 @@ def test_a_fit_of_another_host():
     """CPUs cannot be taken twice."""
     host = a_host(a_cell())
     guest = a_guest(a_pinned(2))
-    place = fit(host, guest)
+    place = FitProblem(host, guest).fit()
     fuller_host = consume_cells(host, place, guest)
 
     reason = r'host cell 0: CPUs \[0, 1\] are pinned already'
