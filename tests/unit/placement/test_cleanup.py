@@ -25,6 +25,7 @@ from novasched.placement.cleanup_task import (
     LATE_CLAIM_S,
     CleanupTask,
     Doubt,
+    TaskEnd,
     doubt_about,
 )
 from novasched.placement.wire import ConsumerAllocations
@@ -171,6 +172,50 @@ def test_the_time_of_the_last_look(doubt, seconds, until):
     claim = Claim('server', a_candidate(a_uuid('one')), {})
     task = CleanupTask(claim, LATE_CLAIM_S, CLEANUP_LIMIT_S, REQUEST_LIMIT_S)
     assert task.after_look(doubt, seconds).until == until
+
+
+EARLY = Doubt('the database may not show yet that it has a task', is_early=True)
+PART = Doubt('it holds more', is_part=True)
+AGAIN = 'again'
+
+
+@pytest.mark.parametrize(
+    ('doubt', 'has_successor', 'seconds', 'is_last', 'expected'),
+    [
+        # Placement may make the claim until LATE_CLAIM_S.
+        (None, False, LATE_CLAIM_S - 1, False, AGAIN),
+        (None, False, LATE_CLAIM_S, False, TaskEnd.OVER),
+        (None, False, 0.0, True, TaskEnd.OVER),
+        # Another request may own the allocations.
+        (DOUBT, False, CLEANUP_LIMIT_S - 1, False, AGAIN),
+        (DOUBT, False, CLEANUP_LIMIT_S, False, TaskEnd.LEFT),
+        (DOUBT, False, 0.0, True, TaskEnd.LEFT),
+        # nova works on the instance.
+        (AT_WORK, False, CLEANUP_LIMIT_S, False, AGAIN),
+        (AT_WORK, False, REQUEST_LIMIT_S, False, TaskEnd.LEFT),
+        (AT_WORK, False, 0.0, True, TaskEnd.LEFT),
+        # The database lags behind.
+        (EARLY, False, LATE_CLAIM_S, False, AGAIN),
+        (EARLY, False, 0.0, True, AGAIN),
+        # The amounts alone belong to the successor.
+        (DOUBT, True, LATE_CLAIM_S - 1, False, AGAIN),
+        (DOUBT, True, LATE_CLAIM_S, False, TaskEnd.OVER),
+        (PART, True, LATE_CLAIM_S, False, AGAIN),
+        (EARLY, True, LATE_CLAIM_S, False, AGAIN),
+    ],
+)
+def test_the_step_after_a_look(doubt, has_successor, seconds, is_last, expected):
+    """A task ends once no allocations of its claim are left or can come, or at its last
+    look."""
+    claim = Claim('server', a_candidate(a_uuid('one')), {})
+    task = CleanupTask(claim, LATE_CLAIM_S, CLEANUP_LIMIT_S, REQUEST_LIMIT_S)
+    if has_successor:
+        task = task.after(claim)
+    following = task.following(doubt, seconds, is_last)
+    if expected is AGAIN:
+        assert isinstance(following, CleanupTask)
+    else:
+        assert following is expected
 
 
 def test_one_that_fails(cleanup):
