@@ -29,7 +29,8 @@ from novasched.scheduler.model.basis import FRESH, Basis
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
-from novasched.scheduler.ports import NO_INSTANCES, Needs
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import NEEDS_NOTHING, Needs
 
 CELL_THREADS = 64
 
@@ -193,7 +194,7 @@ class HostReader:
         self,
         uuids: Collection[str] | None,
         request: Request,
-        needs: Needs = NO_INSTANCES,
+        needs: Needs = NEEDS_NOTHING,
         basis: Basis = FRESH,
     ) -> HostSnapshot:
         """See :class:`novasched.scheduler.ports.Hosts`.
@@ -235,14 +236,9 @@ class HostReader:
                 raise no_answer(failed)
 
         view = self._without_misplaced(view, request, basis)
-        if needs.instances or needs.flavors:
-            detail = InstanceDetail.ONE_OF_EACH_FLAVOR
-            if needs.instances:
-                detail = InstanceDetail.ALL
-            if needs.instances and needs.images:
-                detail = InstanceDetail.ALL_WITH_IMAGES
+        if detail := _detail_of(needs):
             view = self._instances.add_all(view, uuids, detail, snapshot.complete)
-        if needs.named and not needs.instances:
+        if needs.named and Data.INSTANCES not in needs.data:
             view = self._instances.add_named(view, needs.named)
 
         hosts_of_instances: Mapping[str, Host] = {}
@@ -343,3 +339,14 @@ class HostReader:
         if silent:
             raise no_answer(silent)
         return []
+
+
+def _detail_of(needs: Needs) -> InstanceDetail | None:
+    """The part of the instances that a request needs on each host."""
+    if Data.INSTANCES in needs.data:
+        if Data.IMAGES in needs.data:
+            return InstanceDetail.ALL_WITH_IMAGES
+        return InstanceDetail.ALL
+    if Data.FLAVORS in needs.data:
+        return InstanceDetail.ONE_OF_EACH_FLAVOR
+    return None

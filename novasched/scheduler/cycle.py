@@ -53,6 +53,7 @@ from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.offered_hosts import OfferedHosts
 from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.plugin import Data
 from novasched.scheduler.ports import (
     MAX_CLAIMS_PER_HOST,
     Hosts,
@@ -244,12 +245,12 @@ class Cycle:
         deps = self.deps
         if candidates is None:
             deps.hosts.prefetch(self.basis.read_since)
-        needs = deps.pipeline.needed_instances(request)
+        needs = deps.pipeline.needs(request)
         if request.instance_group is None:
             snapshot = deps.hosts.read(candidates, request, needs, self.basis)
         else:
             request, snapshot = self._read_for_group(request, candidates, needs)
-        if needs.usual_guests:
+        if Data.USUAL_GUESTS in needs.data:
             request = replace(request, usual_guests=deps.hosts.usual_guests())
         peers = self._claims.peers
         hosts = deps.offered_hosts.of(candidates, snapshot, self.basis, peers)
@@ -278,7 +279,7 @@ class Cycle:
         while True:
             if newer:
                 asked = request.with_members(newer)
-                needs = deps.pipeline.needed_instances(asked)
+                needs = deps.pipeline.needs(asked)
                 needs = replace(needs, named={*needs.named, *newer})
             snapshot = deps.hosts.read(candidates, asked, needs, self.basis)
 

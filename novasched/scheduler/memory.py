@@ -25,7 +25,8 @@ from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import NO_USUAL_GUESTS, UsualGuests
-from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs, Placement
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import NEEDS_NOTHING, Hosts, Needs, Placement
 from novasched.scheduler.requirements import flavor_sizes
 
 ANY_HOST = Request(flavor=Flavor())
@@ -83,16 +84,15 @@ class MemoryHosts:
         self,
         uuids: Collection[str] | None,
         request: Request,
-        needs: Needs = NO_INSTANCES,
+        needs: Needs = NEEDS_NOTHING,
         basis: Basis = FRESH,
     ) -> HostSnapshot:
         """Read hosts with all instances if the request needs any instance: a later
         request may need others."""
-        needs_instances = bool(
-            needs.instances or needs.flavors or needs.named or needs.located
-        )
+        of_instances = {Data.INSTANCES, Data.FLAVORS} & needs.data
+        needs_instances = bool(of_instances or needs.named or needs.located)
         located = needs.located
-        hosts = self.all(needs_instances, needs.images)
+        hosts = self.all(needs_instances, Data.IMAGES in needs.data)
         with self._lock:
             if uuids is None or len(uuids) >= len(hosts):
                 selected = dict(hosts)
@@ -186,7 +186,12 @@ class HostCache(MemoryHosts):
         """
         before = self._detail or (False, False)
         detail = (before[0] or instances, before[1] or images)
-        needs = Needs(instances=detail[0], images=detail[1])
+        data = []
+        if detail[0]:
+            data.append(Data.INSTANCES)
+        if detail[1]:
+            data.append(Data.IMAGES)
+        needs = Needs(frozenset(data))
         snapshot = self._source.read(None, ANY_HOST, needs, self._basis)
 
         hosts = dict(snapshot.hosts)

@@ -28,7 +28,7 @@ from novasched.scheduler.host_table import HostTable, Numbers
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Enabled
+from novasched.scheduler.plugin import Data, Enabled
 from novasched.scheduler.ports import Needs
 from novasched.scheduler.requested_hosts import keep_requested_hosts
 from novasched.scheduler.weighers import Weigher
@@ -163,35 +163,31 @@ class Pipeline:
         pipeline.weighers = tuple(for_request[count:])
         return pipeline
 
-    def needed_instances(self, request: Request) -> Needs:
-        """The instances on hosts that filters and weighers need for a request."""
-        filters = [filter_ for filter_ in self.filters if _judges(filter_, request)]
-        weighers = [weigher for weigher in self.weighers if weigher.applies(request)]
-        running: list[Enabled[Any]] = [*filters, *weighers]
+    def needs(self, request: Request) -> Needs:
+        """The data that filters and weighers need for a request."""
+        running: list[Enabled[Any]] = []
+        running += [filter_ for filter_ in self.filters if _judges(filter_, request)]
+        running += [weigher for weigher in self.weighers if weigher.applies(request)]
 
+        data: set[Data] = set()
         named: set[str] = set()
-        needs_all = False
         for enabled in running:
+            data.update(enabled.plugin.reads)
             with enabled:
                 uuids = enabled.plugin.needed_instances(request)
             if uuids is None:
-                needs_all = True
+                data.add(Data.INSTANCES)
             else:
                 named.update(uuids)
+        if Data.INSTANCES in data:
+            # Among all instances are those of each flavor, and those that are named.
+            data.discard(Data.FLAVORS)
+            named.clear()
 
         located: Collection[str] = ()
-        group = request.instance_group
-        if group and any(enabled.plugin.locates_members for enabled in running):
-            located = group.members
-        reads_flavors = any(enabled.plugin.reads_flavors for enabled in running)
-        return Needs(
-            instances=needs_all,
-            images=any(weigher.plugin.reads_images for weigher in weighers),
-            named=() if needs_all else named,
-            located=located,
-            flavors=reads_flavors and not needs_all,
-            usual_guests=any(weigher.plugin.reads_usual_guests for weigher in weighers),
-        )
+        if request.instance_group and Data.MEMBERS in data:
+            located = request.instance_group.members
+        return Needs(frozenset(data), named, located)
 
     def rank(
         self,

@@ -45,6 +45,33 @@ class Scope(Enum):
     plugin is asked about every host for every instance."""
 
 
+class Data(Enum):
+    """Data that novasched reads only for the plugins that need them."""
+
+    INSTANCES = 'instances'
+    """All of ``host.instances``. In a large cloud, novasched needs seconds to read the
+    instances of all hosts."""
+
+    FLAVORS = 'flavors'
+    """The flavors in ``host.instances``. The mapping then has at least one instance of
+    each flavor on the host; further instances may be missing."""
+
+    IMAGES = 'images'
+    """``image_properties`` of the instances on a host, beside :attr:`INSTANCES`."""
+
+    MEMBERS = 'members'
+    """``request.instance_group.located``, the hosts of the other members of the server
+    group."""
+
+    USUAL_GUESTS = 'usual_guests'
+    """``request.usual_guests``, the most frequent flavors of the instances in the
+    cloud."""
+
+    CALLER = 'caller'
+    """``request.origin.caller``, the context of the message with the token of the user.
+    No text may show the token."""
+
+
 class Plugin:
     """The members that filters and weighers share.
 
@@ -55,21 +82,8 @@ class Plugin:
     """The data that an answer depends on. With a smaller scope the plugin is asked less
     often."""
 
-    reads_instances = False
-    """The plugin reads all of ``host.instances``. In a large cloud, novasched needs
-    seconds to read the instances of all hosts."""
-
-    reads_flavors = False
-    """The plugin reads only the flavors in ``host.instances``. The mapping then has at
-    least one instance of each flavor on the host; further instances may be missing."""
-
-    locates_members = False
-    """The plugin reads ``request.instance_group.located``, the hosts of the other
-    members of the server group."""
-
-    reads_caller = False
-    """The plugin reads ``request.origin.caller``, the context of the message with the
-    token of the user. No text may show the token."""
+    reads: Collection[Data] = frozenset()
+    """The data that the plugin reads beside the hosts and the request."""
 
     thread_safe = False
     """Several requests may ask the plugin at the same time. The built-in plugins are
@@ -107,7 +121,7 @@ class Plugin:
     def needed_instances(self, request: Request) -> Collection[str] | None:
         """The UUIDs of the instances that the plugin looks for in ``host.instances``;
         ``None`` for all instances. Further instances may be missing."""
-        if self.reads_instances:
+        if Data.INSTANCES in self.reads:
             return None
         return ()
 

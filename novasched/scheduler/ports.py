@@ -11,6 +11,7 @@ from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
+from novasched.scheduler.plugin import Data
 
 MAX_CLAIMS_PER_HOST = 3
 """Maximum number of claims for an instance on a host, each of a different candidate,
@@ -54,25 +55,18 @@ class Placement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The instances on hosts that the filters and weighers need for a request.
+    """The data that the filters and weighers need for a request.
 
-    :ivar instances: all instances on each host.
-    :ivar images: the image properties of these instances, too.
     :ivar named: UUIDs of instances that are needed if they are on a host.
     :ivar located: UUIDs of instances whose hosts are needed, in any cell.
-    :ivar flavors: at least one instance of each flavor on each host.
-    :ivar usual_guests: the usual guests of the cloud.
     """
 
-    instances: bool = False
-    images: bool = False
+    data: frozenset[Data] = frozenset()
     named: Collection[str] = ()
     located: Collection[str] = ()
-    flavors: bool = False
-    usual_guests: bool = False
 
 
-NO_INSTANCES = Needs()
+NEEDS_NOTHING = Needs()
 
 
 class Hosts(Protocol):

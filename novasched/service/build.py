@@ -55,6 +55,7 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.drivers import Driver, SchedulerDeps
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
+from novasched.scheduler.plugin import Data
 from novasched.scheduler.prefilters import Network, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import version
@@ -245,7 +246,7 @@ def compose(
         main_database=main_database,
         notifier=notifier,
         records=records,
-        reads_caller=any(plugin.reads_caller for plugin in (*filters, *weighers)),
+        reads_caller=any(Data.CALLER in x.reads for x in (*filters, *weighers)),
         peers=peers,
         tracing=traces,
     )

@@ -16,9 +16,8 @@ from hypothesis import example, given, settings
 from novasched.cells import database
 from novasched.cells.instances import InstanceStates
 from novasched.scheduler.errors import DatabaseUnavailable
-from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.builders import a_host, a_needs, a_request, a_uuid
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, Group, NovaClient, checked, new_uuids
 from tests.lab.nova_cloud import NovaCloud
@@ -92,7 +91,7 @@ def reader(databases):
 
 def hosts(reader):
     """The names of the hosts that a request sees; none if no cell answers."""
-    needs = Needs(instances=True, images=True)
+    needs = a_needs(instances=True, images=True)
     try:
         snapshot = reader.read(None, a_request(), needs)
     except DatabaseUnavailable:
@@ -151,7 +150,7 @@ def test_a_text_that_is_no_uuid_matches_no_row(reader):
         request = a_request(instance_uuids=(text,), instance_uuid=text)
         reader.pending_claims.choose(host, request, None, {})
 
-        for needs in (Needs(named=[text]), Needs(located=[text])):
+        for needs in (a_needs(named=[text]), a_needs(located=[text])):
             snapshot = reader.read(None, request, needs)
             assert {host.host for host in snapshot.hosts.values()} == BOTH, ascii(text)
 

@@ -9,10 +9,9 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import example, given, settings
 
-from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
 from tests.lab import servers
-from tests.lab.builders import a_request, a_uuid
+from tests.lab.builders import a_needs, a_request, a_uuid
 from tests.lab.nova_databases import EXAMPLE, HOSTS, STORY, NovaDatabases, Story
 
 READERS = 6
@@ -138,7 +137,7 @@ def test_all_instances_are_read_in_portions(databases):
             connection.execute(sa.insert(tables.instance_system_metadata), metadata)
 
     for images in (False, True):
-        needs = Needs(instances=True, images=images)
+        needs = a_needs(instances=True, images=images)
         hosts = story.reader.read(None, a_request(), needs).hosts
 
         for host in hosts.values():

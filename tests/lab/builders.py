@@ -13,6 +13,8 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.host import Aggregate, Host, Instance, Service
 from novasched.scheduler.model.request import Request, ServerGroup
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import Needs
 
 NAMESPACE = uuid.UUID('6f2f26b5-9df6-4f0f-9d0b-3b8a3f8a2b43')
 
@@ -103,6 +105,15 @@ def a_flavor(extra_specs=None, **fields):
             'extra_specs': extra_specs or {},
         }
     )
+
+
+def a_needs(named=(), located=(), **data):
+    """The needs of a request, as in ``a_needs(instances=True)``.
+
+    :param data: the names of :class:`Data`, with True for data that are needed.
+    """
+    needed = [Data(name) for name, is_needed in data.items() if is_needed]
+    return Needs(frozenset(needed), {*named}, located)
 
 
 def a_request(

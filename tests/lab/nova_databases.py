@@ -21,9 +21,8 @@ from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_request, a_uuid
+from tests.lab.builders import a_needs, a_request, a_uuid
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 
@@ -53,7 +52,7 @@ def database_options(**values):
 
 def hosts_of(reader, request=None, uuids=None, basis=FRESH, **needs):
     """The hosts that a request sees, by the names of their nodes."""
-    hosts = reader.read(uuids, request or a_request(), Needs(**needs), basis).hosts
+    hosts = reader.read(uuids, request or a_request(), a_needs(**needs), basis).hosts
     return {host.nodename: host for host in hosts.values()}
 
 

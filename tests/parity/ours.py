@@ -28,6 +28,7 @@ from novasched.scheduler.model.image_properties import from_system_metadata
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.plugin import Data
 from novasched.scheduler.requirements import numa
 from novasched.scheduler.weights import weigh as weigh_hosts
 from tests.lab.descriptions import DATES, NOW, Case
@@ -101,8 +102,8 @@ def _verdict(
 
 def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
     """The host with the instances that the pipeline needs."""
-    needs = line.needed_instances(request)
-    if needs.instances or needs.flavors:
+    needs = line.needs(request)
+    if {Data.INSTANCES, Data.FLAVORS} & needs.data:
         return host
     instances = {}
     for uuid, instance in host.instances.items():

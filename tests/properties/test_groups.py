@@ -17,7 +17,8 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import FRESH
-from novasched.scheduler.ports import NO_INSTANCES
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import NEEDS_NOTHING
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement
@@ -81,8 +82,8 @@ class Whole:
         self.minimum_version = reader.minimum_version
         self.with_requested_destination = reader.with_requested_destination
 
-    def read(self, uuids, request, needs=NO_INSTANCES, basis=FRESH):
-        whole = replace(needs, instances=True, named=())
+    def read(self, uuids, request, needs=NEEDS_NOTHING, basis=FRESH):
+        whole = replace(needs, data=needs.data | {Data.INSTANCES}, named=())
         return self._reader.read(uuids, request, whole, basis)
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.request import Destination
-from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_request, a_uuid
+from tests.lab.builders import a_needs, a_request, a_uuid
 from tests.lab.nova_databases import CELLS, EXAMPLE, STORY, NovaDatabases, Story
 
 KINDS = {
@@ -45,7 +44,7 @@ def snapshot_of(reader, cell=None, aggregate=None, **needs):
     if aggregate:
         destination = Destination(aggregates=(frozenset([a_uuid(aggregate)]),))
     request = a_request(requested_destination=destination)
-    return reader.read(None, request, Needs(**needs))
+    return reader.read(None, request, a_needs(**needs))
 
 
 def check(earlier, later):

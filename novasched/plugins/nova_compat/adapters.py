@@ -19,6 +19,7 @@ from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.plugin import Data
 from novasched.scheduler.weighers import BatchWeigher
 
 LIMIT_NAMES = ('vcpu', 'memory_mb', 'disk_gb')
@@ -76,8 +77,7 @@ class NovaFilter(BatchFilter):
     # nova asks all filters on a rebuild. BaseHostFilter passes all hosts unless the
     # plugin sets RUN_ON_REBUILD.
     on_rebuild = True
-    reads_instances = True
-    reads_caller = True
+    reads = frozenset({Data.INSTANCES, Data.CALLER})
 
     def __init__(
         self, settings: Settings, plugin: Any, views: RequestViews | None = None
@@ -150,8 +150,7 @@ class NovaFilter(BatchFilter):
 class NovaWeigher(BatchWeigher):
     """Asks a subclass of nova's BaseHostWeigher, or an object with the same methods."""
 
-    reads_instances = True
-    reads_caller = True
+    reads = frozenset({Data.INSTANCES, Data.CALLER})
 
     def __init__(
         self, settings: Settings, plugin: Any, views: RequestViews | None = None

@@ -9,9 +9,9 @@ from typing import Any
 
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Plugin, Scope, host_alone
+from novasched.scheduler.plugin import Data, Plugin, Scope, host_alone
 
-__all__ = ['Filter', 'Scope', 'host_alone']
+__all__ = ['Data', 'Filter', 'Scope', 'host_alone']
 
 
 class Filter(Plugin):

@@ -7,6 +7,7 @@ of the metadata key ``[novasched] failure_domain_key``.
 
 from itertools import chain
 
+from novasched.scheduler.filters import Data
 from novasched.scheduler.filters.affinity import max_server_per_host
 from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
@@ -24,7 +25,7 @@ class FailureDomainFilter(KeyedFilter):
     as a member.
     """
 
-    locates_members = True
+    reads = frozenset({Data.MEMBERS})
     phrase = 'in no failure domain for the server group'
 
     def applies(self, request: Request) -> bool:

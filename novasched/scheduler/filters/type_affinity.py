@@ -6,7 +6,7 @@ nova had TypeAffinityFilter until Pike (16).
 
 from collections.abc import Hashable
 
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Data, Filter, Scope
 from novasched.scheduler.filters.shared import AggregatesFilter, split_values
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -16,7 +16,7 @@ class TypeAffinityFilter(Filter):
     """Reject hosts with instances of another flavor, by flavor ID."""
 
     scope = Scope.HOST
-    reads_flavors = True
+    reads = frozenset({Data.FLAVORS})
     phrase = 'have servers of other flavors'
 
     def request_key(self, request: Request) -> Hashable | None:

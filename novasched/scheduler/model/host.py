@@ -208,7 +208,7 @@ class HostSnapshot:
         the same aggregates as the snapshot.
     :ivar minimum_version: the lowest version that a nova-compute service of any cell
         reports; 0 without services.
-    :ivar located: the hosts of located instances (``locates_members``) by UUID of the
+    :ivar located: the hosts of located instances (``Data.MEMBERS``) by UUID of the
         instance.
     :ivar everywhere: hosts of all enabled cells, if ``hosts`` is a subset.
     """

@@ -38,7 +38,7 @@ class ServerGroup:
     """A server group with the names of the members' hosts.
 
     ``located`` has the hosts of the other members by UUID, if a filter or weigher needs
-    the hosts (``locates_members``). A member that moves has two hosts.
+    the hosts (``Data.MEMBERS``). A member that moves has two hosts.
     """
 
     uuid: str | None = None
@@ -106,7 +106,7 @@ class Origin:
     """The message of a request, for notifications and traces.
 
     The message has the RequestSpec object, the context of the caller, and the trace of
-    the caller (W3C traceparent). Only plugins with ``reads_caller`` decide by it.
+    the caller (W3C traceparent). Only plugins with ``Data.CALLER`` decide by it.
 
     :ivar context: the context for logs and notifications, without the token.
     :ivar caller: all values of the context, with the token; empty unless a plugin reads
@@ -134,7 +134,7 @@ class Request:
     :ivar had_false_hint: a user has set the hint of a rebuild, which the request no
         longer has.
     :ivar usual_guests: the usual guests of the cloud, if a weigher needs them
-        (``reads_usual_guests``).
+        (``Data.USUAL_GUESTS``).
     :ivar requirements: the requirements of flavor and image.
     """
 

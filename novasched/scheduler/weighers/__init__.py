@@ -12,9 +12,9 @@ from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Plugin, Scope, host_alone
+from novasched.scheduler.plugin import Data, Plugin, Scope, host_alone
 
-__all__ = ['Scope', 'Weigher', 'host_alone']
+__all__ = ['Data', 'Scope', 'Weigher', 'host_alone']
 
 
 class Weigher(Plugin):
@@ -38,13 +38,6 @@ class Weigher(Plugin):
 
     maxval: float | None = None
     """The raw weight that is normalised to 1. ``None``: the greatest of all hosts."""
-
-    reads_images = False
-    """The weigher reads ``image_properties`` of the instances on a host."""
-
-    reads_usual_guests = False
-    """The weigher reads ``request.usual_guests``, the most frequent flavors of the
-    instances in the cloud."""
 
     @property
     def default_scale(self) -> float:

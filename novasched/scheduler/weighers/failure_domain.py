@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weighers import Data, Weigher
 
 SIGNS = {
     'affinity': 1,
@@ -27,7 +27,7 @@ class FailureDomainWeigher(Weigher):
     option of 0 disables the weigher, regardless of aggregate metadata.
     """
 
-    locates_members = True
+    reads = frozenset({Data.MEMBERS})
     multiplier = 'failure_domain_weight_multiplier'
 
     def applies(self, request: Request) -> bool:

@@ -33,7 +33,7 @@ from novasched.scheduler.model.usual_guests import (
 )
 from novasched.scheduler.numa.plain_fit import CELL_CAPACITY
 from novasched.scheduler.requirements import Requirements, numa
-from novasched.scheduler.weighers import CandidatesWeigher, Scope
+from novasched.scheduler.weighers import CandidatesWeigher, Data, Scope
 from novasched.scheduler.weighers.usable_capacity import (
     Demand,
     FreeCapacity,
@@ -68,7 +68,7 @@ class FragmentationWeigher(CandidatesWeigher):
 
     multiplier = 'fragmentation_weight_multiplier'
     scope = Scope.HOST
-    reads_usual_guests = True
+    reads = frozenset({Data.USUAL_GUESTS})
 
     def applies(self, request: Request) -> bool:
         # 0 must not cause a reading of the usual guests.

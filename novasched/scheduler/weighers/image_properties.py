@@ -4,7 +4,7 @@ from collections import Counter
 from novasched.conf.settings import Settings, parse_ratios
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.weighers import Data, Scope, Weigher
 
 
 class ImagePropertiesWeigher(Weigher):
@@ -17,8 +17,7 @@ class ImagePropertiesWeigher(Weigher):
 
     multiplier = 'image_props_weight_multiplier'
     scope = Scope.HOST
-    reads_instances = True
-    reads_images = True
+    reads = frozenset({Data.INSTANCES, Data.IMAGES})
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -23,7 +23,7 @@ from novasched.rpc.wire.base import DATA
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.ports import NO_INSTANCES
+from novasched.scheduler.ports import NEEDS_NOTHING
 from novasched.tools.shadow.comparison import (
     ComparedRequest,
     Difference,
@@ -243,7 +243,7 @@ class LiveComparison:
             return ObservedClaim()
 
         snapshot = self.shadow.driver.deps.hosts.read(
-            list(allocations), request, NO_INSTANCES, basis
+            list(allocations), request, NEEDS_NOTHING, basis
         )
         amounts = Counter[str]()
         names = {}

@@ -48,7 +48,8 @@ from novasched.scheduler.model.changes import ChangeLog
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.ports import NO_INSTANCES, Hosts, Needs
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import NEEDS_NOTHING, Hosts, Needs
 from novasched.tools.simulate.trees import TreesLeft
 
 
@@ -101,7 +102,7 @@ class SimulatedHosts(HostCache):
         self,
         uuids: Collection[str] | None,
         request: Request,
-        needs: Needs = NO_INSTANCES,
+        needs: Needs = NEEDS_NOTHING,
         basis: Basis = FRESH,
     ) -> HostSnapshot:
         """Read all hosts: later snapshots know the changes since."""
@@ -473,7 +474,7 @@ class Simulator:
         :returns: the host of each instance, by UUID.
         """
         weighers = self._driver.pipeline.weighers
-        images = any(enabled.plugin.reads_images for enabled in weighers)
+        images = any(Data.IMAGES in enabled.plugin.reads for enabled in weighers)
         whereabouts = {}
         for host in self.simulated_hosts.all(True, images).values():
             whereabouts.update(dict.fromkeys(host.instances, host.host))

@@ -17,9 +17,8 @@ from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.model.basis import Basis
-from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+from tests.lab.builders import a_flavor, a_group, a_needs, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement
 from tests.lab.nova_databases import hosts_of
 
@@ -192,15 +191,15 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
     """A host with unchanged instances is the same object, so filters and weighers need
     not judge the host again. Requests of the same reading share the mapping."""
     reader = full.reader()
-    before = reader.read(None, a_request(), Needs(**how)).hosts
-    again = reader.read({*before}, a_request(), Needs(**how)).hosts
+    before = reader.read(None, a_request(), a_needs(**how)).hosts
+    again = reader.read({*before}, a_request(), a_needs(**how)).hosts
     assert [*map(id, again.values())] == [*map(id, before.values())]
 
     full.sql(
         'cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'"
     )
     full.sql('cell2', "UPDATE instances SET deleted = 1 WHERE uuid LIKE 'h3-%'")
-    after = reader.read(None, a_request(), Needs(**how)).hosts
+    after = reader.read(None, a_request(), a_needs(**how)).hosts
     assert after[a_uuid('h1')] is not before[a_uuid('h1')]
     assert after[a_uuid('h2')] is before[a_uuid('h2')]
     assert after[a_uuid('h3')] is not before[a_uuid('h3')]
@@ -211,7 +210,7 @@ def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
 def test_hosts_and_their_instances_are_forgotten(full):
     """Hosts with instances are freed once no request uses them."""
     reader = full.reader()
-    hosts = reader.read(None, a_request(), Needs(instances=True)).hosts
+    hosts = reader.read(None, a_request(), a_needs(instances=True)).hosts
     kept = weakref.ref(hosts)
     assert kept() is hosts
 
@@ -298,7 +297,7 @@ def test_instances_are_located_wherever_they_are(full, how):
     full.add_aggregate(1, ['h3'], rack='r')
     uuids = how.get('uuids')
     request = how.get('request', a_request())
-    needs = Needs(
+    needs = a_needs(
         instances=how.get('instances', False), located=['h1-0', 'h3-1', 'nobody']
     )
     reader = full.reader()
@@ -321,7 +320,7 @@ def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
     request = a_request().with_requested_destination(cell_uuid=a_uuid('cell2'))
     reader = full.reader()
 
-    snapshot = reader.read(None, request, Needs(located=['h1-0', 'h3-1']))
+    snapshot = reader.read(None, request, a_needs(located=['h1-0', 'h3-1']))
 
     assert located_hosts(snapshot) == {'h1-0': 'h1', 'h3-1': 'h3'}
     [host] = snapshot.hosts.values()

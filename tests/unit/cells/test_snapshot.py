@@ -15,7 +15,7 @@ from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, StaleData
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.request import Destination
-from novasched.scheduler.ports import NO_INSTANCES
+from novasched.scheduler.ports import NEEDS_NOTHING
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NOW, hosts_of
@@ -171,7 +171,7 @@ def test_hosts_that_have_left_an_aggregate(two_cells):
     def offered(request, began=0.0):
         uuids = [a_uuid('h1'), a_uuid('h2')]
         basis = Basis(began=began)
-        snapshot = reader.read(uuids, request, NO_INSTANCES, basis)
+        snapshot = reader.read(uuids, request, NEEDS_NOTHING, basis)
         return {host.host for host in snapshot.hosts.values()} & {'h1', 'h2'}
 
     with two_cells.api.begin() as connection:

@@ -14,6 +14,7 @@ from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.scheduler.drivers import SchedulerDeps
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.plugin import Data
 
 STYLE = 'tests.unit.plugins.nova_style'
 AVAILABLE = '[filter_scheduler] available_filters'
@@ -95,7 +96,7 @@ def test_a_filter_with_the_name_of_a_built_in_filter():
         enabled_filters=('ComputeFilter',),
     )
     [plugin] = loading.filters(settings)
-    assert plugin.reads_caller
+    assert Data.CALLER in plugin.reads
 
 
 @pytest.mark.parametrize(

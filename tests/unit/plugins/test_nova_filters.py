@@ -14,6 +14,7 @@ from novasched.scheduler.model.basis import FRESH
 from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import HostSnapshot, Instance
 from novasched.scheduler.model.request import Origin
+from novasched.scheduler.plugin import Data
 from tests.lab import memory_schedulers
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement
@@ -35,9 +36,9 @@ class Cells(MemoryHosts):
         self.reads = []
 
     def read(self, uuids, request, needs, basis):
-        self.reads.append(needs.instances)
+        self.reads.append(Data.INSTANCES in needs.data)
         snapshot = super().read(uuids, request, needs, basis)
-        if needs.instances:
+        if Data.INSTANCES in needs.data:
             return snapshot
 
         hosts = {}

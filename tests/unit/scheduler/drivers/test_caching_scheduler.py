@@ -4,7 +4,7 @@ import math
 import pytest
 
 from novasched.scheduler.drivers.caching_scheduler import CachingScheduler
-from novasched.scheduler.filters import Filter
+from novasched.scheduler.filters import Data, Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.weighers.ram import RAMWeigher
@@ -21,14 +21,16 @@ class Cells(MemoryHosts):
         self.reads = []
 
     def read(self, uuids, request, needs, basis):
-        self.reads.append((uuids, needs.instances, needs.images))
+        self.reads.append(
+            (uuids, Data.INSTANCES in needs.data, Data.IMAGES in needs.data)
+        )
         return super().read(uuids, request, needs, basis)
 
 
 class WantsInstances(Filter):
     """A filter that needs the instances on hosts, for requests with a hint."""
 
-    reads_instances = True
+    reads = frozenset({Data.INSTANCES})
 
     def applies(self, request):
         return bool(request.hint('look'))

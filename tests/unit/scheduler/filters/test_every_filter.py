@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
-from novasched.scheduler.filters import Scope, shared
+from novasched.scheduler.filters import Data, Scope, shared
 from novasched.scheduler.model.host import Instance
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
 
@@ -27,8 +27,7 @@ def test_contract(name):
     assert plugin.name == name
     assert isinstance(plugin.scope, Scope)
     assert isinstance(plugin.on_rebuild, bool)
-    assert isinstance(plugin.reads_instances, bool)
-    assert isinstance(plugin.reads_flavors, bool)
+    assert {*plugin.reads} <= {*Data}
     assert re.fullmatch('[a-z].+[^.]', plugin.phrase) or not plugin.applies(a_request())
 
 

@@ -6,17 +6,16 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.ports import Needs
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
 from novasched.scheduler.weighers.failure_domain import FailureDomainWeigher
 from novasched.scheduler.weighers.image_properties import ImagePropertiesWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_group, a_host, a_request
+from tests.lab.builders import a_group, a_host, a_needs, a_request
 
 RAM = 'ram_weight_multiplier'
-NOTHING = Needs(named=set())
+NOTHING = a_needs(named=set())
 SOFT = a_group('soft-affinity', ['s'])
 
 
@@ -86,23 +85,23 @@ def test_scale_of_zero(option, hints, metadata, asked):
     [
         ({}, a_request(), NOTHING),
         ({}, a_request(image={'os_type': 'linux'}), NOTHING),
-        ({}, a_request(group=SOFT), Needs(named={'s'})),
+        ({}, a_request(group=SOFT), a_needs(named={'s'})),
         ({}, a_request(group=a_group('affinity', ['s'])), NOTHING),
         ({'image_props_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'image_props_weight_multiplier': 1.0},
             a_request(image={'os_type': 'x'}),
-            Needs(instances=True, images=True),
+            a_needs(instances=True, images=True),
         ),
         ({'failure_domain_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'failure_domain_weight_multiplier': 1.0},
             a_request(group=SOFT),
-            Needs(named={'s'}, located={'s'}),
+            a_needs(members=True, named={'s'}, located={'s'}),
         ),
     ],
 )
-def test_needed_instances(settings, request_, needed):
+def test_needs(settings, request_, needed):
     """Instances, images and the hosts of group members are read if a weigher that
     applies needs them."""
     values = Settings(**settings)
@@ -112,4 +111,4 @@ def test_needed_instances(settings, request_, needed):
         FailureDomainWeigher(values),
     ]
     pipeline = Pipeline(values, [], weighers)
-    assert pipeline.needed_instances(request_) == needed
+    assert pipeline.needs(request_) == needed
