@@ -23,14 +23,14 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.host import Instance
-from novasched.scheduler.model.numa import GuestCell, GuestTopology
-from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.model.request import Destination, Retry
+from novasched.scheduler.model.pci import Pool
+from novasched.scheduler.model.request import Destination
 from novasched.scheduler.model.usual_guests import UsualGuest, UsualGuests
 from tests.lab import topologies
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.counting_placement import CountingPlacement, TraitsPlacement, slots_on
 from tests.lab.decision_records import DecisionList, RecordedScheduler, record_of
+from tests.lab.filter_cases import refusals
 
 A = a_host('a', ram=8192)
 B = a_host('b', ram=4096)
@@ -51,250 +51,15 @@ def explain(tmp_path, capsys):
     return told
 
 
-BIG = a_flavor(vcpus=64, memory_mb=999_999, root_gb=9_999)
 SERVER = a_uuid('elsewhere')
-TABLE = [
-    (
-        'AggregateCoreFilter',
-        {},
-        {'flavor': BIG},
-        '8 vCPUs before overcommit, 64 wanted',
-        'lack free vCPUs',
-    ),
-    (
-        'AggregateDiskFilter',
-        {},
-        {'flavor': BIG},
-        '102400 MiB of disk before overcommit, 10238976 wanted',
-        'lack free disk',
-    ),
-    (
-        'AggregateImagePropertiesIsolation',
-        {'metadata': {'os': 'windows'}},
-        {'image': {'os': 'linux'}},
-        "'os' is 'linux' in the image, not windows",
-        'in aggregates for other images',
-    ),
-    (
-        'AggregateInstanceExtraSpecsFilter',
-        {},
-        {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}},
-        "no aggregate with 'ssd'",
-        'in aggregates for other flavors',
-    ),
-    (
-        'AggregateIoOpsFilter',
-        {'num_io_ops': 9},
-        {},
-        '9 I/O operations, limit 8',
-        'busy with I/O',
-    ),
-    (
-        'AggregateMultiTenancyIsolation',
-        {'metadata': {'filter_tenant_id': 'theirs'}},
-        {},
-        'for other projects',
-        'for other projects',
-    ),
-    (
-        'AggregateNumInstancesFilter',
-        {'num_instances': 51},
-        {},
-        '51 servers, limit 50',
-        'with too many servers',
-    ),
-    (
-        'AggregateRamFilter',
-        {},
-        {'flavor': BIG},
-        '8192 MiB of memory before overcommit, 999999 wanted',
-        'lack free memory',
-    ),
-    (
-        'AggregateTypeAffinityFilter',
-        {'metadata': {'instance_type': 'large'}},
-        {},
-        'for flavors large',
-        'in aggregates for other flavors',
-    ),
-    (
-        'AvailabilityZoneFilter',
-        {},
-        {'availability_zone': 'west'},
-        'in nova, west wanted',
-        'in another zone',
-    ),
-    (
-        'ComputeCapabilitiesFilter',
-        {},
-        {'extra_specs': {'capabilities:arch': 'vax'}},
-        "no capability 'arch'",
-        'lack a capability',
-    ),
-    (
-        'ComputeFilter',
-        {'disabled': True, 'why': 'repair'},
-        {},
-        'disabled, reason: repair',
-        'disabled',
-    ),
-    ('ComputeFilter', {'up': False}, {}, 'has not been heard from in a while', 'down'),
-    ('CoreFilter', {'vcpus_used': 8}, {}, '0 vCPUs free, 1 wanted', 'lack free vCPUs'),
-    (
-        'DifferentHostFilter',
-        {'instances': [SERVER]},
-        {'hints': {'different_host': [SERVER]}},
-        f'has {SERVER}',
-        'have a server to keep away from',
-    ),
-    (
-        'DiskFilter',
-        {'disk_gb': 0},
-        {},
-        '0 MiB of disk before overcommit, 1024 wanted',
-        'lack free disk',
-    ),
-    (
-        'ExactCoreFilter',
-        {},
-        {},
-        '8 vCPUs free, exactly 1 wanted',
-        'have other vCPUs free',
-    ),
-    (
-        'ExactDiskFilter',
-        {},
-        {},
-        '102400 MiB of disk free, exactly 1024 wanted',
-        'have other disk free',
-    ),
-    (
-        'ExactRamFilter',
-        {},
-        {},
-        '8192 MiB of memory free, exactly 512 wanted',
-        'have other memory free',
-    ),
-    (
-        'FailureDomainFilter',
-        {},
-        {'group': a_group('affinity')},
-        'no aggregate gives it a failure_domain',
-        'in no failure domain for the server group',
-    ),
-    (
-        'ImagePropertiesFilter',
-        {},
-        {'image': {'hw_architecture': 's390x'}},
-        'image wants s390x, host supports nothing',
-        'cannot run the image',
-    ),
-    (
-        'IoOpsFilter',
-        {'num_io_ops': 8},
-        {},
-        '8 I/O operations, limit 8',
-        'busy with I/O',
-    ),
-    (
-        'IsolatedHostsFilter',
-        {'host': 'safe'},
-        {},
-        'the host is for isolated images',
-        'isolated from the image',
-    ),
-    (
-        'JsonFilter',
-        {},
-        {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}},
-        'the query is not true',
-        'do not meet the query',
-    ),
-    ('MetricsFilter', {}, {}, 'has no metric load', 'lack a metric'),
-    (
-        'NUMATopologyFilter',
-        {},
-        {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))},
-        'it reports no NUMA topology, or none that can be read',
-        'do not fit the NUMA topology',
-    ),
-    (
-        'NumInstancesFilter',
-        {'num_instances': 50},
-        {},
-        '50 servers, limit 50',
-        'with too many servers',
-    ),
-    (
-        'PciPassthroughFilter',
-        {},
-        {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)},
-        'PCI gpu: 0 of 1 devices are of that kind',
-        'lack PCI devices',
-    ),
-    (
-        'RamFilter',
-        {'ram': 100, 'total_usable_ram_mb': 8192},
-        {},
-        '100 MiB of memory free, 512 wanted',
-        'lack free memory',
-    ),
-    (
-        'RetryFilter',
-        {},
-        {'retry': Retry(1, (('host1', 'host1'),))},
-        'was tried before',
-        'tried before',
-    ),
-    (
-        'SameHostFilter',
-        {},
-        {'hints': {'same_host': [SERVER]}},
-        f'has none of {SERVER}',
-        'lack a server to be with',
-    ),
-    (
-        'ServerGroupAffinityFilter',
-        {},
-        {'group': a_group('affinity', hosts=frozenset({'other'}))},
-        'the group is on other',
-        'outside of the server group',
-    ),
-    (
-        'ServerGroupAntiAffinityFilter',
-        {'instances': [SERVER]},
-        {'group': a_group('anti-affinity', [SERVER])},
-        '1 servers of the group, limit 1',
-        'have a server of the group',
-    ),
-    (
-        'SimpleCIDRAffinityFilter',
-        {'host_ip': '10.0.0.1'},
-        {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}},
-        '10.0.0.1 is not in 10.0.1.0/24',
-        'not near the address',
-    ),
-    (
-        'TypeAffinityFilter',
-        {'instances': [SERVER]},
-        {'flavor': a_flavor(id=7)},
-        'has servers of 1 other flavors',
-        'have servers of other flavors',
-    ),
-]
 
 
-@pytest.mark.parametrize(('name', 'host', 'asked', 'why', 'word'), TABLE)
-def test_a_filter_that_refuses(explain, name, host, asked, why, word):
+@pytest.mark.parametrize(('name', 'options', 'host', 'asked', 'why'), refusals())
+def test_a_filter_that_refuses(explain, name, options, host, asked, why):
     """The headline has the words of the filter and counts every host once. The record
     counts the reason, and the command gives the reason against the host."""
-    settings = Settings(
-        enabled_filters=('AllHostsFilter', name),
-        isolated_hosts=('safe',),
-        metrics_weight_setting=('load=1',),
-    )
-    fields = {'host': 'host1', **host}
-    only = a_host(fields.pop('host'), **fields)
+    settings = Settings(enabled_filters=('AllHostsFilter', name), **options)
+    only = a_host(**host)
     placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
     scheduler = RecordedScheduler([only, A, B], placement, settings=settings)
 
@@ -308,6 +73,7 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
     (rejection,) = attempt.stages[-1].rejections
     assert (rejection.reason, rejection.hosts) == (why, 1)
 
+    word = render.phrase(name, why)
     line = (
         f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
     )
@@ -320,6 +86,21 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
     assert explain(decision, '--host', only.host).splitlines()[1:] == [
         f'{only.host}: {name}: {why}'
     ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'why', 'phrase'),
+    [
+        ('ComputeFilter', 'disabled, reason: repair', 'disabled'),
+        ('ComputeFilter', 'has not been heard from in a while', 'down'),
+        ('CoreFilter', '0 vCPUs free, 1 wanted', 'lack free vCPUs'),
+        ('NoFilter', 'why not', 'rejected by NoFilter'),
+    ],
+)
+def test_the_words_for_rejected_hosts(name, why, phrase):
+    """The words are the phrase of the filter. Operators tell disabled hosts from hosts
+    that are down."""
+    assert render.phrase(name, why) == phrase
 
 
 def _last_cell(lines, name):

@@ -14,7 +14,8 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.filters import Data, Scope, shared
 from novasched.scheduler.model.host import Instance
-from tests.lab.builders import a_flavor, a_group, a_host, a_request
+from tests.lab.builders import NOT_ASKED, a_flavor, a_group, a_host, a_request
+from tests.lab.filter_cases import all_cases, keys_of_metadata, refusals
 
 NAMES = sorted(entry_points(group='novasched.filters').names)
 
@@ -29,6 +30,28 @@ def test_contract(name):
     assert isinstance(plugin.on_rebuild, bool)
     assert {*plugin.reads} <= {*Data}
     assert re.fullmatch('[a-z].+[^.]', plugin.phrase) or not plugin.applies(a_request())
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings', 'host', 'request_', 'verdict'), all_cases()
+)
+def test_verdict(name, settings, host, request_, verdict):
+    """A filter that applies accepts the host, or gives the reason in one line."""
+    (plugin,) = loading.filters(Settings(enabled_filters=(name,), **settings))
+    request = a_request(**request_)
+    assert plugin.applies(request) is (verdict is not NOT_ASKED)
+    if verdict is not NOT_ASKED:
+        assert plugin.reject(a_host(**host), request) == verdict
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_filter_has_cases(name):
+    """Every filter is in a table of cases. A filter that may reject hosts rejects a
+    host there."""
+    cases = [case for case in all_cases() if case.values[0] == name]
+    assert cases
+    if name != 'AllHostsFilter':
+        assert name in {case.values[0] for case in refusals()}
 
 
 ALL = None
@@ -86,21 +109,7 @@ def test_needed_instances(name, fields, needed):
         assert set(uuids) == needed
 
 
-KEYS = st.sampled_from(
-    [
-        'availability_zone',
-        'cpu_allocation_ratio',
-        'disk_allocation_ratio',
-        'filter_tenant_id',
-        'hw_boot_menu',
-        'instance_type',
-        'max_instances_per_host',
-        'max_io_ops_per_host',
-        'ram_allocation_ratio',
-        'aggregate_instance_extra_specs:x',
-        'x',
-    ]
-)
+KEYS = st.sampled_from(['aggregate_instance_extra_specs:x', 'x', *keys_of_metadata()])
 TEXTS = st.text(string.printable, max_size=6) | st.sampled_from(
     [
         '>= 1',
