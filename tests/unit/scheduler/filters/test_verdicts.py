@@ -602,6 +602,19 @@ for aggregate in ('', 'Aggregate'):
             '100 MiB of memory free, 512 wanted',
         ),
     )
+# Aggregates may set the ratios, for the filters of aggregates only.
+TWICE = {
+    'cpu_allocation_ratio': '2',
+    'disk_allocation_ratio': '2',
+    'ram_allocation_ratio': '2',
+}
+FULL = {'vcpus_used': 8, 'metadata': TWICE}
+rows('CoreFilter', (FULL, {}, '0 vCPUs free, 1 wanted'))
+rows('AggregateCoreFilter', (FULL, {}, None))
+FULL = {'ram': 100, 'total_usable_ram_mb': 8192, 'metadata': TWICE}
+rows('RamFilter', (FULL, {}, '100 MiB of memory free, 512 wanted'))
+rows('AggregateRamFilter', (FULL, {}, None))
+
 rows('ExactCoreFilter', ({}, {}, '8 vCPUs free, exactly 1 wanted'))
 rows('ExactDiskFilter', ({}, {}, '102400 MiB of disk free, exactly 1024 wanted'))
 rows('ExactRamFilter', ({}, {}, '8192 MiB of memory free, exactly 512 wanted'))
