@@ -8,6 +8,7 @@ import os_resource_classes as classes
 
 from novasched.placement.cleanup_task import CLEANUP_LIMIT_S
 from novasched.rpc.faults import translate_error
+from novasched.scheduler.claims.decision_lock import DECISION_TIMEOUT_S
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.claim import PendingClaim
 from tests.simulation.day import CALM_S
@@ -39,6 +40,10 @@ to Placement for some seconds, and a call may wait for the thread of such a try.
 TURNS_S = 100.0
 """Further seconds for a call beside a long call: ten turns, each after a decision that
 takes ten seconds."""
+SLICE_LIMIT_S = DECISION_TIMEOUT_S
+"""Seconds between two turns of requests for several instances while a request for a
+single instance waits: a tenth, and three quarters of the decision before, which may
+take this time."""
 HEARD_S = 15.0
 """Seconds after a trouble in which schedulers hear each other again."""
 KNOWN_S = 30.0
@@ -76,6 +81,8 @@ class Checks:
     - No server goes to a host that was disabled long before, or that is outside the
       availability zone of the server.
     - A ledger has claims only for servers of users.
+    - Requests for several instances do not have one turn after the other while a request
+      for a single instance waits.
     - At the end of a day, no scheduler has allocations to delete, and each ranks hosts
       as a scheduler does that has just started.
     - A scheduler that decides nothing has no choice of its own in its ledger. A choice
@@ -136,6 +143,9 @@ class Checks:
         for process in self.world.processes:
             if process.pending_deletions:
                 self._problem(f'{process.name} still deletes allocations')
+            if process.longest_slice > SLICE_LIMIT_S:
+                seconds = process.longest_slice
+                self._problem(f'a single server waits for {seconds:.0f} s of turns')
         for difference in differences(self.world):
             self._problem(difference)
 

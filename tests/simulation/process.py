@@ -19,6 +19,7 @@ from novasched.conf.errors import NovaschedError
 from novasched.rpc import decode, versions, wire
 from novasched.rpc.server import SchedulerEndpoint
 from novasched.scheduler.attempt import End
+from novasched.scheduler.claims.decision_lock import DecisionLock
 from novasched.scheduler.model.basis import Basis
 from novasched.scheduler.model.claim import PendingClaim, Stage
 from novasched.service.build import Application, compose
@@ -40,6 +41,28 @@ CLOCK_ERROR_S = 2.0
 
 Weights = Mapping[str, float]
 """The weights of the hosts that could take a server, by name of the host."""
+
+
+class WatchedLock(DecisionLock):
+    """Measures how long requests for several instances have one turn after the other,
+    while a request for a single instance waits all the time.
+
+    :ivar longest_slice: the longest time between two such turns, in seconds.
+    """
+
+    longest_slice = 0.0
+    _slice_since: float | None = None
+
+    def _begin_next(self) -> None:
+        super()._begin_next()
+        deciding = self._deciding
+        if deciding is None or not deciding.of_several or not self._single:
+            self._slice_since = None
+        elif self._slice_since is None:
+            self._slice_since = self._clock()
+        else:
+            seconds = self._clock() - self._slice_since
+            self.longest_slice = max(self.longest_slice, seconds)
 
 
 class SchedulerProcess:
@@ -101,7 +124,10 @@ class SchedulerProcess:
         conf = loading.load(self._arguments, self.name)
         settings = loading.settings(conf)
         service = loading.service_settings(conf)
-        return compose(conf, settings, service, make_http=lambda *_: self._http)
+        application = compose(conf, settings, service, make_http=lambda *_: self._http)
+        claims = application.driver.pending_claims
+        claims.decision_lock = WatchedLock(clock=claims.ledger.clock)
+        return application
 
     def reload(self) -> None:
         """Act as upon SIGHUP."""
@@ -192,6 +218,14 @@ class SchedulerProcess:
         if self.application is None or self._loop.is_dead(self.name):
             return 0
         return self.application.placement.pending_deletions
+
+    @property
+    def longest_slice(self) -> float:
+        """See :class:`WatchedLock`."""
+        if self.application is None:
+            return 0.0
+        lock = self.application.driver.pending_claims.decision_lock
+        return float(lock.longest_slice)
 
     def choices(self) -> Iterator[PendingClaim]:
         """The claims in the ledger that are neither made nor released."""
