@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances in the cells, and flavors in the API database, for the few requests that
-need them.
+"""Instances in the cells, for the few requests that need them.
 
 Most requests need a few named instances, read by UUID. Where all instances on a host
 count, simultaneous requests share a reading and the hosts made from the reading. Where
@@ -28,16 +27,13 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from novasched.cells import rows
+from novasched.cells.cell_host_cache import NO_HOSTS, HostView
 from novasched.cells.database import Database
-from novasched.cells.host_cache import NO_HOSTS, HostView
-from novasched.cells.mappings import CELL0, Cell, Cells, no_answer, scatter_gather
+from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.concurrency.single_flight import SingleFlight
-from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.changes import UNVERSIONED
-from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
-from novasched.scheduler.model.instance import InstanceState
 
 READING_THREADS = 64
 
@@ -45,22 +41,6 @@ NAMES_PER_QUERY = 1000
 """Names in one statement. For more hosts, reading all instances is cheaper."""
 ROWS_PER_FETCH = 1000
 """Rows in memory while a table is read."""
-FINISHED_MIGRATIONS = (
-    'done',
-    'completed',
-    'confirmed',
-    'reverted',
-    'failed',
-    'error',
-    'cancelled',
-)
-"""Statuses of migrations that are over. An evacuation first resets the instance's task,
-then sets its host, and ends its migration last."""
-EVACUATION = 'evacuation'
-"""The type of a migration whose status is done as long as the source is not back, and
-completed afterwards."""
-SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
-"""Columns of flavors in which NULL stands for 0."""
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
 """Host name to instance UUID to instance."""
 Item = TypeVar('Item')
@@ -446,167 +426,3 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceStates:
-    """Reads the state of an instance before the allocations of the instance are deleted
-    in Placement. Implements :class:`novasched.placement.cleanup.Instances`."""
-
-    cells: Cells
-
-    def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """See :class:`novasched.placement.cleanup.Instances`.
-
-        The hosts of the providers may be in another cell than the instance. Placement
-        offers hosts of all cells for a new instance, so that two claims for the
-        instance may be for hosts of two cells.
-
-        :raises DatabaseUnavailable: a database does not answer, or the cell to which
-            the instance is mapped has no row of the instance.
-        """
-        if not rows.may_be_uuid(uuid):
-            return None
-
-        api = self.cells.api
-        mappings = api.rows('instance_mappings', ('cell_id',), instance_uuid=uuid)
-        if not mappings:
-            return None
-        if mappings[0].cell_id is None:
-            return InstanceState(building=True)
-
-        cells = api.rows('cell_mappings', ('uuid',), id=mappings[0].cell_id)
-        cell = None
-        if cells:
-            if cells[0].uuid == CELL0:
-                return InstanceState(gone=True)
-            cell = self.cells.get(cells[0].uuid)
-        if cell is None:
-            raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
-
-        state = _instance_state(cell.database, uuid, providers)
-        if state.hosts or state.host is None:
-            return state
-
-        # No provider is in the cell of the instance.
-        for cell in self.cells.all():
-            nodes = cell.database.rows(
-                'compute_nodes', ('host',), lambda columns: columns.uuid.in_(providers)
-            )
-            if nodes:
-                return replace(state, hosts=frozenset(node.host for node in nodes))
-        return state
-
-
-def _instance_state(
-    base: Database, uuid: str, providers: Collection[str]
-) -> InstanceState:
-    """Read the state of an instance from the database of the cell, in a single
-    transaction.
-
-    :param providers: UUIDs of compute nodes, whose hosts the state includes.
-    """
-
-    def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
-        # Not select(): a deleted instance counts, too.
-        table = base.table('instances')
-        columns: list[sa.ColumnElement[Any]] = []
-        for name in ('host', 'task_state', 'vm_state', 'deleted', 'hidden'):
-            if name in table.c:
-                columns.append(table.c[name])
-            else:
-                columns.append(sa.null().label(name))
-        instance = connection.execute(
-            sa.select(*columns).where(table.c.uuid == uuid)
-        ).first()
-
-        migrations = base.select(
-            'migrations',
-            ('status', 'migration_type', 'source_compute'),
-            instance_uuid=uuid,
-        )
-        is_provider = base.table('compute_nodes').c.uuid.in_(providers)
-        nodes = base.select('compute_nodes', ('host',)).where(is_provider)
-        return (
-            instance,
-            list(connection.execute(migrations)),
-            list(connection.execute(nodes)),
-        )
-
-    instance, migrations, nodes = base.read(read)
-    if instance is None:
-        raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
-
-    task = instance.task_state or None
-    if not task and instance.hidden:
-        task = 'cross-cell migration'
-    if not task:
-        for migration in migrations:
-            if migration.status not in FINISHED_MIGRATIONS:
-                task = migration.status
-                break
-    evacuated_from = set()
-    for migration in migrations:
-        if migration.migration_type == EVACUATION and migration.status == 'done':
-            evacuated_from.add(migration.source_compute)
-    return InstanceState(
-        building=instance.vm_state == 'building',
-        gone=bool(instance.deleted),
-        host=instance.host,
-        task=task,
-        evacuated_from=frozenset(evacuated_from),
-        hosts=frozenset(node.host for node in nodes),
-    )
-
-
-def flavors_of(api: Database, ids: Collection[int]) -> Mapping[int, Flavor]:
-    """Names and extra specs of flavors by id, without sizes. Deleted flavors are
-    missing.
-
-    :raises DatabaseUnavailable: the API database does not answer.
-    """
-    specs = _extra_specs(api, ids)
-    flavors = {}
-    for row in api.rows(
-        'flavors', ('id', 'name', 'flavorid'), lambda columns: columns.id.in_(ids)
-    ):
-        flavors[row.id] = Flavor(
-            row.name or '',
-            row.flavorid or '',
-            row.id,
-            extra_specs=specs.get(row.id, {}),
-        )
-    return flavors
-
-
-def _extra_specs(
-    api: Database, flavor_ids: Collection[int]
-) -> Mapping[int, Mapping[str, str]]:
-    """The extra specs of flavors by id. Flavors without extra specs are missing."""
-    specs: dict[int, dict[str, str]] = defaultdict(dict)
-    for row in api.rows(
-        'flavor_extra_specs',
-        ('flavor_id', 'key', 'value'),
-        lambda columns: columns.flavor_id.in_(flavor_ids),
-    ):
-        if row.value is not None:
-            specs[row.flavor_id][row.key] = row.value
-    return specs
-
-
-def find_flavor(api: Database, name: str) -> Flavor | None:
-    """The flavor by id, or else by name; None if neither exists.
-
-    :raises DatabaseUnavailable: the API database does not answer.
-    """
-    for column in ('flavorid', 'name'):
-        columns = ('id', 'name', 'flavorid', *SIZES)
-        for row in api.rows('flavors', columns, **{column: name}):
-            return Flavor(
-                id=row.id,
-                name=row.name,
-                flavorid=row.flavorid,
-                extra_specs=_extra_specs(api, [row.id]).get(row.id, {}),
-                **{size: getattr(row, size) or 0 for size in SIZES},
-            )
-    return None

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from novasched.cells.host_cache import HostView
-from novasched.cells.instances import find_flavor, flavors_of
+from novasched.cells.cell_host_cache import HostView
+from novasched.cells.flavors import find_flavor, flavors_of
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.flavor import Flavor

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from novasched.cells.database import Database
+from novasched.cells.host_reader import HostReader
 from novasched.cells.mappings import Cell
-from novasched.cells.snapshot import HostReader
 from novasched.concurrency.circuit_breaker import Trouble
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.placement.client import PlacementClient

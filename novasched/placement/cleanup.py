@@ -72,7 +72,7 @@ if the allocations cannot be read or deleted."""
 
 
 class Instances(Protocol):
-    """Reads the state of instances (``cells/instances.py``)."""
+    """Reads the state of instances (``cells/instance_states.py``)."""
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
         """The present state of an instance; None if nova does not know the instance.

@@ -64,7 +64,7 @@ Uuid = Annotated[
     str, Meta(pattern=r'^[0-9A-Fa-f]{8}(-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\Z')
 ]
 """A text that a column of UUIDs can hold: the readers of the databases look for
-instances of claims (``cells/host_cache.py``)."""
+instances of claims (``cells/cell_host_cache.py``)."""
 Name = Annotated[str, Meta(max_length=255)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]

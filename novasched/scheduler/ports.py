@@ -70,7 +70,7 @@ NEEDS_NOTHING = Needs()
 
 
 class Hosts(Protocol):
-    """Hosts of the cells, as far as the cycle needs them (``cells/snapshot.py``)."""
+    """Hosts of the cells, as far as the cycle needs them (``cells/host_reader.py``)."""
 
     def prefetch(self, moment: float) -> None:
         """Begin to read the changes up to a moment (monotonic seconds), while Placement

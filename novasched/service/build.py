@@ -24,10 +24,10 @@ from novasched.cells.aggregates import AggregateReader
 from novasched.cells.database import Database
 from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect
-from novasched.cells.instances import InstanceStates
+from novasched.cells.host_reader import HostReader
+from novasched.cells.instance_states import InstanceStates
 from novasched.cells.mappings import Cells
 from novasched.cells.servicegroup import Heartbeat, MemcachedServiceGroup, service_group
-from novasched.cells.snapshot import HostReader
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import hide

@@ -33,7 +33,7 @@ LONGEST = (
     'test_faults',
     'test_notifications',
     'test_peers',
-    'test_snapshot',
+    'test_host_reader',
     'test_start',
     'test_tls',
     'test_traces',

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from keystoneauth1 import adapter, session, token_endpoint
 
 from novasched.cells.database import Database
-from novasched.cells.instances import InstanceStates
+from novasched.cells.instance_states import InstanceStates
 from novasched.cells.mappings import Cells
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient

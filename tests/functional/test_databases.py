@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hypothesis import example, given, settings
 
 from novasched.cells import database
-from novasched.cells.instances import InstanceStates
+from novasched.cells.instance_states import InstanceStates
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_host, a_needs, a_request, a_uuid

@@ -15,9 +15,9 @@ from oslo_db import options
 
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.database import Database
+from novasched.cells.host_reader import HostReader
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.servicegroup import DatabaseServiceGroup
-from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.model.basis import FRESH

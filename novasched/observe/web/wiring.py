@@ -19,9 +19,9 @@ from oslo_utils import timeutils
 
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.engines import connect
+from novasched.cells.host_reader import HostReader
 from novasched.cells.mappings import Cells
 from novasched.cells.servicegroup import service_group
-from novasched.cells.snapshot import HostReader
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings

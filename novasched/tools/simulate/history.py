@@ -12,7 +12,7 @@ import os_traits
 import sqlalchemy as sa
 
 from novasched.cells.database import Database
-from novasched.cells.instances import flavors_of
+from novasched.cells.flavors import flavors_of
 from novasched.cells.mappings import Cell
 from novasched.scheduler.model.aggregate_list import AggregateList
 from novasched.scheduler.model.flavor import Flavor

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from oslo_config import cfg
 
-from novasched.cells.instances import find_flavor
+from novasched.cells.flavors import find_flavor
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.options import OPTIONS, field_of

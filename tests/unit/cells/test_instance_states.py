@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from novasched.cells.instances import InstanceStates
+from novasched.cells.instance_states import InstanceStates
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.instance import InstanceState
 from novasched.tools.sandbox import databases as tables

@@ -10,7 +10,7 @@ import pytest
 
 from novasched.cells.database import Database
 from novasched.cells.discovery import Discovery
-from novasched.cells.instances import find_flavor
+from novasched.cells.flavors import find_flavor
 from novasched.cells.servicegroup import DatabaseServiceGroup, Heartbeat
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from novasched.cells.host_cache import HostView
+from novasched.cells.cell_host_cache import HostView
 from novasched.cells.usual_guests import (
     MAX_AGE_S,
     MAX_USUAL_GUESTS,

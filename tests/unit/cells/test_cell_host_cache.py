@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 
-from novasched.cells.host_cache import CellHostCache, lowest_version
+from novasched.cells.cell_host_cache import CellHostCache, lowest_version
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.conf.settings import Settings
 from novasched.tools.sandbox import databases as tables

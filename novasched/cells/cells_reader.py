@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from novasched.cells.aggregates import AggregateReader, AggregateState
-from novasched.cells.host_cache import CellHostCache, CellRefresh, lowest_version
+from novasched.cells.cell_host_cache import CellHostCache, CellRefresh, lowest_version
+from novasched.cells.cells_snapshot import CellsSnapshot, ViewBuilder
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.cells.regrouping import RegroupedHosts
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
-from novasched.cells.views import CellsSnapshot, ViewBuilder
 from novasched.concurrency.single_flight import SingleFlight
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims

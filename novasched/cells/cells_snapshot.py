@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from novasched.cells.aggregates import AggregateState
-from novasched.cells.host_cache import NO_HOSTS, CellRefresh, HostView
+from novasched.cells.cell_host_cache import NO_HOSTS, CellRefresh, HostView
 from novasched.scheduler.model.host import Host, HostSnapshot
 
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
-from novasched.cells.host_cache import CellHostCache
+from novasched.cells.cell_host_cache import CellHostCache
 from novasched.cells.regrouping import AGGREGATES_LAG_S
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW

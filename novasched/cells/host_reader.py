@@ -10,17 +10,17 @@ from functools import cached_property
 from typing import Any
 
 from novasched.cells.aggregates import AggregateReader
-from novasched.cells.host_cache import NO_HOSTS, HostView
+from novasched.cells.cell_host_cache import NO_HOSTS, HostView
+from novasched.cells.cells_reader import CellCaches, CellsReader
+from novasched.cells.cells_snapshot import CellsSnapshot, with_aggregates
 from novasched.cells.instances import (
     HostInstances,
     InstanceDetail,
     location_of_instance,
 )
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
-from novasched.cells.reading import CellCaches, CellsReader
 from novasched.cells.servicegroup import ServiceGroup
 from novasched.cells.usual_guests import UsualGuestsReader, UsualGuestsSource
-from novasched.cells.views import CellsSnapshot, with_aggregates
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims
