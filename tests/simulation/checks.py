@@ -31,7 +31,11 @@ LOOK_S = 1.0
 ANSWER_S = 300.0
 """Seconds within which every call is answered, or its process is killed."""
 LONG_ANSWER_S = 850.0
-"""The same for a call for many servers."""
+"""The same for a call for many servers, at least."""
+LONG_ANSWER_PER_SERVER_S = 30.0
+"""The same for each server of such a call: a decision takes ten seconds at most, each
+server is decided twice if the claims for all servers together fail, and turns of other
+calls come in between."""
 PLACEMENT_PATIENCE_S = 30.0
 """``[novasched] placement_patience``, by default."""
 SLACK_S = 20.0
@@ -204,7 +208,7 @@ class Checks:
         has_lost = world.troubles.lost_at > call.began - CLIENT_TIMEOUT_S
         has_stopped = call.began < world.weather.down_since < math.inf
         if call.is_long:
-            return LONG_ANSWER_S
+            return max(LONG_ANSWER_S, LONG_ANSWER_PER_SERVER_S * len(call.uuids))
         if has_stopped or has_database_trouble or has_lost:
             return ANSWER_S
         seconds = PLACEMENT_PATIENCE_S + SLACK_S
