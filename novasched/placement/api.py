@@ -158,6 +158,15 @@ class _Failure:
     maybe_done: bool = False
     retry: tuple[int | None, float | None] | None = None
 
+    def exception(self, maybe_done: bool) -> PlacementUnavailable:
+        """The error for the caller after the last attempt.
+
+        :param maybe_done: Placement may have carried out one of the attempts.
+        """
+        if maybe_done:
+            return OutcomeUnknown(self.why)
+        return self.error(self.why)
+
 
 @dataclass(frozen=True, slots=True)
 class _Attempts:
@@ -303,9 +312,7 @@ class PlacementApi:
                 self.breaker.missed(result.why)
                 attempts = attempts.after_failure(result)
                 if attempts.pause is None:
-                    if attempts.maybe_done:
-                        raise OutcomeUnknown(result.why)
-                    raise result.error(result.why)
+                    raise result.exception(attempts.maybe_done)
             else:
                 if not result.is_contended:
                     return result

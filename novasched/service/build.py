@@ -170,6 +170,7 @@ def compose(
     filters = plugins.filters(settings, prepare)
     weighers = plugins.weighers(settings, prepare)
     make_driver = plugins.driver(settings, prepare)
+    enabled = (*filters, *weighers)
     if counters:
         counters.expect(
             [plugin.name for plugin in filters], [plugin.name for plugin in weighers]
@@ -246,7 +247,7 @@ def compose(
         main_database=main_database,
         notifier=notifier,
         records=records,
-        reads_caller=any(Data.CALLER in x.reads for x in (*filters, *weighers)),
+        reads_caller=any(Data.CALLER in plugin.reads for plugin in enabled),
         peers=peers,
         tracing=traces,
     )

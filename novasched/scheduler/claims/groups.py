@@ -18,14 +18,13 @@ from novasched.scheduler.scheduling_state import SchedulingState
 def newer_members(
     request: Request, shared: SharedLedger, snapshot: HostSnapshot | None = None
 ) -> Mapping[str, str]:
-    """The members of the server group of a request that the caller may not know,
-    or whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
+    """The members of the server group of a request that the caller may not know, or
+    whose hosts the caller may not know; by UUID, the UUIDs of their hosts.
 
-    nova-conductor reads the group before it calls a scheduler. A request may wait
-    for seconds in the queue of the broker and for Placement.
+    A request may wait for seconds in the queue of the broker and for Placement.
 
-    :param snapshot: only the members that these hosts show, so that their claims do
-        not count beside the hosts any more.
+    :param snapshot: only the members that these hosts show, so that their claims do not
+        count beside the hosts any more.
     """
     group = request.instance_group
     if group is None or not group.uuid:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the built-in filters that are filters of nova. A row has a host, a
-request and the verdict."""
+"""The rules of built-in filters. A row has a host, a request and the verdict; the tests
+of every filter find the rows."""
 
 from dataclasses import replace
 
@@ -602,6 +602,7 @@ for aggregate in ('', 'Aggregate'):
             '100 MiB of memory free, 512 wanted',
         ),
     )
+
 # Aggregates may set the ratios, for the filters of aggregates only.
 TWICE = {
     'cpu_allocation_ratio': '2',
