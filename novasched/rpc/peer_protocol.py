@@ -45,6 +45,18 @@ which contains all claims without an announcement. A peer may also be silent for
 scheduler alone, and still hear the scheduler. For such a peer, each change without an
 announcement counts as a lost message. After a reconnect, a scheduler sends a table, and
 asks all peers for tables.
+
+A connection may break while several schedulers decide. A scheduler that has lost a
+connection is apart from the peers that were alive:
+
+    together --- a connection breaks ----> apart
+    apart    --- connected, and all -----> together   sends a table
+                 tables are there, or
+                 5 seconds are over
+
+While a scheduler is apart, its claims get no place in the order. The place comes with
+the table of the reunion, behind the claims in the tables of the peers. Decisions wait
+for the place for up to 20 seconds after the break.
 """
 
 import math
@@ -63,6 +75,10 @@ PEER_TIMEOUT_S = 5.0
 """A peer without a message for this time counts as gone, in seconds."""
 ALL_PEERS = '*'
 """The name of all schedulers in ``ask``."""
+REUNION_S = 20.0
+"""Seconds after the break of a connection for which decisions wait until the schedulers
+are together again. A restart of RabbitMQ takes less. A request may take three times as
+long by the default of ``[DEFAULT] rpc_response_timeout``."""
 MAX_PEERS = 1000
 """Maximum number of peers."""
 
@@ -158,22 +174,26 @@ class PeerProtocol:
         self.echoed_at = -math.inf
         self._peers: dict[str, Peer] = {}
         self._outbox = Outbox()
-        self._is_sending = False
+        self._sending_since = math.inf
         self._receiving_since = math.inf
         self._next_clean_up = 0.0
+        # The peers from which this scheduler is apart, and since when.
+        self._missed_peers: set[str] = set()
+        self._apart_since = -math.inf
 
     # The connections of this scheduler
 
-    def start_sending(self) -> None:
+    def start_sending(self, now: float) -> None:
         """Messages reach the broker from now on."""
-        self._is_sending = True
+        self._sending_since = now
         self._outbox.is_table_due = True
         # Without a connection, questions were dropped.
         self._ask(ALL_PEERS)
 
-    def stop_sending(self) -> None:
+    def stop_sending(self, now: float) -> None:
         """Messages no longer reach the broker."""
-        self._is_sending = False
+        self._sending_since = math.inf
+        self._part(now)
 
     def start_receiving(self, now: float) -> None:
         """Messages of peers arrive from now on."""
@@ -183,11 +203,42 @@ class PeerProtocol:
         # has no place in the order until the row of the claim comes back.
         self._outbox.is_table_due = True
 
-    def stop_receiving(self) -> None:
+    def stop_receiving(self, now: float) -> None:
         """Messages no longer arrive: this scheduler is alone."""
         self._receiving_since = math.inf
+        self._part(now)
         self._peers.clear()
         self._count_schedulers()
+
+    def _part(self, now: float) -> None:
+        """Note the loss of a connection to all living peers."""
+        if not self._missed_peers:
+            self._apart_since = now
+        self._missed_peers.update(self._peers)
+
+    def _reunite(self) -> None:
+        """Note that no peer is missed any more."""
+        self._missed_peers.clear()
+        # With the table, claims get their places in the order.
+        self._outbox.is_table_due = True
+
+    @property
+    def apart_until(self) -> float:
+        """When decisions end to wait for the peers from which this scheduler is
+        apart."""
+        if not self._missed_peers:
+            return -math.inf
+        return self._apart_since + REUNION_S
+
+    @property
+    def _is_sending(self) -> bool:
+        return self._sending_since < math.inf
+
+    @property
+    def _connected_since(self) -> float:
+        """Since when messages go out and arrive; infinite while one connection is
+        missing."""
+        return max(self._sending_since, self._receiving_since)
 
     @property
     def is_heard(self) -> bool:
@@ -278,7 +329,8 @@ class PeerProtocol:
             actions.append(self._clean_up(now))
 
         self.echoed_at = now
-        actions.append(Echo(message.rows))
+        if not self._missed_peers:
+            actions.append(Echo(message.rows))
         return actions
 
     def _note_sender(self, message: Message[msgspec.Raw], now: float) -> None:
@@ -295,6 +347,10 @@ class PeerProtocol:
         if message.whole:
             # A table makes up for all messages before.
             asked_at = None
+            if sender in self._missed_peers and self._connected_since <= now:
+                self._missed_peers.remove(sender)
+                if not self._missed_peers:
+                    self._reunite()
         elif is_missing:
             if before is not None:
                 self.missed += 1
@@ -314,6 +370,9 @@ class PeerProtocol:
             del self._peers[name]
         if silent:
             self._count_schedulers()
+
+        if self._missed_peers and now - self._connected_since > PEER_TIMEOUT_S:
+            self._reunite()
 
         # A question may get lost, and a table, too.
         for name, peer in self._peers.items():

@@ -145,7 +145,7 @@ class AnnouncedClaims:
 
         def is_heard() -> bool:
             with self._ledger as ledger:
-                return ledger.order_of(claim) < math.inf
+                return claim not in ledger or ledger.order_of(claim) < math.inf
 
         with self._heard:
             return self._heard.wait_for(is_heard, seconds)
@@ -322,11 +322,30 @@ class PeerSchedulers:
     def catch_up(self, claim: PendingClaim) -> None:
         """See :class:`novasched.scheduler.ports.Peers`. The broker returns the
         announcement of a claim behind all earlier announcements."""
-        if not self._protocol.is_heard:
-            return
-        if not self._claims.wait_for_echo(claim, self._patience):
-            with self._due:
-                self.late += 1
+        began = self._clock()
+        end = self._echo_due(began)
+        while end > began:
+            if self._claims.wait_for_echo(claim, end - self._clock()):
+                return
+
+            # A connection may have been lost meanwhile.
+            extended = self._echo_due(began)
+            if extended <= end:
+                with self._due:
+                    self.late += 1
+                return
+            end = extended
+
+    def _echo_due(self, began: float) -> float:
+        """Until when a decision waits for the announcement of its claim.
+
+        :param began: when the decision began to wait.
+        """
+        with self._due:
+            end = self._protocol.apart_until
+            if self._protocol.is_heard:
+                end = max(end, began + self._patience)
+            return end
 
     @property
     def is_sharing(self) -> bool:
@@ -339,12 +358,12 @@ class PeerSchedulers:
     def sending(self) -> Iterator[None]:
         """A context for the time in which messages reach the broker."""
         with self._due:
-            self._protocol.start_sending()
+            self._protocol.start_sending(self._clock())
         try:
             yield
         finally:
             with self._due:
-                self._protocol.stop_sending()
+                self._protocol.stop_sending(self._clock())
 
     def announcements(self) -> list[bytes]:
         """Wait until messages are due, at most until the next heartbeat, and return the
@@ -389,7 +408,7 @@ class PeerSchedulers:
             yield
         finally:
             with self._due:
-                self._protocol.stop_receiving()
+                self._protocol.stop_receiving(self._clock())
                 self._publish()
 
     def receive(self, text: bytes) -> None:

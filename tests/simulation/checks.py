@@ -24,6 +24,7 @@ from tests.simulation.flavors import (
 )
 from tests.simulation.newcomer import differences
 from tests.simulation.placement_http import CLIENT_TIMEOUT_S
+from tests.simulation.troubles import HEARD_S
 from tests.simulation.world import MAX_PER_HOST, Call, Server, World
 
 LOOK_S = 1.0
@@ -48,8 +49,6 @@ SLICE_LIMIT_S = DECISION_TIMEOUT_S
 """Seconds between two turns of requests for several instances while a request for a
 single instance waits: a tenth, and three quarters of the decision before, which may
 take this time."""
-HEARD_S = 15.0
-"""Seconds after a trouble in which schedulers hear each other again."""
 KNOWN_S = 30.0
 """Seconds in which schedulers learn that a host is disabled."""
 LEFT_S = CLEANUP_LIMIT_S + 150.0
@@ -74,12 +73,12 @@ class Checks:
       as a cleanup may take; for ever, if the scheduler ends meanwhile.
     - A call has one answer, in time: hosts, or a fault that a conductor knows. While
       Placement refuses connections, in time means: within its patience.
-    - No two members of a hard group share a host, unless their schedulers could not
-      hear each other.
+    - No two members of a hard group share a host, unless their schedulers decided
+      without hearing each other.
     - No host has more guests than places, or than places for guests with dedicated CPUs,
-      unless their schedulers could not hear each other.
+      unless their schedulers decided without hearing each other.
     - The devices of a guest are near one NUMA cell. No other guest has this cell, unless
-      their schedulers could not hear each other.
+      their schedulers decided without hearing each other.
     - A call for one server is refused only if no host had room all the time, of which
       schedulers could know that the host works, and which no other request had chosen.
     - No server goes to a host that was disabled long before, or that is outside the
@@ -312,8 +311,8 @@ class Checks:
         return any(is_dead(call.process.name) for call in server.unsettled)
 
     def _look_at_groups(self) -> None:
-        """No two members of a hard group are on one host, unless schedulers did not
-        hear each other."""
+        """No two members of a hard group are on one host, unless schedulers decided
+        without hearing each other."""
         world = self.world
         for members in world.groups.values():
             on_host: dict[str, Server] = {}
@@ -324,15 +323,15 @@ class Checks:
                 host = server.destination or server.host
                 other = on_host.setdefault(host, server)
                 began = min(other.call.began, server.call.began)
-                heard_since = world.troubles.unheard_at + HEARD_S
+                heard_since = world.troubles.alone_at + HEARD_S
                 if other is not server and heard_since < began:
                     self._problem(
                         f'{other.uuid} and {uuid} of a group are both on {host}'
                     )
 
     def _look_at_places(self) -> None:
-        """No host has more guests than places, unless schedulers did not hear each
-        other."""
+        """No host has more guests than places, unless schedulers decided without
+        hearing each other."""
         on_host: dict[str, list[Server]] = {}
         for server in self.world.servers.values():
             host = server.destination or server.host
@@ -347,13 +346,13 @@ class Checks:
                 if server.flavor_there in PINNED_FLAVORS:
                     pinned.append(server)
             for servers, places in ((guests, MAX_PER_HOST), (pinned, CELLS)):
-                if len(servers) > places and self._heard_each_other(servers):
+                if len(servers) > places and self._decided_together(servers):
                     names = sorted(server.uuid for server in servers)
                     self._problem(f'{host} has {len(servers)} of {places}: {names}')
 
     def _look_at_devices(self) -> None:
         """The devices of a guest are near one cell. No other guest has devices near this
-        cell, unless schedulers did not hear each other."""
+        cell, unless schedulers decided without hearing each other."""
         on_cell: dict[tuple[str, int], Server] = {}
         for server in self.world.servers.values():
             host = server.destination or server.host
@@ -364,20 +363,20 @@ class Checks:
                 self._problem(f'{server.uuid} has devices near {cells} of {host}')
             for cell in cells:
                 other = on_cell.setdefault((host, cell), server)
-                if other is not server and self._heard_each_other([other, server]):
+                if other is not server and self._decided_together([other, server]):
                     self._problem(
                         f'{other.uuid} and {server.uuid} are both on cell {cell} of {host}'
                     )
 
-    def _heard_each_other(self, servers: list[Server]) -> bool:
-        """True if schedulers heard each other when they placed the last few of some
-        servers."""
+    def _decided_together(self, servers: list[Server]) -> bool:
+        """True if no scheduler decided without hearing its peers when the last few of
+        some servers were placed."""
         calls = sorted((server.call for server in servers), key=lambda call: call.began)
         last = calls[-self.world.schedulers :]
         # A long call may have begun much earlier, and ended beside the last few.
         for call in calls:
             if call.answered_at is None or call.answered_at >= last[0].began:
-                return self.world.troubles.unheard_at + HEARD_S < call.began
+                return self.world.troubles.alone_at + HEARD_S < call.began
         return True
 
     def _chosen_hosts(self) -> set[str]:

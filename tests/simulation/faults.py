@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 import os_traits
 
+from novasched.rpc.peer_protocol import REUNION_S
 from novasched.tools.sandbox.computes import stable_uuid
 from tests.simulation.exchange import Disconnected
 from tests.simulation.loop import WORLD
@@ -29,6 +30,8 @@ BRIDGED_S = 5.0
 """Seconds for which schedulers bridge a lag, and hosts look fuller than they are."""
 AT_ONCE = (1, 6)
 """Numbers of hosts that change their zone at once."""
+MEET_S = 5.0
+"""Seconds after the start of the broker in which the schedulers meet."""
 FORGED_ROWS = 5
 """Rows of an announcement with invalid rows."""
 BAD_FIELDS = (
@@ -80,10 +83,15 @@ class Faults:
 
     def broker_stops(self, random: Random) -> None:
         """Stop the broker for a while."""
+        troubles = self._world.troubles
+        seconds = random.uniform(1, 30)
         self._world.tell('the broker stops')
-        self._world.troubles.unheard_at = math.inf
+        troubles.note_broken_connections()
+        troubles.unheard_at = math.inf
+        if seconds > REUNION_S - MEET_S:
+            troubles.alone_at = math.inf
         self._world.broker.stop()
-        self._world.loop.sleep(random.uniform(1, 30))
+        self._world.loop.sleep(seconds)
         self._start_broker()
 
     def _start_broker(self) -> None:
@@ -95,13 +103,15 @@ class Faults:
     def _hear_again(self) -> None:
         broker = self._world.broker
         if not broker.is_down and not broker.lost and not broker.twice:
-            self._world.troubles.unheard_at = self._world.loop.now
+            troubles = self._world.troubles
+            troubles.unheard_at = self._world.loop.now
+            troubles.alone_at = min(troubles.alone_at, self._world.loop.now)
 
     def connections_break(self, random: Random) -> None:
         """Break all connections to the broker."""
         self._world.tell('the connections to the broker break')
         self._world.broker.break_connections()
-        self._world.troubles.note_unheard()
+        self._world.troubles.note_broken_connections()
 
     def kill(self, random: Random) -> None:
         """Kill a scheduler, and start another one after a while."""
@@ -134,6 +144,7 @@ class Faults:
         broker.twice = random.choice((0.0, 0.1))
         self._world.tell(f'messages: {broker.lost} lost, {broker.twice} twice')
         self._world.troubles.unheard_at = math.inf
+        self._world.troubles.alone_at = math.inf
         self._world.loop.sleep(random.uniform(1, 20))
         self._deliver_messages()
 

@@ -153,8 +153,8 @@ MUTATIONS = (
     Mutation(
         'a choice does not wait for earlier announcements',
         'rpc/peers.py',
-        '        if not self._claims.wait_for_echo(claim, self._patience):',
-        '        if False:',
+        '        while end > began:\n',
+        '        while False:\n',
     ),
     Mutation(
         'a refusal on an earlier answer of Placement stands',
@@ -222,6 +222,12 @@ MUTATIONS = (
         'rpc/peer_protocol.py',
         '                self._ask(name)\n                self._peers[name]',
         '                self._peers[name]',
+    ),
+    Mutation(
+        'schedulers whose connections are broken decide alone',
+        'rpc/peer_protocol.py',
+        '        return self._apart_since + REUNION_S\n',
+        '        return -math.inf\n',
     ),
     Mutation(
         'an earlier claim ends a later choice',

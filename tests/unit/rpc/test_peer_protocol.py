@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transcripts of the protocol among schedulers: messages in and out, at moments."""
 
+import math
+
 import pytest
 
 from novasched.rpc.announcements import MAX_ASKED, Message, Row, decode, encode
@@ -24,7 +26,7 @@ def received(sender, number, rows=(), **fields):
 def connected(name='b', now=0.0):
     """A scheduler that sends and receives, and has sent its first messages."""
     scheduler = PeerProtocol(name)
-    scheduler.start_sending()
+    scheduler.start_sending(0.0)
     scheduler.start_receiving(now)
     scheduler.due(now)
     return scheduler
@@ -41,7 +43,7 @@ def acquainted(name='b', now=0.0):
 def test_a_scheduler_connects():
     """A scheduler asks all peers for tables, and sends a table."""
     b = PeerProtocol('b')
-    b.start_sending()
+    b.start_sending(0.0)
     b.start_receiving(0.0)
     assert b.is_due(0.0)
     assert b.due(0.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
@@ -50,7 +52,7 @@ def test_a_scheduler_connects():
 def test_a_scheduler_reconnects_to_receive():
     """A new receiving connection leads to the same messages."""
     b = acquainted()
-    b.stop_receiving()
+    b.stop_receiving(0.0)
     b.start_receiving(9.0)
     assert b.due(9.0) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
 
@@ -207,11 +209,11 @@ def test_a_scheduler_that_is_alone_announces_no_changes():
     assert not b.is_heard, 'its own message'
     b.receive(received('a', 7), 0.1)
     assert b.is_heard
-    b.stop_sending()
+    b.stop_sending(0.0)
     assert not b.is_heard
-    b.start_sending()
+    b.start_sending(0.0)
     assert b.is_heard
-    b.stop_receiving()
+    b.stop_receiving(0.0)
     assert not b.is_heard
 
 
@@ -222,9 +224,9 @@ def test_a_change_that_is_left_out():
     b.leave_out_change()
     b.leave_out_change()
     assert b.due(1.0) == [Message('b', 2)]
-    b.stop_sending()
+    b.stop_sending(0.0)
     b.leave_out_change()
-    b.start_sending()
+    b.start_sending(0.0)
     assert b.due(2.0) == [Message('b', 2, ask=['*']), Message('b', 2, whole=True)]
 
 
@@ -232,11 +234,84 @@ def test_questions_without_a_connection():
     """Without a connection, a question is dropped. After the reconnect, the scheduler
     asks all peers."""
     b = acquainted()
-    b.stop_sending()
+    b.stop_sending(0.0)
     b.receive(received('a', 9), 0.1)
     assert not b.is_due(0.1)
-    b.start_sending()
+    b.start_sending(0.0)
     assert b.due(0.2) == [Message('b', 0, ask=['*']), Message('b', 0, whole=True)]
+
+
+def parted(now=10.0):
+    """A scheduler that has lost both connections, and has peers a and c."""
+    b = acquainted()
+    b.receive(received('c', 3), 0.0)
+    b.stop_sending(now)
+    b.stop_receiving(now)
+    return b
+
+
+def test_a_scheduler_is_apart_until_all_tables_arrive():
+    """Its own messages give no place in the order before, and are sent again then."""
+    b = parted(10.0)
+    assert b.apart_until == 30.0
+    b.start_sending(12.0)
+    b.start_receiving(12.0)
+    b.due(12.0)
+    assert b.receive(received('b', 0), 12.1) == [CleanUp(None)]
+
+    b.receive(received('a', 8, CHANGE), 12.2)
+    b.receive(received('c', 3, whole=True), 12.3)
+    assert b.receive(received('b', 0), 12.4) == []
+    b.receive(received('a', 8, CHANGE, whole=True), 12.5)
+    assert b.apart_until == -math.inf
+    assert b.due(12.5) == [Message('b', 0, ask=['a']), Message('b', 0, whole=True)]
+    assert b.receive(received('b', 0), 12.6) == [Echo([])]
+
+
+def test_a_peer_that_is_not_heard_again():
+    """A scheduler misses a peer for the time after which silent peers are gone."""
+    b = parted(10.0)
+    b.start_receiving(12.0)
+    b.start_sending(13.0)
+    b.receive(received('a', 7, whole=True), 13.1)
+    b.due(13.1)
+    assert b.receive(received('b', 0), 18.0) == [CleanUp(frozenset('a'))]
+    assert b.receive(received('b', 0), 19.1)[1:] == [Echo([])]
+    assert b.apart_until == -math.inf
+    assert b.due(19.1)[1:] == [Message('b', 0, whole=True)]
+
+
+@pytest.mark.parametrize(('is_sending', 'is_receiving'), [(False, True), (True, False)])
+def test_a_scheduler_with_one_connection_stays_apart(is_sending, is_receiving):
+    """A table that arrives before messages go out does not end the time apart: peers
+    may still choose without the claims of this scheduler."""
+    b = acquainted()
+    b.receive(received('a', 7, whole=True), 5.0)
+    b.stop_sending(10.0)
+    b.stop_receiving(10.0)
+    if is_sending:
+        b.start_sending(12.0)
+    if is_receiving:
+        b.start_receiving(12.0)
+        b.receive(received('a', 7, whole=True), 12.1)
+    assert b.apart_until == 30.0
+
+
+def test_the_time_apart_counts_from_the_first_break():
+    """Connections that break again and again do not delay decisions for ever."""
+    b = parted(10.0)
+    b.start_sending(12.0)
+    b.start_receiving(12.0)
+    b.receive(received('a', 7, whole=True), 12.1)
+    b.stop_receiving(25.0)
+    assert b.apart_until == 30.0
+
+
+def test_a_scheduler_without_peers_is_not_apart():
+    b = connected()
+    b.stop_sending(10.0)
+    b.stop_receiving(10.0)
+    assert b.apart_until == -math.inf
 
 
 def test_parts():
@@ -247,7 +322,7 @@ def test_parts():
     assert b.position == (0, 2)
     b.receive(received('a', 1), 0.1)
     assert b.position == (1, 3)
-    b.stop_receiving()
+    b.stop_receiving(0.0)
     assert b.position == (0, 1)
 
 
@@ -285,7 +360,7 @@ def test_sharing_while_messages_come_back():
     assert b.is_sharing(6.0)
     assert not b.is_sharing(6.1)
     b.receive(received('b', 0), 7.0)
-    b.stop_sending()
+    b.stop_sending(0.0)
     assert not b.is_sharing(7.0)
 
 
