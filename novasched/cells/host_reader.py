@@ -26,6 +26,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.errors import NoValidHost, StaleData
 from novasched.scheduler.model.basis import FRESH, Basis
+from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.usual_guests import UsualGuests
@@ -244,6 +245,7 @@ class HostReader:
         hosts_of_instances: Mapping[str, Host] = {}
         if needs.located:
             hosts_of_instances = self._instances.hosts_of(needs.located, views)
+        self._note_hidden(needs, view.hosts, hosts_of_instances, whole.read_at)
         return replace(
             whole,
             hosts=view.hosts,
@@ -252,6 +254,29 @@ class HostReader:
             everywhere=whole.hosts,
             changes=view.changes,
         )
+
+    def _note_hidden(
+        self,
+        needs: Needs,
+        hosts: Mapping[str, Host],
+        located: Mapping[str, Host],
+        read_at: float,
+    ) -> None:
+        """Note the instances that were read for a request, and are missing on the hosts
+        on which an earlier reading has shown them."""
+        all_were_read = Data.INSTANCES in needs.data
+        if not all_were_read and not needs.named and not needs.located:
+            return
+
+        def is_missing(claim: PendingClaim) -> bool:
+            uuid = claim.request.instance_uuid
+            if uuid in needs.located and uuid not in located:
+                return True
+            host = hosts.get(claim.host.uuid)
+            was_read = all_were_read or uuid in needs.named
+            return was_read and host is not None and uuid not in host.instances
+
+        self.pending_claims.note_hidden(is_missing, read_at)
 
     def _without_misplaced(
         self, view: HostView, request: Request, basis: Basis

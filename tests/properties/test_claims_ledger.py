@@ -62,6 +62,7 @@ class Story:
     claimed_at: float = math.inf
     shown_at: float = math.inf
     hidden_at: float = -math.inf
+    has_arrived: bool = False
     order: float = math.inf
 
     @property
@@ -174,15 +175,17 @@ class Walk(RuleBasedStateMachine):
             if earlier.is_there and earlier.stage is not Stage.SHOWN:
                 earlier.happens('superseded')
 
-    @rule(claim=claims, age=st.sampled_from([0, 1, 7]))
-    def show(self, claim, age):
-        """Hosts that were read some seconds ago show the instance."""
+    @rule(claim=claims, age=st.sampled_from([0, 1, 7]), is_there=st.booleans())
+    def show(self, claim, age, is_there):
+        """Hosts that were read some seconds ago show the instance, or that the instance
+        will never arrive."""
         story = self.stories[claim]
         if not story.is_there:
             return
         read_at = self.now - age
-        self.ledger.shown(claim, read_at)
+        self.ledger.shown(claim, read_at, is_there)
         if read_at < story.shown_at:
+            story.has_arrived |= is_there
             story.happens('shown')
             story.shown_at = read_at
 
@@ -310,6 +313,14 @@ class Walk(RuleBasedStateMachine):
             for moment in (self.now, self.now - 5, self.now - 60):
                 counting = self.ledger.counting_at(host.uuid, moment)
                 assert [*counting] == self._counting(host.uuid, moment)
+
+    @invariant()
+    def instances_have_arrived_within_the_lag(self):
+        arrived = set()
+        for story in self.there:
+            if self.now - MAX_READ_LAG_S < story.shown_at and story.has_arrived:
+                arrived.add(story.claim)
+        assert {*self.ledger.arrivals_shortly_before(self.now)} == arrived
 
     @invariant()
     def placement_lacks_the_amounts_since_its_answer(self):

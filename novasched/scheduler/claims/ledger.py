@@ -63,6 +63,8 @@ CHANGES_KEPT = 1000
 all claims."""
 RELEASES_KEPT = 1000
 """Released claims that are remembered."""
+ARRIVALS_KEPT = 1000
+"""Claims that are remembered since their instances have arrived on their hosts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -230,6 +232,7 @@ class ClaimsLedger:
         self._shown_on: set[str] = set()  # hosts with claims that are SHOWN
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._releases: deque[tuple[str | None, float]] = deque(maxlen=RELEASES_KEPT)
+        self._arrivals: deque[Entry] = deque(maxlen=ARRIVALS_KEPT)
         self._expire_at = 0.0
 
     def __contains__(self, claim: object) -> bool:
@@ -297,13 +300,21 @@ class ClaimsLedger:
                 elif self.is_claimed(other):
                     self._supersede(claim)
 
-    def shown(self, claim: PendingClaim, read_at: float) -> None:
-        """Note that hosts which were read at a moment show the instance."""
+    def shown(
+        self, claim: PendingClaim, read_at: float, has_arrived: bool = False
+    ) -> None:
+        """Note that hosts which were read at a moment show the instance.
+
+        :param has_arrived: the instance was seen on the host of the claim. Otherwise it
+            may be late, or will never arrive.
+        """
         entry = self._entries[claim]
         if entry.shown_at <= read_at:
             return
         entry.stage = Stage.SHOWN
         entry.shown_at = read_at
+        if has_arrived:
+            self._arrivals.append(entry)
         self._shown_on.add(claim.host.uuid)
         self._note(entry, 0)
 
@@ -315,6 +326,17 @@ class ClaimsLedger:
         if entry.shown_at <= read_at < ends:
             entry.hidden_at = max(entry.hidden_at or read_at, read_at)
             self._note(entry, 0)
+
+    def arrivals_shortly_before(self, read_at: float) -> list[PendingClaim]:
+        """The claims whose instances have arrived so shortly before a moment that a
+        reading of the moment may not show the instances, from a database that lags
+        behind."""
+        return [
+            entry.claim
+            for entry in self._arrivals
+            if read_at - MAX_READ_LAG_S < entry.shown_at <= read_at
+            and entry.claim in self._entries
+        ]
 
     def was_shown_before(self, claim: PendingClaim, moment: float) -> bool:
         """True if hosts that were read before a moment show the instance."""

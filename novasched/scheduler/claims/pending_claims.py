@@ -13,7 +13,7 @@ schedulers that chose at the same moment.
 """
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -325,8 +325,23 @@ class PendingClaims:
                 if claim not in ledger:
                     continue
                 if is_over:
-                    ledger.shown(claim, read_at)
+                    is_there = (row.host, row.node) == claim.host.key
+                    ledger.shown(claim, read_at, is_there and not row.deleted)
                 else:
+                    ledger.hidden(claim, read_at)
+
+    def note_hidden(
+        self, is_missing: Callable[[PendingClaim], bool], read_at: float
+    ) -> None:
+        """Note the instances that have arrived by an earlier reading, and that a later
+        reading does not show, from a database that lags behind.
+
+        :param is_missing: True if the instance of a claim is missing in the reading.
+        :param read_at: when the hosts of the reading were read.
+        """
+        with self.ledger as ledger:
+            for claim in ledger.arrivals_shortly_before(read_at):
+                if is_missing(claim):
                     ledger.hidden(claim, read_at)
 
     def count(self) -> int:

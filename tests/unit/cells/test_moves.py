@@ -12,8 +12,10 @@ from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.model.claim import is_pending
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.plugin import Data
+from novasched.scheduler.ports import Needs
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_host, a_request, by_uuid
+from tests.lab.builders import a_host, a_request, a_uuid, by_uuid
 from tests.lab.memory_schedulers import ManualClock
 from tests.lab.nova_databases import hosts_of
 
@@ -241,3 +243,49 @@ def test_rows_are_read(cloud, step):
         cloud.add(cloud.engines['cell1'], tables.instances, **values)
         snapshot = reader.read(None, request)
         assert reader.pending_claims.of(snapshot) == pending
+
+
+MOVING = a_uuid('moving')
+
+
+@pytest.mark.parametrize(('needs', 'counts'), [
+    (Needs(named=[MOVING]), True),
+    (Needs(located=[MOVING]), True),
+    (Needs(frozenset([Data.INSTANCES])), True),
+    (Needs(named=[a_uuid('other')], located=[a_uuid('other')]), False),
+    (Needs(), False),
+])  # fmt: skip
+def test_an_instance_that_a_request_misses(cloud, needs, counts):
+    """The instances for a request are read on a connection of their own, which may lead
+    to a database that lags behind. The claim of an instance that is missing there
+    counts beside this reading."""
+    cloud.add_host('dest')
+    reader = cloud.reader()
+    request = a_request(instance_uuid=MOVING)
+    [host] = hosts_of(reader, request).values()
+    claim = reader.pending_claims.choose(host, request, None, {})
+    reader.pending_claims.claimed([claim])
+
+    row = {'uuid': MOVING, **row_of('building networking dest')}
+    cloud.add(cloud.engines['cell1'], tables.instances, **row)
+    assert reader.pending_claims.of(reader.read(None, request)) == {}
+
+    cloud.sql('cell1', 'DELETE FROM instances')
+    missing = reader.pending_claims.of(reader.read(None, request, needs))
+    assert missing == ({host.uuid: (claim,)} if counts else {})
+
+    cloud.add(cloud.engines['cell1'], tables.instances, **row)
+    assert reader.pending_claims.of(reader.read(None, request, needs)) == {}
+
+
+def test_an_instance_that_has_gone_is_not_missed(cloud):
+    """The claim of an instance that was seen as deleted does not count again."""
+    cloud.add_host('dest')
+    reader = cloud.reader()
+    request = a_request(instance_uuid=MOVING)
+    [host] = hosts_of(reader, request).values()
+    reader.pending_claims.choose(host, request, None, {})
+    row = {'uuid': MOVING, **row_of('deleted - dest deleted')}
+    cloud.add(cloud.engines['cell1'], tables.instances, **row)
+    snapshot = reader.read(None, request, Needs(named=[MOVING]))
+    assert reader.pending_claims.of(snapshot) == {}
