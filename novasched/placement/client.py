@@ -247,9 +247,9 @@ class PlacementClient:
         matches = []
         asked_at = math.inf
         for local_query in local:
-            base = query.Query(local_query.base)
+            base = local_query.base
             if basis.own_query:
-                base = query.Query(local_query.own_base)
+                base = local_query.own_base
             get = functools.partial(self._get_base, base, request.trace_id)
             try:
                 answer = self._share(self._bases, base, basis, get)
@@ -259,7 +259,7 @@ class PlacementClient:
                 return None
             if not self._are_known(answer.unknown_traits(local_query.trees)):
                 return None
-            self._remembered.keep(base.string, answer)
+            self._remembered.keep(base, answer)
             matches.append(matched)
             asked_at = min(asked_at, answer.asked_at)
         return LocalCandidates(matches, asked_at)
@@ -311,7 +311,7 @@ class PlacementClient:
         """
         if self._is_shared(local):
             raise ValueError('hosts share providers')
-        return self._get_base(query.Query(local.base), None)
+        return self._get_base(local.base, None)
 
     def _get_base(self, built: query.Query, trace_id: str | None) -> BaseAnswer:
         began = time.monotonic()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The query string of a request for GET /allocation_candidates (microversion 1.36), and
-single constraints.
+"""The query of a request for GET /allocation_candidates (microversion 1.36), and single
+constraints.
 
 Parameters are sorted: equal requests have equal query strings.
 """
@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl, urlencode
+from functools import cached_property
+from urllib.parse import urlencode
 
 import os_traits
 
@@ -36,24 +37,28 @@ MAX_NAME_LENGTH = 255
 """Characters of the longest name of a trait or a resource class in Placement."""
 
 
+Parameter = tuple[str, str]
+"""The name and the value of a parameter of a query."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalQuery:
     """A query that is answered here, from Placement's answer to a base query.
 
-    :ivar base: the query string for all hosts of the aggregates, with amounts of 1 and
-        without traits.
-    :ivar own_base: the query string with amounts and traits of the request and a single
-        group with a suffix. Placement leaves out the hosts that do not serve this part
-        of the query.
+    :ivar base: the query for all hosts of the aggregates, with amounts of 1 and without
+        traits.
+    :ivar own_base: the query with amounts and traits of the request and a single group
+        with a suffix. Placement leaves out the hosts that do not serve this part of the
+        query.
     :ivar trees: the request groups, to be served by the tree of each host.
     :ivar further_classes: the resource classes that the base query does not ask for.
     :ivar is_for_one_host: True if the base query is about the tree of one host
         (``in_tree``). No other request needs such an answer.
     """
 
-    base: str
+    base: 'Query'
+    own_base: 'Query'
     trees: TreeQuery
-    own_base: str = ''
     further_classes: frozenset[str] = frozenset()
     is_for_one_host: bool = False
 
@@ -86,17 +91,40 @@ class LocalQuery:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A query for allocation candidates.
 
+    :ivar parameters: sorted, and with values as before the encoding for URLs.
     :ivar warnings: for the operator.
     :ivar local: the same query in two parts; None if only Placement can answer.
     """
 
-    string: str
+    parameters: tuple[Parameter, ...]
     warnings: tuple[str, ...] = ()
     local: LocalQuery | None = None
+
+    @cached_property
+    def string(self) -> str:
+        """The query string."""
+        return urlencode(self.parameters)
+
+    def unlimited(self) -> 'Query':
+        """The same query for all candidates."""
+        return Query(tuple(pair for pair in self.parameters if pair[0] != 'limit'))
+
+    def constraints(self) -> 'list[Constraint]':
+        """The distinct constraints, in this order: the host, aggregates, forbidden
+        traits, required traits, resources.
+
+        Two parts are left out: traits and aggregates that a suffixed group forbids,
+        since another provider of the tree may serve the group; and relations between
+        groups.
+        """
+        distinct: dict[Constraint, None] = {}
+        for name, value in self.parameters:
+            distinct.update(dict.fromkeys(_constraints(name, value)))
+        return sorted(distinct, key=_order)
 
 
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
@@ -129,8 +157,8 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
         # group of the flavor. Placement refuses several groups without a policy.
         if len(flavor_groups.groups) <= 2:
             policy = 'none'
-    string = _encode(request, settings, groups, policy)
-    return Query(string, warnings, _local(request, groups, policy))
+    parameters = _parameters(request, settings, groups, policy)
+    return Query(parameters, warnings, _local(request, groups, policy))
 
 
 def _numbered(groups: Mapping[str, RequestGroup]) -> dict[str, RequestGroup]:
@@ -187,9 +215,9 @@ def _local(
         forbidden_traits=frozenset(),
     )
     local = LocalQuery(
-        urlencode(sorted(_group_parameters('', base))),
-        trees,
+        Query(tuple(sorted(_group_parameters('', base)))),
         _own_base(request, unsuffixed, numbered),
+        trees,
         frozenset(classes - base_classes),
         is_for_one_host=bool(unsuffixed.in_tree),
     )
@@ -201,9 +229,9 @@ def _local(
 
 def _own_base(
     request: Request, unsuffixed: RequestGroup, numbered: Mapping[str, RequestGroup]
-) -> str:
-    """The query string with the unsuffixed group and a single other group: the group
-    with the largest amount, since units and steps of inventories matter to it most."""
+) -> Query:
+    """The query with the unsuffixed group and a single other group: the group with the
+    largest amount, since units and steps of inventories matter to it most."""
     parameters = [*_group_parameters('', unsuffixed)]
     root_traits = _traits(request.root_required, request.root_forbidden)
     if root_traits:
@@ -215,7 +243,7 @@ def _own_base(
     )
     if largest is not None and _amounts(numbered[largest]):
         parameters += _group_parameters(largest, numbered[largest])
-    return urlencode(sorted(parameters))
+    return Query(tuple(sorted(parameters)))
 
 
 def _pci_request_of(suffix: str, request: Request) -> str:
@@ -260,12 +288,12 @@ def limit(request: Request, settings: Settings) -> int | None:
     return settings.max_placement_results
 
 
-def _encode(
+def _parameters(
     request: Request,
     settings: Settings,
     groups: Mapping[str, RequestGroup],
     policy: str | None,
-) -> str:
+) -> tuple[Parameter, ...]:
     parameters = []
     number = limit(request, settings)
     if number is not None:
@@ -280,10 +308,10 @@ def _encode(
 
     for suffix, group in groups.items():
         parameters += _group_parameters(suffix, group)
-    return urlencode(sorted(parameters))
+    return tuple(sorted(parameters))
 
 
-def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[tuple[str, str]]:
+def _group_parameters(suffix: str, group: RequestGroup) -> Iterator[Parameter]:
     if group.is_empty and (suffix or not group.in_tree):
         return
 
@@ -353,19 +381,6 @@ ORDER = tuple(_PARAMETERS)
 """The kinds of constraints, the most restrictive first."""
 
 
-def constraints(string: str) -> list[Constraint]:
-    """The distinct constraints of a query, in this order: the host, aggregates,
-    forbidden traits, required traits, resources.
-
-    Two parts are left out: traits and aggregates that a suffixed group forbids, since
-    another provider of the tree may serve the group; and relations between groups.
-    """
-    distinct: dict[Constraint, None] = {}
-    for name, value in parse_qsl(string):
-        distinct.update(dict.fromkeys(_constraints(name, value)))
-    return sorted(distinct, key=_order)
-
-
 def _order(constraint: Constraint) -> tuple[int, bool]:
     is_required_trait = constraint.kind == 'trait' and not constraint.forbidden
     return ORDER.index(constraint.kind), is_required_trait
@@ -374,7 +389,7 @@ def _order(constraint: Constraint) -> tuple[int, bool]:
 def _constraints(name: str, value: str) -> Iterator[Constraint]:
     """The constraints of a parameter."""
     match = _NAME.match(name.removeprefix('root_'))
-    if match is None:
+    if match is None or not value:
         return
 
     kind = _KINDS[match[1]]
@@ -399,9 +414,3 @@ def sharing(resource_class: str) -> str:
             'resources': f'{_cut(resource_class)}:1',
         }
     )
-
-
-def unlimited(string: str) -> str:
-    """The same query for all candidates."""
-    parameters = parse_qsl(string)
-    return urlencode([pair for pair in parameters if pair[0] != 'limit'])

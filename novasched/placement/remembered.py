@@ -160,7 +160,7 @@ class _BaseQuery:
         time, or with more than ``[novasched] max_answer_size``.
     """
 
-    string: str
+    base: Query
     needed_at: float = -SOON_S
     is_needed_often: bool = False
     answer: RememberedAnswer | None = None
@@ -201,18 +201,18 @@ class _BaseQueries:
         until_next = (1 + self.pause_factor + 1) * answer.answer.seconds
         return min(MAX_AGE_S, max(MAX_AGE_PER_HOST_S * answer.hosts, until_next))
 
-    def get(self, string: str) -> _BaseQuery | None:
-        """The query with a query string; None if no request has needed the query."""
-        return self._queries.get(string)
+    def get(self, base: Query) -> _BaseQuery | None:
+        """The base query; None if no request has needed it."""
+        return self._queries.get(base.string)
 
-    def need(self, string: str, now: float) -> _BaseQuery:
+    def need(self, base: Query, now: float) -> _BaseQuery:
         """Note the need of a request for the answer to a base query."""
         # Popped and added again, so that the latest need is the last key.
-        query = self._queries.pop(string, None) or _BaseQuery(string)
+        query = self._queries.pop(base.string, None) or _BaseQuery(base)
         max_age = self.max_age_of(query.answer)
         query.is_needed_often = now - query.needed_at < max_age
         query.needed_at = now
-        self._queries[string] = query
+        self._queries[base.string] = query
         if len(self._queries) > MAX_ANSWERS:
             del self._queries[next(iter(self._queries))]
         return query
@@ -333,10 +333,10 @@ class RememberedAnswers:
             return None
         return candidates
 
-    def keep(self, string: str, answer: BaseAnswer) -> None:
+    def keep(self, base: Query, answer: BaseAnswer) -> None:
         """Remember the answer to a base query that a request has asked."""
         with self._lock:
-            query = self._queries.get(string)
+            query = self._queries.get(base)
             if query is None:
                 return
             if answer.asked_at > max(query.asked_at, self._forgotten_at):
@@ -377,7 +377,7 @@ class RememberedAnswers:
         is_usable = False
         failures = 0
         try:
-            text = self._get(Query(query.string))
+            text = self._get(query.base)
             answer = RememberedAnswer(BaseAnswer(text, began, self._clock() - began))
             is_usable = True
         except OutcomeUnknown as error:

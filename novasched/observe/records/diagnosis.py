@@ -140,7 +140,7 @@ class Diagnoser:
         request = decision.prefiltered or decision.request
         hosts = self._hosts_not_offered(decision, request)
         queries = query.build_all(request, self.settings)
-        constraints = [query.constraints(built.string) for built in queries]
+        constraints = [built.constraints() for built in queries]
         number = len(set().union(*constraints))
 
         questions = self._questions(
@@ -296,7 +296,7 @@ class Diagnoser:
                     lacking[uuid] = [whole if whole in of_host else of_host[0]]
                 return
 
-        roots = questions.offered([built.string for built in queries])
+        roots = questions.offered(queries)
         if roots is None:
             return
         for uuid in complete:

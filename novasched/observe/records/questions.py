@@ -11,14 +11,13 @@ from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
 
 from novasched.conf.redaction import hide, one_line
-from novasched.placement import query
 from novasched.placement.api import (
     MICROVERSION,
     Body,
     Response,
 )
 from novasched.placement.base_answer import BaseAnswer
-from novasched.placement.query import Constraint
+from novasched.placement.query import Constraint, Query
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequest,
@@ -222,27 +221,26 @@ class Questions:
             return None
         return self._inventories.setdefault(host, answer.inventories)
 
-    def base_answer(self, query_string: str) -> BaseAnswer | None:
+    def base_answer(self, base: Query) -> BaseAnswer | None:
         """The answer to a base query; None if the limit of queries is reached.
 
         :raises ValueError: hosts share providers.
         :raises KeyError: the answer lacks the summary of a host.
         """
         began = time.monotonic()
-        path = f'/allocation_candidates?{query_string}'
+        path = f'/allocation_candidates?{base.string}'
         text = self.queries.get(path, msgspec.Raw)
         if text is None:
             return None
         return BaseAnswer(bytes(text), began)
 
-    def offered(self, query_strings: Sequence[str]) -> set[str] | None:
+    def offered(self, queries: Sequence[Query]) -> set[str] | None:
         """The roots of all providers in the allocation candidates of queries; None if
         the limit of queries is reached."""
         roots: set[str] = set()
-        for query_string in query_strings:
-            answer = self.queries.get(
-                f'/allocation_candidates?{query.unlimited(query_string)}', Trees
-            )
+        for built in queries:
+            path = f'/allocation_candidates?{built.unlimited().string}'
+            answer = self.queries.get(path, Trees)
             if answer is None:
                 return None
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
@@ -74,7 +73,7 @@ def requested_amounts(request: Request, settings: Settings) -> Mapping[str, int]
     """The amounts for an instance of the request by resource class; None if the request
     has no query for Placement."""
     try:
-        parameters = parse_qsl(query.build(request, settings).string)
+        parameters = query.build(request, settings).parameters
     except NovaschedError:
         return None
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 import os_traits
@@ -219,7 +218,7 @@ class DescribedCloud:
 
     def base_answer(self, local: LocalQuery) -> BaseAnswer:
         """The answer of a Placement with the cloud to a base query."""
-        parameters = parse_qsl(local.base)
+        parameters = local.base.parameters
         requests: list[Mapping[str, Any]] = []
         summaries = {}
         for host in self.hosts:

@@ -367,7 +367,7 @@ class SimulatedPlacement(MemoryPlacement):
         """The trees for a query; None if hosts share providers."""
         if self._ask_base is None:
             return None
-        key = local.base, local.further_classes
+        key = local.base.string, local.further_classes
         if key not in self._trees:
             trees = None
             with suppress(ValueError, KeyError):

@@ -4,13 +4,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.placement.query import (
-    MAX_NAME_LENGTH,
-    build,
-    build_all,
-    constraints,
-    unlimited,
-)
+from novasched.placement.query import MAX_NAME_LENGTH, Query, build, build_all
 from novasched.placement.trees import Group, TraitRule, TreeQuery
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import RequestGroup
@@ -423,22 +417,19 @@ def test_single_constraints(string, found):
         return ' '.join(words)
 
     described = []
-    for constraint in constraints(string):
+    for constraint in Query(tuple(parse_qsl(string))).constraints():
         question = unquote(constraint.question)
         described.append((kind(constraint), constraint.value, question))
     assert described == found
 
 
-def test_of_a_real_query():
-    """The limit of the daemon is no constraint, and can be left out."""
-    string = build(
-        a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()
-    ).string
-    assert 'limit=1000' in string
-    parameters = parse_qsl(string)
+def test_the_limit_is_no_constraint():
+    """The limit of the daemon can be left out."""
+    query = build(a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings())
+    parameters = [*query.parameters]
     parameters.remove(('limit', '1000'))
-    assert parse_qsl(unlimited(string)) == parameters
-    values = [constraint.value for constraint in constraints(string)]
+    assert [*query.unlimited().parameters] == parameters
+    values = [constraint.value for constraint in query.constraints()]
     assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']
 
 
@@ -505,7 +496,7 @@ def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forb
     """The base query has the parts that an answer about all hosts does not show.
     Amounts and traits are compared with the answer."""
     local = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).local
-    assert parameters_of(local.base) == base
+    assert parameters_of(local.base.string) == base
 
     [group] = local.trees.groups
     rules = [group.traits, local.trees.root]
@@ -598,7 +589,7 @@ def test_queries_for_devices(fields, extra_specs, trees, further_classes):
         extra_specs = extra_specs | {'group_policy': 'isolate'}
     flavor = a_flavor(extra_specs)
     local = build(a_request(flavor=flavor, is_bfv=True, **fields), Settings()).local
-    assert parse_qs(local.base) == {'resources': ['MEMORY_MB:1,VCPU:1']}
+    assert parse_qs(local.base.string) == {'resources': ['MEMORY_MB:1,VCPU:1']}
     assert local.is_nested
     assert local.further_classes == further_classes
     assert local.trees == trees
@@ -617,7 +608,7 @@ def test_devices_of_a_named_host(fields, base, is_for_one_host):
     belongs to several compute nodes."""
     request = a_request(flavor=a_flavor(GPU), is_bfv=True, **fields)
     local = build(request, Settings()).local
-    assert parse_qs(local.base) == {'resources': ['MEMORY_MB:1,VCPU:1'], **base}
+    assert parse_qs(local.base.string) == {'resources': ['MEMORY_MB:1,VCPU:1'], **base}
     assert local.is_for_one_host is is_for_one_host
 
 

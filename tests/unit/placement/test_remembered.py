@@ -356,7 +356,7 @@ def test_several_questions_are_asked_in_turn():
         for each in kinds:
             site.offer(each)
         site.clock.now += MAX_AGE_S / 2
-    bases = [query.build(each, Settings()).local.base for each in kinds]
+    bases = [query.build(each, Settings()).local.base.string for each in kinds]
     assert site.asked[2:] == [bases[1], bases[0]] * 2
 
 
