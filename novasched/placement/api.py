@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import requests
@@ -40,7 +40,7 @@ from novasched.concurrency.circuit_breaker import (
     CircuitBreaker,
 )
 from novasched.conf.redaction import hide
-from novasched.placement.wire import Error, Errors
+from novasched.placement.wire import Body, Error, Errors, UnusableAnswer, decode
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 
 # Operators search for what this logger of nova's writes.
@@ -69,7 +69,6 @@ NO_ANSWER_ERRORS = (ks_exc.ClientException, ValueError, OSError)
 """Errors of keystoneauth1; OSError if it cannot read the files of TLS."""
 MAX_DETAIL_LENGTH = 500
 """Maximum length of an explanation of Placement in an error, in characters."""
-Body = TypeVar('Body')
 
 
 class OutcomeUnknown(PlacementUnavailable):
@@ -124,8 +123,8 @@ class Response:
         if self.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {self}')
         try:
-            return msgspec.json.decode(self.content, type=kind)
-        except (ValueError, RecursionError) as error:
+            return decode(self.content, kind)
+        except UnusableAnswer as error:
             raise PlacementUnavailable(
                 f'Placement sends what cannot be read: {error}'
             ) from None
@@ -134,8 +133,8 @@ class Response:
     def _error(self) -> Error:
         """The first error in the body; empty for a body in another format."""
         try:
-            errors = msgspec.json.decode(self.content, type=Errors).errors
-        except (ValueError, RecursionError):
+            errors = decode(self.content, Errors).errors
+        except UnusableAnswer:
             return Error()
 
         if errors:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import os_traits
 from numpy.typing import NDArray
@@ -27,6 +26,8 @@ from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequest,
     HostSummary,
+    UnusableAnswer,
+    decode,
 )
 
 CUSTOM = 'CUSTOM_'
@@ -37,10 +38,6 @@ MAX_PATTERNS = 10_000
 """Patterns whose verdicts are kept, of each query and shape."""
 
 Column = NDArray[np.int64]
-
-_decode_answer = msgspec.json.Decoder(
-    AllocationCandidates[AllocationRequest, HostSummary]
-).decode
 
 
 class ShapesOfHosts(NamedTuple):
@@ -145,11 +142,10 @@ class BaseAnswer:
     def __init__(self, text: bytes, asked_at: float, seconds: float = 0.0) -> None:
         """Parse an answer of Placement.
 
-        :raises ValueError: the text has another format, or providers share their
-            inventories.
-        :raises KeyError: the answer lacks the summary of a host.
+        :raises UnusableAnswer: the text has another format or lacks the summary of a
+            host, or providers share their inventories.
         """
-        answer = _decode_answer(text)
+        answer = decode(text, AllocationCandidates[AllocationRequest, HostSummary])
         self.asked_at = asked_at
         self.seconds = seconds
         self.trees, summaries = _trees_of(answer)
@@ -165,7 +161,7 @@ class BaseAnswer:
                 try:
                     self.capacity_left[name][row] = resource.capacity_left
                 except OverflowError:
-                    raise ValueError(f'{name}: more than 64 bits') from None
+                    raise UnusableAnswer(f'{name}: more than 64 bits') from None
                 if not is_root[row]:
                     nested_classes.add(name)
         self.root_classes = self.capacity_left.keys() - nested_classes
@@ -202,9 +198,11 @@ def _trees_of(
     for request in answer.allocation_requests:
         roots_of_request = set()
         for uuid in request.allocations:
+            if uuid not in summaries:
+                raise UnusableAnswer(f'{uuid} has no summary')
             roots_of_request.add(summaries[uuid].root_provider_uuid)
         if len(roots_of_request) != 1:
-            raise ValueError('hosts share providers')
+            raise UnusableAnswer('hosts share providers')
         roots.setdefault(roots_of_request.pop(), [])
     for uuid, summary in summaries.items():
         root = summary.root_provider_uuid
@@ -238,15 +236,15 @@ def _trees_of(
 
     traits = []
     for text in numbers:
-        traits.append(frozenset(msgspec.json.decode(text, type=list[str])))
+        traits.append(frozenset(decode(text, list[str])))
     if any(os_traits.MISC_SHARES_VIA_AGGREGATE in of_kind for of_kind in traits):
-        raise ValueError('hosts share providers')
+        raise UnusableAnswer('hosts share providers')
     tree_shapes = []
     for parents_of_shape, kinds_of_shape in shapes:
         of_shape = tuple(traits[kind] for kind in kinds_of_shape)
         shape_of_trees = TreeShape(parents_of_shape, of_shape)
         if not shape_of_trees.is_tree:
-            raise ValueError('the providers of a host are no tree')
+            raise UnusableAnswer('the providers of a host are no tree')
         tree_shapes.append(shape_of_trees)
     trees = Trees(
         uuids,

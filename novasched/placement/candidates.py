@@ -20,14 +20,11 @@ from novasched.placement.wire import (
     ProviderSummaries,
     ProviderSummary,
     ProviderSummaryTraits,
+    UnusableAnswer,
+    decode,
 )
 from novasched.scheduler.model.candidate import Candidate, CandidateIndex
 from novasched.scheduler.model.changes import UNVERSIONED, ChangeLog
-
-_decode_summaries = msgspec.json.Decoder(ProviderSummaries).decode
-_decode_summary = msgspec.json.Decoder(ProviderSummary).decode
-_decode_host_summaries = msgspec.json.Decoder(HostSummaries).decode
-_decode_traits = msgspec.json.Decoder(ProviderSummaryTraits).decode
 
 
 class AskedCandidates(CandidateIndex):
@@ -53,8 +50,8 @@ class AskedCandidates(CandidateIndex):
             return self._capacity_left[provider]
 
         try:
-            resources = _decode_summary(self._summary(provider)).resources
-        except (KeyError, ValueError, RecursionError):
+            resources = decode(self._summary(provider), ProviderSummary).resources
+        except UnusableAnswer:
             # Unknown capacity excludes no candidate: Placement checks the claim.
             resources = {}
         left = {name: resource.capacity_left for name, resource in resources.items()}
@@ -62,8 +59,8 @@ class AskedCandidates(CandidateIndex):
 
     def traits(self, provider: str) -> Collection[str]:
         try:
-            return _decode_traits(self._summary(provider)).traits
-        except (KeyError, ValueError, RecursionError):
+            return decode(self._summary(provider), ProviderSummaryTraits).traits
+        except UnusableAnswer:
             return ()
 
     def devices_left(self, hosts: Sequence[str], name: str) -> NDArray[np.float64]:
@@ -86,8 +83,9 @@ class AskedCandidates(CandidateIndex):
         tree, the largest capacity first."""
         summaries: dict[str, HostSummary] = {}
         for text in self._texts:
-            with suppress(ValueError, RecursionError):
-                summaries.update(_decode_host_summaries(text).provider_summaries)
+            with suppress(UnusableAnswer):
+                answer = decode(text, HostSummaries)
+                summaries.update(answer.provider_summaries)
 
         devices: dict[str, list[int]] = {}
         for summary in summaries.values():
@@ -100,9 +98,16 @@ class AskedCandidates(CandidateIndex):
         return devices
 
     def _summary(self, provider: str) -> msgspec.Raw:
+        """The text of the summary of a provider.
+
+        :raises UnusableAnswer: the answers lack the summary.
+        """
         if self._summaries is None:
             # Splitting the texts is cheap; few summaries are ever decoded.
             self._summaries = {}
             for text in self._texts:
-                self._summaries.update(_decode_summaries(text).provider_summaries)
+                answer = decode(text, ProviderSummaries)
+                self._summaries.update(answer.provider_summaries)
+        if provider not in self._summaries:
+            raise UnusableAnswer(f'{provider} has no summary')
         return self._summaries[provider]

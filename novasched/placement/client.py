@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TypeVar
 from urllib.parse import quote
 
-import msgspec
 from keystoneauth1 import adapter
 
 from novasched.concurrency.circuit_breaker import Trouble
@@ -41,6 +40,8 @@ from novasched.placement.wire import (
     ProviderAggregates,
     ProviderSummary,
     ResourceProviders,
+    UnusableAnswer,
+    decode,
 )
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.basis import FRESH, Basis
@@ -72,8 +73,8 @@ def parse(text: bytes, kind: type[Kind]) -> Kind:
     :raises PlacementUnavailable: the text has another format.
     """
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (ValueError, RecursionError) as error:
+        return decode(text, kind)
+    except UnusableAnswer as error:
         raise PlacementUnavailable(
             f'Placement sent no allocation candidates: {error}'
         ) from None
@@ -254,7 +255,7 @@ class PlacementClient:
             try:
                 answer = self._share(self._bases, base, basis, get)
                 matched = match(answer, local_query.trees, answer.capacity_left)
-            except (ValueError, KeyError, RecursionError, SearchTooLong) as error:
+            except (UnusableAnswer, SearchTooLong) as error:
                 LOG.debug('Placement is asked for devices: %s', error)
                 return None
             if not self._are_known(answer.unknown_traits(local_query.trees)):
@@ -305,12 +306,11 @@ class PlacementClient:
     def base_answer(self, local: query.LocalQuery) -> BaseAnswer:
         """The answer to a base query, for the queries of a simulation.
 
-        :raises ValueError: hosts share providers, or the answer has another format.
-        :raises KeyError: the answer lacks the summary of a host.
+        :raises UnusableAnswer: hosts share providers, or the answer has another format.
         :raises PlacementUnavailable: no answer, or an error of Placement.
         """
         if self._is_shared(local):
-            raise ValueError('hosts share providers')
+            raise UnusableAnswer('hosts share providers')
         return self._get_base(local.base, None)
 
     def _get_base(self, built: query.Query, trace_id: str | None) -> BaseAnswer:

@@ -31,6 +31,7 @@ from novasched.placement.local_candidates import LocalCandidates, MatchedHosts, 
 from novasched.placement.query import Query
 from novasched.placement.tree_search import SearchTooLong
 from novasched.placement.trees import TreeQuery
+from novasched.placement.wire import UnusableAnswer
 from novasched.scheduler.claims.ledger import TakenAmounts
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.changes import UNVERSIONED
@@ -390,7 +391,7 @@ class RememberedAnswers:
             is_answered = False
             failures = query.failures
             is_usable = True
-        except (ValueError, KeyError, RecursionError) as error:
+        except UnusableAnswer as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
         except Exception:
             # The log is the only place for an error of this thread. As after an

@@ -17,8 +17,25 @@ from novasched.scheduler.model.candidate import Candidate, ProviderAllocation
 Resources = Mapping[str, Mapping[str, int]]
 """Amounts by resource provider UUID and resource class."""
 
+Body = TypeVar('Body')
 Request = TypeVar('Request')
 Summary = TypeVar('Summary')
+
+
+class UnusableAnswer(Exception):
+    """An answer of Placement has another format than the API reference says, lacks a
+    part, or is about hosts that share providers."""
+
+
+def decode(text: bytes, kind: type[Body]) -> Body:
+    """Decode the body of an answer, or a part of the body.
+
+    :raises UnusableAnswer: the text has another format.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise UnusableAnswer(str(error)) from None
 
 
 # GET /allocation_candidates. The format with provider UUIDs as keys came with 1.12.

@@ -46,7 +46,7 @@ from novasched.placement import query
 from novasched.placement.base_answer import fits
 from novasched.placement.query import Constraint
 from novasched.placement.tree_search import SearchTooLong
-from novasched.placement.wire import Inventory
+from novasched.placement.wire import Inventory, UnusableAnswer
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.aggregate_list import AggregateList
@@ -286,7 +286,7 @@ class Diagnoser:
         is_local = len(local) == len(queries) and not questions.has_sharing_providers()
         if is_local and not any(built.is_for_placement for built in local):
             # Placement would list all permutations of devices, for minutes.
-            with contextlib.suppress(ValueError, KeyError, SearchTooLong):
+            with contextlib.suppress(UnusableAnswer, SearchTooLong):
                 lacks = [_lacks_of_trees(built, questions, whole) for built in local]
                 if questions.queries.is_exhausted:
                     return
@@ -325,8 +325,7 @@ def _lacks_of_trees(
     of queries is reached.
 
     :param whole: the lack of a host that serves the query now.
-    :raises ValueError: hosts share providers.
-    :raises KeyError: the answer of Placement lacks the summary of a host.
+    :raises UnusableAnswer: hosts share providers, or the answer has another format.
     :raises SearchTooLong: a tree has too many possibilities.
     """
     answer = questions.base_answer(local.base)

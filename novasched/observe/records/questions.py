@@ -13,7 +13,6 @@ from keystoneauth1 import exceptions as ks_exc
 from novasched.conf.redaction import hide, one_line
 from novasched.placement.api import (
     MICROVERSION,
-    Body,
     Response,
 )
 from novasched.placement.base_answer import BaseAnswer
@@ -21,6 +20,7 @@ from novasched.placement.query import Constraint, Query
 from novasched.placement.wire import (
     AllocationCandidates,
     AllocationRequest,
+    Body,
     Inventory,
     ProviderAggregates,
     ProviderInventories,
@@ -224,8 +224,7 @@ class Questions:
     def base_answer(self, base: Query) -> BaseAnswer | None:
         """The answer to a base query; None if the limit of queries is reached.
 
-        :raises ValueError: hosts share providers.
-        :raises KeyError: the answer lacks the summary of a host.
+        :raises UnusableAnswer: hosts share providers, or the answer has another format.
         """
         began = time.monotonic()
         path = f'/allocation_candidates?{base.string}'

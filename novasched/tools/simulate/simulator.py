@@ -31,6 +31,7 @@ from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.placement.local_candidates import LocalCandidates
 from novasched.placement.tree_search import SearchTooLong
+from novasched.placement.wire import UnusableAnswer
 from novasched.scheduler.claims.pending_claims import PendingClaims
 from novasched.scheduler.claims.shared_ledger import SharedLedger
 from novasched.scheduler.decision import Decision
@@ -370,7 +371,7 @@ class SimulatedPlacement(MemoryPlacement):
         key = local.base.string, local.further_classes
         if key not in self._trees:
             trees = None
-            with suppress(ValueError, KeyError):
+            with suppress(UnusableAnswer):
                 trees = TreesLeft(self._ask_base(local), self.free)
             self._trees[key] = trees
         return self._trees[key]

@@ -10,6 +10,7 @@ from novasched.placement.base_answer import BaseAnswer
 from novasched.placement.local_candidates import LocalCandidates, match, no_devices
 from novasched.placement.tree_search import TreeSearch
 from novasched.placement.trees import Group, TreeQuery
+from novasched.placement.wire import UnusableAnswer
 from novasched.scheduler.model.pci import HostDevices
 from tests.lab.provider_trees import (
     ASKED_AT,
@@ -208,7 +209,7 @@ def test_hosts_that_differ_in_other_traits_share_a_search(
 def test_sharing_providers():
     """A provider that shares its inventory may serve hosts of other trees."""
     shared = Provider('disk', {'DISK_GB': 10}, traits=('MISC_SHARES_VIA_AGGREGATE',))
-    with pytest.raises(ValueError, match='share'):
+    with pytest.raises(UnusableAnswer, match='share'):
         an_answer([*TWO_HOSTS, shared])
 
 
@@ -224,7 +225,7 @@ def test_answers_that_cannot_be_used(providers):
     text = json.loads(answer_text(providers))
     for summary in text['provider_summaries'].values():
         summary['root_provider_uuid'] = 'a'
-    with pytest.raises(ValueError, match=r'64 bits|no tree'):
+    with pytest.raises(UnusableAnswer, match=r'64 bits|no tree'):
         BaseAnswer(json.dumps(text).encode(), ASKED_AT)
 
 
