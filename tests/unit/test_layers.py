@@ -158,6 +158,14 @@ def test_pure_modules_touch_nothing(name):
         assert top != 'random' or imported == 'random.Random', 'take a Random'
 
 
+def test_the_documentation_shows_the_storeys():
+    """The drawing of the imports in architecture.rst has a line for each storey."""
+    text = (ROOT.parent / 'doc' / 'source' / 'architecture.rst').read_text()
+    drawing = text.split('Imports point down::\n\n')[1].split('\n\n')[0]
+    storeys = [set(line.split()) for line in drawing.splitlines()]
+    assert storeys == STOREYS
+
+
 def test_every_listed_package_exists():
     """The tables of the test name packages and modules that exist."""
     for table in (set(DEPTH), PURE, IMPURE, MAY_LOG):
