@@ -47,7 +47,7 @@ TURNS_S = 100.0
 takes ten seconds."""
 SLICE_LIMIT_S = DECISION_TIMEOUT_S
 """Seconds between two turns of requests for several instances while a request for a
-single instance waits: a tenth, and three quarters of the decision before, which may
+single instance waits: a tenth, and nine tenths of the decision before, which may
 take this time."""
 KNOWN_S = 30.0
 """Seconds in which schedulers learn that a host is disabled."""
