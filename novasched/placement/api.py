@@ -122,12 +122,7 @@ class Response:
         """
         if self.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {self}')
-        try:
-            return decode(self.content, kind)
-        except UnusableAnswer as error:
-            raise PlacementUnavailable(
-                f'Placement sends what cannot be read: {error}'
-            ) from None
+        return decode(self.content, kind)
 
     @property
     def _error(self) -> Error:

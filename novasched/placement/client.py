@@ -67,19 +67,6 @@ CandidatesText = tuple[list[Candidate], bytes]
 """Candidates, and the text of the answer that has them."""
 
 
-def parse(text: bytes, kind: type[Kind]) -> Kind:
-    """Decode an answer to GET /allocation_candidates.
-
-    :raises PlacementUnavailable: the text has another format.
-    """
-    try:
-        return decode(text, kind)
-    except UnusableAnswer as error:
-        raise PlacementUnavailable(
-            f'Placement sent no allocation candidates: {error}'
-        ) from None
-
-
 def _has_providers(answer: Response) -> bool:
     """True if an answer lists providers. Placement answers by 400 if it does not know
     the resource class."""
@@ -227,7 +214,7 @@ class PlacementClient:
 
         :raises PlacementUnavailable: no answer, or an answer in another format.
         """
-        return parse(self._answer(built, None), CandidatesWithSummaries)
+        return decode(self._answer(built, None), CandidatesWithSummaries)
 
     def _worked_out(
         self, queries: Sequence[query.Query], request: Request, basis: Basis
@@ -360,7 +347,7 @@ class PlacementClient:
 
     def _get(self, built: query.Query, trace_id: str | None) -> CandidatesText:
         text = self._answer(built, trace_id)
-        return parse(text, AllocationRequests).allocation_requests, text
+        return decode(text, AllocationRequests).allocation_requests, text
 
     def _answer(self, built: query.Query, trace_id: str | None) -> bytes:
         """The answer to a query. An empty answer for a query that Placement refuses.

@@ -386,13 +386,13 @@ class RememberedAnswers:
             is_answered = False
             failures = query.failures + 1
             is_usable = failures < MAX_FAILURES  # the next answer may be
+        except UnusableAnswer as error:
+            LOG.debug('Hosts are asked for by each request: %s', error)
         except PlacementUnavailable as error:
             LOG.debug('Placement was not asked about all hosts: %s', error)
             is_answered = False
             failures = query.failures
             is_usable = True
-        except UnusableAnswer as error:
-            LOG.debug('Hosts are asked for by each request: %s', error)
         except Exception:
             # The log is the only place for an error of this thread. As after an
             # unusable answer, the query is not repeated at once.

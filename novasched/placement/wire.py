@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Candidate, ProviderAllocation
 
 Resources = Mapping[str, Mapping[str, int]]
@@ -22,9 +23,10 @@ Request = TypeVar('Request')
 Summary = TypeVar('Summary')
 
 
-class UnusableAnswer(Exception):
-    """An answer of Placement has another format than the API reference says, lacks a
-    part, or is about hosts that share providers."""
+class UnusableAnswer(PlacementUnavailable):
+    """For the operator: an answer of Placement has another format than the API
+    reference says, or lacks a part. Also raised for an answer about hosts that share
+    providers, from which no candidates can be worked out."""
 
 
 def decode(text: bytes, kind: type[Body]) -> Body:
@@ -35,7 +37,7 @@ def decode(text: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError) as error:
-        raise UnusableAnswer(str(error)) from None
+        raise UnusableAnswer(f'Placement sends what cannot be read: {error}') from None
 
 
 # GET /allocation_candidates. The format with provider UUIDs as keys came with 1.12.

@@ -178,7 +178,7 @@ def test_candidates(proxy, client, scheduler):
     not_a_list = answer(200, b'[' * 1_000_000)
     incomplete = answer(200, b'{"allocation_requests": [{"allocations": {"a": 5}}]}')
     for fault, message in (
-        (not_a_list, 'Placement sent no allocation candidates'),
+        (not_a_list, 'Placement sends what cannot be read'),
         (incomplete, ''),
         (answer(500, b'\xff'), 'Placement answers 500'),
         (answer(403, b''), 'see the credentials'),

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import parse
-from novasched.placement.wire import AllocationRequests
+from novasched.placement.wire import AllocationRequests, decode
 from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.fuzz import mutation
@@ -58,7 +57,7 @@ def test_candidates(body):
     """The client reads the candidates, or refuses the answer."""
     with one_input('placement'):
         try:
-            found = parse(body, AllocationRequests)
+            found = decode(body, AllocationRequests)
         except PlacementUnavailable:
             return
         for each in found.allocation_requests:

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import parse
-from novasched.placement.wire import AllocationRequests
+from novasched.placement.wire import AllocationRequests, decode
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
@@ -60,7 +59,7 @@ class Cards(MemoryPlacement):
         self.meanwhile = lambda: None
         meanwhile()
         return AskedCandidates(
-            parse(text, AllocationRequests).allocation_requests, [text]
+            decode(text, AllocationRequests).allocation_requests, [text]
         )
 
     def claim_together(self, wanted, basis=FRESH):

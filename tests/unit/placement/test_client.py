@@ -106,8 +106,8 @@ def test_what_is_known_of_providers(client_of):
     [
         (a_response(500), 'Placement answers 500'),
         (a_response(404, b'', 'Not Found'), 'Failed to retrieve allocation candidates'),
-        (a_response(200, b'<html>'), 'sent no allocation candidates'),
-        (a_response(200, {'allocation_requests': 1}), 'sent no allocation candidates'),
+        (a_response(200, b'<html>'), 'sends what cannot be read'),
+        (a_response(200, {'allocation_requests': 1}), 'sends what cannot be read'),
     ],
 )
 def test_no_candidates(client_of, response, text):

@@ -4,8 +4,7 @@ import json
 import pytest
 
 from novasched.placement.candidates import AskedCandidates
-from novasched.placement.client import parse
-from novasched.placement.wire import AllocationRequests
+from novasched.placement.wire import AllocationRequests, decode
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex, choose
 from tests.lab.builders import a_candidate, a_full_candidate
@@ -35,7 +34,7 @@ NESTED = {
 def test_candidates():
     """The index has the candidates of compute nodes, nested providers and shared
     storage. Amounts, mappings and the body of a claim equal the answer of Placement."""
-    answer = parse(json.dumps(NESTED).encode(), AllocationRequests)
+    answer = decode(json.dumps(NESTED).encode(), AllocationRequests)
     first, second = answer.allocation_requests
 
     assert CandidateIndex([first, second]) == {
@@ -56,8 +55,8 @@ def test_candidates():
 )
 def test_invalid_answers_are_refused(body):
     """An answer without a list of candidates is an error of Placement."""
-    with pytest.raises(PlacementUnavailable, match='sent no allocation candidates'):
-        parse(body, AllocationRequests)
+    with pytest.raises(PlacementUnavailable, match='sends what cannot be read'):
+        decode(body, AllocationRequests)
 
 
 SUMMARIES = [
