@@ -119,6 +119,7 @@ KINDS = {
     ),
     'group': Kind(SMALL, group=GROUP),
     'ten': Kind(SMALL, count=10),
+    'hundred': Kind(SMALL, count=100),
 }
 DEVICES = (1, 2, 4, 8)
 """Numbers of devices of the requests for devices."""

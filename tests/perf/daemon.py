@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,7 @@ MEASURES = (
     'one',
     'again',
     'stream',
+    'beside',
     'ten',
     'burst',
     'queries',
@@ -67,6 +69,7 @@ PARTS = ('start', 'silent', *MEASURES)
 ALONE = {
     'again',
     'stream',
+    'beside',
     'refused',
     'groups',
     'instances',
@@ -98,6 +101,8 @@ AGAIN_ROUNDS = 30
 PEER_ROUNDS = 100
 CLIENTS = 16
 STREAM_S = 60.0
+BUSY_CLIENTS = 60
+BUSY_S = 20.0
 CLAIMS_ALONE_S = 20.0
 
 TO_PLACEMENT = 1.1
@@ -111,6 +116,8 @@ TO_PLAIN = 1.15
 REFUSED_TO_PLAIN = 1.5
 TO_BEFORE = 1.05
 TO_MEDIAN = 2
+HUNDRED_TO_ALONE = 3
+ONE_TO_ALONE = 2
 REFUSED = 0.01  # of the claims
 FIFTH = 0.2
 QUARTER = 0.25
@@ -228,6 +235,33 @@ class Bench:
         yield Row(hosts, title, "of a worker's time", share).bounded(
             Bound(share, '≤', QUARTER)
         )
+
+    def _beside(self, hosts, ours, nova, plan):
+        """Requests for a hundred servers, alone and beside clients that each request
+        one server after the other."""
+        self.tell(f'requests for a hundred servers beside {BUSY_CLIENTS} clients')
+        alone = [ours.place('hundred') for _ in range(ROUNDS)]
+        ones = ours.stream(BUSY_CLIENTS, BUSY_S).times
+
+        beside = []
+        with ThreadPoolExecutor(1) as pool:
+            stream = pool.submit(ours.stream, BUSY_CLIENTS, BUSY_S)
+            while not stream.done():
+                beside.append(ours.place('hundred'))
+        # The last request has outlasted the clients.
+        beside.pop()
+        ones_beside = stream.result().times
+
+        yield Row.of_times(hosts, 'hundred servers', alone, ())
+        times = median(beside) / median(alone)
+        bound = Bound(times, '≤', HUNDRED_TO_ALONE, 'x alone')
+        row = Row.of_times(hosts, f'beside {BUSY_CLIENTS} clients', beside, ())
+        yield row.bounded(bound)
+        yield Row.of_times(hosts, f'one of {BUSY_CLIENTS} clients', ones, ())
+        times = median(ones_beside) / median(ones)
+        bound = Bound(times, '≤', ONE_TO_ALONE, 'x without')
+        row = Row.of_times(hosts, 'beside hundred servers', ones_beside, ())
+        yield row.bounded(bound)
 
     def _alone(self, ours):
         """Seconds of Placement for a plain request without remembered answers."""
